@@ -1,11 +1,9 @@
 """A TCP channel among the shards of one session: what they swap on a pass goes from process to process.
 
-Ray starts the processes, watches them and ends them; a round of Ray calls takes some milliseconds, and a boosted tree
-takes several meetings. So shards have connections of their own, made for one epoch when the first pass needs them.
-
-Invariant: a port is open on one address of the node only, and only until every shard has connected. Both sides prove
-that they have the secret of the session, which is never sent, before they exchange anything else. A connection that
-ends, or carries what is no frame, is a lost process: nothing is sent again.
+A round of Ray calls takes some milliseconds, and a boosted tree takes several meetings. Invariant: a port is open on
+one address of the node only, and only until every shard has connected. Both sides prove that they have the secret of
+the session, which is never sent, before they exchange anything else. A connection that ends, or carries what is no
+frame, is a lost process: nothing is sent again.
 """
 
 from __future__ import annotations
@@ -65,10 +63,7 @@ class Channel:
         self._links: Links
 
     def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
-        """Connect to all shards, each at its address, and close the port.
-
-        ProcessLostError names a shard that cannot be reached.
-        """
+        """Connect to all shards and close the port; ProcessLostError names a shard that cannot be reached."""
         assert self._listener is not None
         until = time.monotonic() + CONNECT_SECONDS
         self._awaited = set(range(self.index + 1, len(addresses)))
@@ -85,10 +80,7 @@ class Channel:
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
     def swap(self, parts: Sequence[Content]) -> list[Any]:
-        """Send each shard its part, and return what each has for this one, once all of it is there and sent.
-
-        ProcessLostError names the shard whose connection has ended.
-        """
+        """Send each shard its part, and return what each has for this one; ProcessLostError names a lost shard."""
         pieces, former = list[memoryview](), None
         for index, frame in self._links.begin(parts):
             if frame.content is not former:  # neighbours may get the same
@@ -160,10 +152,7 @@ class Channel:
     # ---------------------------------------------------------------- how connections are made
 
     def _call(self, index: int, address: Address, secret: bytes, until: float) -> socket.socket:
-        """Connect to a shard, and prove who is there, both ways.
-
-        ProcessLostError if it cannot be reached, or is another one.
-        """
+        """Connect to a shard, and prove who is there, both ways; ProcessLostError if it is not that shard."""
         mine, opened = secrets.token_bytes(CHALLENGE), contextlib.ExitStack()
         try:
             with opened:
@@ -179,10 +168,7 @@ class Channel:
         return connection
 
     def _admit(self, listener: socket.socket, secret: bytes, until: float) -> None:
-        """Let the awaited shards in; OSError if one has not come before a moment.
-
-        All who connect prove themselves at the same time, so that nobody waits for a stranger.
-        """
+        """Let the awaited shards in, which prove themselves at the same time; OSError if one is late."""
         visitors: dict[int, _Visitor] = {}  # by the number of the socket, those who came first before the others
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as strangers:
             strangers.callback(_close, visitors)
@@ -217,10 +203,7 @@ class Channel:
                         dismiss(visitor).close()
 
     def _handshake(self, secret: bytes, connection: socket.socket) -> Generator[int, bytes, int]:
-        """Find out which shard has connected: ask for so many bytes, be sent them.
-
-        OSError if it is not one of this epoch, or one that is there already.
-        """
+        """Find out which shard has connected, yielding how many bytes to send; OSError if it is none awaited."""
         mine = secrets.token_bytes(CHALLENGE)
         epoch, index, theirs = _HELLO.unpack((yield _HELLO.size))
         if epoch != self.epoch or index not in self._awaited:
@@ -300,6 +283,5 @@ def _reason(error: Exception) -> str:
 
 
 def _lost(id: str, index: int, **parameters: Any) -> ProcessLostError:
-    """Return the error of a shard that is lost."""
     said = message(id, peer=index, **parameters)
     return ProcessLostError(said.alone(), said.remedy, actor="shard", shard=index)

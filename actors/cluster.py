@@ -52,11 +52,7 @@ log = logging.getLogger(__name__)
 
 
 def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = None) -> list[Bundle]:
-    """Return the resources of the coordinator and each shard, in this order, as bundles of a Ray placement group.
-
-    ``resources`` has, for ``coordinator`` and ``shard``, ``num_cpus`` (1), ``memory`` in bytes and ``resources`` by
-    name.
-    """
+    """Return bundles of a Ray placement group, of the coordinator and then each shard, by ``resources``."""
     if shards < 1:
         raise ConfigError(message("cluster.no_shard", shards=shards))
     return [_bundle((resources or {}).get(role, {}), role) for role in ["coordinator"] + ["shard"] * shards]
@@ -111,11 +107,7 @@ class Cluster:
         return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
 
     def reserve(self, requested: Sequence[Bundle]) -> Any:
-        """Reserve resources, spread over the nodes as far as possible.
-
-        ConfigError at once if the cluster will never have them, or if that takes too long. A wait is announced by a
-        warning.
-        """
+        """Reserve resources, spread over the nodes; ConfigError if there will never be so many, or none in time."""
         from ray.util.placement_group import placement_group, remove_placement_group
 
         # There is no bundle of nothing; an actor that asks for nothing is placed with a byte of memory.

@@ -37,10 +37,7 @@ _NOWHERE = -1
 
 
 class Coordinator:
-    """A learner's coordinator in a process of its own.
-
-    A plain class that Ray wraps; operators find it as ``ray::Coordinator`` in ``ps``.
-    """
+    """A learner's coordinator in a process of its own, which operators find as ``ray::Coordinator``."""
 
     def __init__(self) -> None:
         self._pulse = Pulse()
@@ -78,19 +75,13 @@ class Coordinator:
     def apply(
         self, batches: Sequence[tuple[UpdateBatch, Sequence[Segment] | None]], skip_refused: bool
     ) -> list[BatchResult | None]:
-        """Apply batches in order, each with the segments stored if a snapshot is to follow it (:meth:`_apply`).
-
-        None for each batch after one that was not taken in full.
-        """
+        """Apply batches, each with the segments stored before its snapshot; None after one not taken in full."""
         return [self._apply(batch, skip_refused, segments) for batch, segments in batches]
 
     def _apply(
         self, batch: UpdateBatch, skip_refused: bool, segments: Sequence[Segment] | None = None
     ) -> BatchResult | None:
-        """Apply one batch; None, and no effect, if it does not begin at the model's position.
-
-        With ``segments``, a batch that was applied in full is followed by a snapshot, without the ``parts`` of shards.
-        """
+        """Apply one batch, with ``segments`` followed by a snapshot; None, without effect, at another position."""
         self._pulse.beat()
         if self._position is not None and batch.start != self._position:
             return None

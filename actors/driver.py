@@ -30,10 +30,7 @@ SECRET_BYTES = 32
 
 
 class RayDriver:
-    """Runs a coordinator's generators against shard actors, in shard order, which have begun ``epoch``.
-
-    An actor may have several shards, which get one message and give one reply.
-    """
+    """Runs generators against shard actors that have begun ``epoch``, one message to each, in shard order."""
 
     def __init__(self, shards: Sequence[Peer], epoch: int, watch: Watch) -> None:
         self.shards = list(shards)
@@ -44,11 +41,7 @@ class RayDriver:
         self._connected = False  # the shards have a channel
 
     def run(self, exchange: Exchange[T]) -> T:
-        """Drive ``exchange`` to its end and return its result.
-
-        Raises what the exchange or a shard raised, ProcessLostError if a shard is lost. The model is then at no defined
-        position.
-        """
+        """Drive ``exchange`` to its end; after an error of it or a shard the model is at no defined position."""
         try:
             request = next(exchange)
             while True:

@@ -32,10 +32,7 @@ CONTROL, PARTS, READING = "control", "parts", "reading"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another process of the job: its handle, how to name it, and its number if it is on this machine.
-
-    ``shard`` is its number among the processes of shards, of which it has ``shards``; None for the coordinator.
-    """
+    """Another process of the job: handle, name, pid on this machine, and the number among those of shards."""
 
     name: str
     handle: Any
@@ -78,10 +75,7 @@ class Watch:
         self._answers, self._look_at_ray = answers, time.monotonic() + RAY_SECONDS
 
     def collect(self, replies: Sequence[Any], peers: Sequence[Peer]) -> list[Any]:
-        """Return the values of one reply of each peer, in order.
-
-        Raises what a peer raised, ProcessLostError if one is gone or shows no progress.
-        """
+        """Return one reply of each peer, in order; raise what a peer raised, or ProcessLostError."""
         signs: dict[str, _Sign] = {}
         while True:
             self._require_ray()

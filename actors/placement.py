@@ -29,10 +29,7 @@ class Placement:
 
 
 def shards_with_room(nodes: Sequence[Bundle], coordinator: Bundle, shard: Bundle, most: int) -> int:
-    """Return the number of shards, at most ``most``, for which nodes have room beside a coordinator.
-
-    ``nodes`` has what is free on each node. 0 if there is not even room for one.
-    """
+    """Return how many shards, at most ``most``, the free ``nodes`` have room for beside a coordinator."""
     fitting = (count for count in range(most, 0, -1) if have_room(nodes, [coordinator] + [shard] * count))
     return next(fitting, 0)
 

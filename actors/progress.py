@@ -1,13 +1,9 @@
 """Whether a process that has not answered yet is at work: the processor time of its working threads.
 
-An actor publishes its :class:`Pulse` by a control method that Ray answers on another thread. While a working
-thread computes, its clock advances, however long the computation; a process that is stopped does not answer, and
-one that waits for ever answers with the same figure each time. Kernels release Python's lock, or the control
-method could not be answered at the same time.
-
-Ray pickles what a method returns on the method's own thread, so that handing over something large shows as well. It
-copies each array above a megabyte by threads of the moment, whose time counts nowhere; the clock stands still for
-as long as one array takes.
+An actor publishes its :class:`Pulse` by a control method on another thread, since kernels release Python's lock. A
+process that is stopped does not answer, and one that waits for ever answers with the same figure each time. To hand
+over something large shows as well, since Ray pickles on the method's own thread; but threads of the moment copy each
+array above a megabyte, during which the clock stands still.
 """
 
 from __future__ import annotations

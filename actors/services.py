@@ -25,10 +25,7 @@ _ASK_SECONDS, _WAIT_SECONDS = 0.02, 20.0
 
 @contextlib.contextmanager
 def without_idle_services(*, metrics: bool) -> Iterator[None]:
-    """Start Ray inside the block with only its head, its raylet and the agents of its node.
-
-    With ``metrics`` its agent needs everything that it can load.
-    """
+    """Start Ray inside the block with only its head, its raylet and its agents, which serve ``metrics``."""
     # Of what is passed on as it comes, only the parameters that are set have to be there.
     replacements: list[tuple[str, str, str, set[str], bool, Callable[..., Any]]] = [
         ("parameter", "RayParams", "__init__", {"no_monitor", "include_log_monitor"}, False, _without_monitors),

@@ -17,14 +17,13 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 from ray.util.placement_group import remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.cluster import Bundle, Cluster, bundles
 from actors.coordinator import Coordinator
-from actors.identity import identity, require_same
-from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
+from actors.liveness import PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
 from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_each
+from actors.starting import Wanted, started
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
@@ -54,15 +53,20 @@ TOGETHER = 8192
 #: Seconds without progress after which an actor is lost.
 PATIENCE = 20.0
 
-#: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
-START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
-
 
 class ShardParts(PartsElsewhere):
     """Parts of a snapshot that the actors ``shards`` have set aside under a number; ``here``: all are on this node."""
 
-    def __init__(self, number: Position, shards: Sequence[Peer], watch: Watch, here: bool) -> None:
+    def __init__(
+        self,
+        number: Position,
+        shards: Sequence[Peer],
+        watch: Watch,
+        here: bool,
+        write: Callable[[Place, Parts], Written] = write_parts,
+    ) -> None:
         self._number, self._shards, self._watch, self._here = number, shards, watch, here
+        self._write = write
 
     def __iter__(self) -> Iterator[Parts]:
         """Fetch the parts one after the other: each is a large object in this process's memory."""
@@ -73,7 +77,7 @@ class ShardParts(PartsElsewhere):
     def write(self, place: Place) -> Iterator[Written]:
         """Have the actors write at the same time. Where they may not see the folder, this process writes."""
         if place.folder.is_local and not self._here:
-            yield from (write_parts(place, parts) for parts in self)
+            yield from (self._write(place, parts) for parts in self)
             return
         place = replace(place, folder=_absolute(place.folder))
         writers = [shard.handle.write_aside.options(concurrency_group=PARTS) for shard in self._shards]
@@ -129,32 +133,11 @@ class RaySession:
 
     def _start(self, cluster: Cluster, requested: list[Bundle], shards: int) -> None:
         """Create the actors, those of shards with so many each, and make sure that they have loaded what this has."""
-        for index, bundle in enumerate(requested):
-            options: dict[str, Any] = {
-                "num_cpus": bundle["CPU"],
-                "memory": bundle.get("memory"),
-                "resources": {name: bundle[name] for name in bundle.keys() - {"CPU", "memory"}},
-                "max_restarts": 0,
-                "max_task_retries": 0,
-                "concurrency_groups": {CONTROL: 1, PARTS: 1, READING: 1},
-                **cluster.actor_environment(),
-            }
-            if self._group is not None:
-                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-                    self._group, placement_group_bundle_index=index
-                )
-            actor: type = Coordinator if index == 0 else FeatureShard
-            name = "the coordinator" if index == 0 else f"shard {index - 1}"
-            handle: Any = ray.remote(**options)(actor).remote()
-            numbered = {"shard": index - 1, "shards": shards} if index else {}
-            self._peers.append(Peer(name, handle, **numbered))
-        asked = [peer.handle.identity.remote() for peer in self._peers]
-        starting = Watch(LOCAL_START_SECONDS if cluster.started else START_SECONDS)
-        for index, theirs in enumerate(starting.collect(asked, self._peers)):
-            peer = self._peers[index]
-            require_same(identity(), theirs, peer.name)
-            name = f"{peer.name} (pid {theirs.pid} on {theirs.host})"
-            self._peers[index] = replace(peer, name=name, pid=theirs.pid if cluster.started else None)
+        wanted = [
+            Wanted(Coordinator if index == 0 else FeatureShard, bundle, None if index == 0 else index - 1, shards)
+            for index, bundle in enumerate(requested)
+        ]
+        started(cluster, self._group, wanted, self._peers)
 
     def _open(self, assignment: Assignment, plan: WorkPlan, cpus: Sequence[float]) -> None:
         """Build the two halves of the learner in the actors."""
@@ -225,10 +208,7 @@ class RaySession:
             raise failure
 
     def divide(self, source: Source, opening: Opening, warmup: int) -> DividedReading | str:
-        """Have the shards read what they need of the rows of the warm-up; the name of one that has no such source.
-
-        The stream must begin with :meth:`DividedReading.rows`.
-        """
+        """Have the shards read what they need of the warm-up; the name of a shard that has no such source."""
         shards = self._peers[1:]
         opened = self._watch.collect([shard.handle.open_source.remote(opening) for shard in shards], shards)
         if not all(opened):
@@ -249,10 +229,7 @@ class RaySession:
         return replace(batch, blocks=self._divided.blocks_of(batch.row))
 
     def _send(self, batches: list[UpdateBatch], segments: Sequence[Segment] | None, skip_refused: bool) -> Any:
-        """Send batches in one message; ``segments``: a snapshot is to follow the last one, without these.
-
-        A stream's state is for whoever takes the result, not for the coordinator.
-        """
+        """Send batches in one message; with ``segments``, those stored before the snapshot that follows them."""
         wanted = [None] * (len(batches) - 1) + [None if segments is None else tuple(segments)]
         plain = (replace(self._with_blocks(batch), barrier=None, names=None, time=None) for batch in batches)
         sent = list(zip(plain, wanted, strict=True))
@@ -306,11 +283,7 @@ class RaySession:
         buckets: Mapping[Buckets, Arrays] | None = None,
         folder: Folder | None = None,
     ) -> None:
-        """Replace everything by a saved state, whatever is under way.
-
-        Shards read their parts from the folder, if they see it. Else groups are asked for shard by shard, so that no
-        process holds all of them unless the coordinator is to.
-        """
+        """Replace everything by a saved state, whatever is under way; shards read ``folder`` if they see it."""
         self._abandon()
         ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
         if self._ask("holds", len(state["born"]), ones):
@@ -370,10 +343,7 @@ class RaySession:
 
 
 def _take(source: Iterator[UpdateBatch], updates: int) -> tuple[list[UpdateBatch], Exception | None]:
-    """Batches for one message: until they have so many updates, or one is to be followed by a snapshot.
-
-    Also what reading has raised; no batches and no error once there are no more.
-    """
+    """Return batches for one message, up to a snapshot, and what reading raised; neither at the end."""
     taken: list[UpdateBatch] = []
     while sum(map(len, taken)) < updates:
         try:

@@ -112,11 +112,7 @@ class FeatureShard:
         cpus: float,
         at_once: bool,
     ) -> str:
-        """Build the shards of process ``index``, which own ``groups``, and begin the epoch.
-
-        Returns the number of the node, by which Ray knows it.
-        ``at_once``: they have work from the first row on, and not only when the coordinator's process has too much.
-        """
+        """Build the shards of process ``index``, which own ``groups``, and return the number of its node."""
         self._pulse.beat()
         epoch, learner, options, features = assignment
         use_cpus(cpus)
@@ -160,10 +156,7 @@ class FeatureShard:
     def combine(
         self, epoch: int, seq: int, method: str, shared: Payload, each: Sequence[Payload]
     ) -> tuple[list[Ended], int]:
-        """Deliver message ``seq``, a pass with all other shards.
-
-        Returns how it ended at every shard, and the bytes sent to other processes.
-        """
+        """Deliver message ``seq``, a pass with all other shards; return how it ended, and the bytes sent."""
         self._pulse.beat()
         fault("shard.before_answer")
         assert self._channel is not None
@@ -208,10 +201,7 @@ class FeatureShard:
         return {group: part for shard in self._shards for group, part in shard.take_aside(number).items()}
 
     def write_aside(self, number: Position, place: Place) -> Written:
-        """Write the last snapshot, of this number, once; called concurrently with the work.
-
-        NotWrittenError if it cannot be written.
-        """
+        """Write the last snapshot, of this number, once, beside the work; NotWrittenError if that fails."""
         parts = self.take_aside(number)
         try:
             with self._storage():

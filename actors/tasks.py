@@ -36,14 +36,10 @@ def run_tasks(
     parts: Iterable[tuple[S, Sequence[T]]],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, R | ProcessLostError]]:
-    """Yield the place of each item among those of all parts and ``work(shared, item)``, as results come.
+    """Yield the place of each item among all parts and ``work(shared, item)``, as results come.
 
-    Each is computed in a Ray task of one CPU; a lost process gives its error as the result. ``work`` is a function of a
-    module, so that it is found by its name. ``shared`` is read-only for it: its arrays lie in shared memory. The next
-    part is asked for when there are CPUs for which nothing is left to do, so that few of these objects are in memory at
-    a time. Once ``stopped`` says so, no more results are waited for, and what is under way is ended.
-
-    ConfigError if the cluster has no CPU; else what ``work`` raised, or RaydtError for a process with other sources.
+    Each is a Ray task of one CPU; a lost process gives its error as the result. ``work`` is a function of a module. Few
+    parts are in memory at a time. Once ``stopped`` says so, what is under way is ended.
     """
     if not cluster.started:
         remove_placement_group(cluster.reserve([{"CPU": 1.0}]))  # a task that no node can take would wait for ever

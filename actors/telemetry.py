@@ -124,10 +124,7 @@ class Telemetry(Meter):
 
 
 def require_endpoint(port: int) -> None:
-    """Refuse (ConfigError) a metrics port that a private Ray could not serve, for which Ray would wait half a minute.
-
-    Another program listens there, the port is not for this user, or ``ray[default]`` is not installed.
-    """
+    """Refuse (ConfigError) a metrics port that Ray could not serve, for which it would wait half a minute."""
     absent = [name for name in _SERVERS if find_spec(name) is None]
     if absent:
         raise ConfigError(message("cluster.no_endpoint", port=port, absent=", ".join(absent)))

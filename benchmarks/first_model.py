@@ -36,9 +36,11 @@ from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession, Session
-from raydt.sources import ParquetFiles, open_source
 from raydt.sources.feature_reader import Opening
-from raydt.streams import Incremental, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fudyadt": {"epsilon": 0.5, "max_depth": 10},

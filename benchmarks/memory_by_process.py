@@ -34,10 +34,11 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_ch
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.saved_model import model_meta, understood
-from raydt.sources import ParquetFiles, open_source
 from raydt.sources.feature_reader import Opening
-from raydt.sources.options import LibsvmFiles
-from raydt.streams import Incremental, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import LibsvmFiles, ParquetFiles
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
 
 MIB = 2**20
 SPARSE: dict[str, dict[str, Any]] = {"sparse_tree": {"max_depth": 10}, "best_split": {"finder": "updgini"}}

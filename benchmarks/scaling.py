@@ -30,6 +30,7 @@ from measure import machine
 from works import ALL_TO_SHARDS, LEARNERS, WORKS, Work, run
 
 import actors.session
+import actors.starting
 from actors.cluster import Cluster, bundles, connect
 from actors.coordinator import Coordinator
 from actors.shard import FeatureShard
@@ -328,7 +329,7 @@ def main() -> None:
     asked = parser.parse_args()
     names = asked.work or LEARNERS
     print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
-    actors.session.LOCAL_START_SECONDS = 600.0  # many processes start on few cores
+    actors.starting.LOCAL_START_SECONDS = 600.0  # many processes start on few cores
     actors.session.Coordinator = RecordingCoordinator  # type: ignore[misc]
     actors.session.FeatureShard = RecordingShard  # type: ignore[misc]
     swap = latency_of_swaps()

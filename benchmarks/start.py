@@ -28,7 +28,7 @@ from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 imported = time.perf_counter()
 compile_kernels(learners()["fudyadt"])
-from raydt.streams import warmup; warmup()
+from raydt.streams.random_updates import warmup; warmup()
 print(f"imports {imported - began:.2f} s, kernels {time.perf_counter() - imported:.2f} s")
 """
 

@@ -11,7 +11,7 @@ import logging
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.differences import data_changes
 from pipelines.running.ending import read_summary, write_summary
 from pipelines.running.preflight import features_of
-from pipelines.saved_runs import config_of, load_state, open_state, open_stream, states_of
+from pipelines.saved_runs import config_of, find_state, last_state, load_state, open_state, open_stream, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.lineage import history_of_run
 from raydt.audits.audit_report import AuditReport
@@ -32,46 +32,75 @@ from raydt.examples.history import History, history_of_live
 from raydt.examples.targets import in_order
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.lock import locked
+from raydt.keyed.saved import open_keys
 from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.messages import message
-from raydt.sessions.saved_model import groups_of
+from raydt.sessions.saved_model import SavedModel, groups_of
+from raydt.sources.base import Source
+from raydt.streams.base import Stream
 
 log = logging.getLogger(__name__)
 
 
 @in_threads_of_its_run
-def audit_run(run: str | Path) -> AuditReport:
-    """Audit the last state of a run, and record the verdicts in its summary and report.
+def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
+    """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
-    If they cannot be recorded, for instance on a read-only file system, a warning says so. InputError if the folder
-    holds no finished run or no state, or the source is no longer what the run has read.
+    Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere. InputError if the folder
+    holds no finished run or no state, or the source is not what the run has read.
     """
     folder = RunFolder.existing(run)
     before = read_summary(folder)
-    ended = last_of(folder)
-    learner = learners()[ended.config.learner.kind]
-    state, groups = ended.components["coordinator"], groups_of(ended.components)
-    classes = len(ended.meta["classes"])
-    report = audit(learner, ended.config.learner, ended.features, classes, state, ended.history, groups)
+    config = config_of(folder)
+    if getattr(config.source, "key", None) is not None:
+        report = _audit_keys(folder, config, key)
+        if key is not None:
+            return report
+    elif key is not None:
+        raise InputError(message("keyed.one"), file=folder.location)
+    else:
+        ended = last_of(folder)
+        learner = learners()[config.learner.kind]
+        state, groups = ended.components["coordinator"], groups_of(ended.components)
+        classes = len(ended.meta["classes"])
+        report = audit(learner, config.learner, ended.features, classes, state, ended.history, groups)
     try:
         with locked(folder):
             summary = read_summary(folder)  # a purge may have changed it meanwhile, or a resume the run
             if summary["model_digest"] != before["model_digest"]:
                 raise ConfigError(message("verdicts.changed_run"))
             write_summary(folder, {**summary, "audit": report.as_dict()})
-            if ended.config.output.report:
+            if config.output.report:
                 publish_report(folder)
     except (OSError, ConfigError, NotWrittenError) as error:  # the verdict is what was asked for
         log.warning("%s: %s", message("verdicts.not_stored", folder=folder.location), error)
     return report
 
 
-class Ended(NamedTuple):
-    """The last state of a run, and its raw examples as they are read again from the source.
+def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditReport:
+    """Audit the last state of models by key, or of one of them."""
+    from pipelines.keyed.auditing import audit_keys
 
-    ``class_order`` has the class codes in ascending order of their labels.
-    """
+    place = last_state(states_of(config, folder))
+    saved = open_keys(place.root, filesystem=place.filesystem)
+    source, stream = open_stream(config)
+    if saved is None:
+        raise ModelFileError(message("keyed.one"), file=place.location)
+    _require_same(config, saved.meta, source, stream, folder)
+    return audit_keys(config, saved, cast(Any, stream), None if key is None else saved.find(key))
+
+
+def _require_same(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
+    """Refuse (InputError) a source that is no longer what the run has read."""
+    changes = data_changes(source.identity(), stream, meta)
+    if changes or not config.has_made(meta):
+        said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
+        raise InputError(said, file=folder.location)
+
+
+class Ended(NamedTuple):
+    """The last state of a run, and its raw examples as they are read again from the source."""
 
     config: Config
     meta: dict[str, Any]
@@ -82,18 +111,12 @@ class Ended(NamedTuple):
 
 
 def last_of(folder: RunFolder) -> Ended:
-    """Return the last state of a finished run with the history that led to it.
-
-    InputError if there is no state, or the source is no longer what the run has read.
-    """
+    """Return the last state of a finished run and its history; InputError without one, or of another source."""
     config = config_of(folder)
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
-    changes = data_changes(source.identity(), stream, meta)
-    if changes or not config.has_made(meta):
-        said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
-        raise InputError(said, file=folder.location)
+    _require_same(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
@@ -124,12 +147,19 @@ def _is_sound(state: RunFolder) -> bool:
 
 
 @in_threads_of_its_run
-def audit_state(location: str | Path) -> AuditReport:
-    """Audit a state against its own examples: what needs the past (counters, build-time splits) is not checked.
+def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
+    """Audit a state, also of a run's ``checkpoints/``, against its own examples: not what needs the past."""
+    place = find_state(location).folder
+    keys = open_keys(place.root, filesystem=place.filesystem)
+    if keys is not None:
+        from pipelines.keyed.auditing import audit_states
 
-    ``location`` is one of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the
-    examples; InputError if it is neither.
-    """
-    saved, _ = open_state(location)
+        return audit_states(keys, None if key is None else keys.find(key), _audited)
+    if key is not None:
+        raise InputError(message("keyed.one"), file=place.location)
+    return _audited(open_state(place)[0])
+
+
+def _audited(saved: SavedModel) -> AuditReport:
     history = history_of_live(saved.arrays, saved.groups, saved.features)
     return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

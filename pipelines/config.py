@@ -150,11 +150,7 @@ class Config(BaseModel):
         return dump_yaml(self.resolved())
 
     def model_hash(self) -> str:
-        """``sha256:`` of the model config in canonical JSON.
-
-        Of paths only the last component counts, so that the hash is the same on every machine; the
-        fingerprint of the source identifies the data.
-        """
+        """Return ``sha256:`` of the model config in canonical JSON, with only the last component of paths."""
         plain = self.resolved()
         model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
         _map_paths(model, lambda _, path: last_component(path))
@@ -162,11 +158,7 @@ class Config(BaseModel):
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     def has_made(self, meta: Mapping[str, Any]) -> bool:
-        """Whether a state with this ``meta`` is of this model config.
-
-        The hash counts keys that have since retired. Where it differs, the config in ``meta``, read as this version
-        reads configs, decides.
-        """
+        """Return True if a state is of this model config, by its hash or as this version reads its config."""
         if meta["config_hash"] == self.model_hash():
             return True
         try:
@@ -206,11 +198,9 @@ def load_variants(
     variants: Sequence[Mapping[str, Any]],
     prepare: Callable[[dict[str, Any], str], None] | None = None,
 ) -> list[Config]:
-    """Read a config once, and validate it once for each variant.
+    """Read a config once, and validate it once for each variant: dotted keys that are set after the overrides.
 
-    A variant has dotted keys and values that are set after the overrides; the config need not be valid without them.
-    ``prepare`` changes the plain values as they were read, before the overrides; it is handed the name of their place,
-    too. ConfigError as of :func:`load_config`; the variant is named, if it sets anything.
+    ``prepare`` changes the plain values before the overrides, given their place. ConfigError names the variant.
     """
     data, base, name, place = _read(config)
     if prepare is not None:
@@ -238,10 +228,7 @@ def load_variants(
 
 
 def _options_left_out(given: Mapping[str, Any], changed: dict[str, Any], chosen: Collection[str]) -> Iterator[str]:
-    """Leave out options of a learner or stream model that the one chosen instead does not have; yields their keys.
-
-    Options that were ``chosen`` together with it stay, to be refused.
-    """
+    """Leave out options that another learner or stream lacks, unless ``chosen`` with it; yield their keys."""
     for section, options_by in (("learner", _options_of_learner), ("stream", _options_of_stream)):
         before, after = given.get(section), changed.get(section)
         if not isinstance(before, Mapping) or not isinstance(after, dict):
@@ -313,7 +300,6 @@ def json_schema() -> Mapping[str, Any]:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a config file."""
     with path.open("rb") as file:
         data = file.read(LARGEST_CONFIG + 1)
     if data.startswith(_DATA_FILES):

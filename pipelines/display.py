@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.printing import escaped
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
@@ -13,12 +13,8 @@ from pipelines.terminal import terminal
 from raydt.learners import described, learners
 from raydt.messages import message
 from raydt.presentation.blocks import Row, Table, Text, pairs
-from raydt.presentation.words import counted, duration, size
+from raydt.presentation.words import count, counted, duration, size
 from raydt.redaction import WITHHELD
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Features of an explanation that are printed.
 SHOWN = 10
@@ -37,12 +33,15 @@ def error(value: float | None) -> str:
 def run_lines(summary: dict[str, Any], path: str) -> str:
     """Return the outcome of a run."""
     skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")
+    streamed = summary.get("holdout") is None
+    speed = f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"
     rows = [
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
-        *(_streamed(summary) if summary.get("holdout") is None else _trained(summary)),
+        ("keys", count(summary["keys"]) if "keys" in summary else ""),
+        *(_streamed(summary) if streamed else _trained(summary)),
         *described(summary["learner"]).lines(summary),
-        ("speed", _speed(summary) if summary.get("holdout") is None else ""),
+        ("speed", speed if streamed else ""),
         ("where", where(summary)),
         ("losses", recovered_in_words(summary)),
         ("checkpoints", checkpoints_in_words(summary)),
@@ -75,10 +74,6 @@ def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [*trained, _quality(metrics, summary["baselines"]), ("scored on", held)]
 
 
-def _speed(summary: dict[str, Any]) -> str:
-    return f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"
-
-
 def where(summary: dict[str, Any]) -> str:
     """Return where the work was done, and how often the shards were asked."""
     place = str(summary.get("where") or summary["backend"])
@@ -97,7 +92,6 @@ def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, s
 
 
 def _after_training(summary: dict[str, Any], path: str) -> str:
-    """Return what to do with a trained model."""
     if summary.get("holdout") is None or summary["status"] != "completed":
         return ""
     return message("commands.after_training", run=shlex.quote(path))

@@ -46,11 +46,7 @@ T = TypeVar("T")
 
 
 def examine(with_ray: bool = False) -> dict[str, Any]:
-    """Return versions, processors, memory, kernel cache and Ray's settings.
-
-    ``with_ray`` also starts a private local Ray, as a run without an address does, and lists what its processes listen
-    on.
-    """
+    """Return versions, memory, kernel cache and Ray's settings; ``with_ray`` starts one, to list its ports."""
     memory, cache = psutil.virtual_memory(), Path(os.environ["NUMBA_CACHE_DIR"])
     shm = Path("/dev/shm")
     facts: dict[str, Any] = {

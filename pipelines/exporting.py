@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.outputs import Input, require_apart, writing_alone
+from pipelines.outputs import Input, new_file, require_apart, writing_alone
 from pipelines.redaction import quoting_as_its_run
 from pipelines.saved_runs import load_model
 from pipelines.threads_of_run import in_threads_of_its_run
@@ -24,17 +24,17 @@ from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 @in_threads_of_its_run
-def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """Write a model in the format of another library, and return what was written.
+def export_model(
+    model: str | Path, to: FormatName, out: str | Path, *, key: str | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Write the model of a run, a model or a state in the format of another library; ``out``.json describes it.
 
-    ``model`` is a run folder, its ``model``, or a state. A second file, ``out`` with ``.json`` behind its name, tells
-    what columns and outputs are. ConfigError if ``out`` lies in a run, a model or a state, or another process writes
-    it; InputError for a damaged model, a library that is not installed, a model that the format cannot say, or a file
-    that cannot be written.
+    Of models by key that of ``key``. ConfigError if ``out`` may not be written; InputError for a damaged model, an
+    absent library, or what a format cannot say.
     """
-    saved = load_model(model)
+    saved = load_model(model, key)
     trees, interface = trees_of(saved), interface_of(saved)
-    target = _target(str(out), to, overwrite)
+    target = new_file(out, to, [suffix_of(to)], overwrite=overwrite, beside=[".json"])
     require_apart("--out", str(out), [Input("MODEL", str(model))])
     new = [] if overwrite else [target, target.with_name(target.name + ".json")]
     with writing_alone(target, "the model", new=new):
@@ -49,23 +49,8 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
     }
 
 
-def _target(out: str, to: FormatName, overwrite: bool) -> Path:
-    if "://" in out:
-        raise InputError(message("outputs.not_local"), file=out)
-    target = Path(out).expanduser().resolve()
-    if target.suffix.lower() != suffix_of(to):
-        raise InputError(message("outputs.other_name", kind=to, ends=suffix_of(to)), file=str(target))
-    for file in (target, target.with_name(target.name + ".json")):
-        if file.exists() and not overwrite:
-            raise InputError(message("outputs.exists"), file=str(file))
-    return target
-
-
 def trees_of(saved: SavedModel) -> TreeSum:
-    """Return the trees of a model; of a state, those of the model that it restores.
-
-    InputError if it is not a sum of trees, or has seen no class.
-    """
+    """Return the trees of a model or state; InputError if it is no sum of trees, or has seen no class."""
     if not saved.classes and not traits_of(saved.options).reading.regression:
         raise InputError(message("predictions.no_class"))
     return tree_sum_of(saved.predictor(), len(saved.classes))
@@ -80,15 +65,14 @@ def interface_of(saved: SavedModel) -> Interface:
 @in_threads_of_its_run
 @quoting_as_its_run
 def explain_row(
-    model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None
+    model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None, key: str | None = None
 ) -> dict[str, Any]:
     """Explain the prediction of one row of a file, by its number from 0, and put its path in one ``tree`` into words.
 
-    ``model`` is a run folder, its ``model``, or a state; ``kind`` is that of the file, by default from its name.
+    Of models by key that of ``key``.
     ``values`` are the features that move an output, the largest first, each ``[name, [value of each output]]``.
-    InputError as of :func:`export_model`, or if the row is not there or cannot be used.
     """
-    saved = load_model(model)
+    saved = load_model(model, key)
     trees, interface = trees_of(saved), interface_of(saved)
     rows, at = _row(saved, str(data), row, kind)
     X = rows.X[at : at + 1]

@@ -45,11 +45,9 @@ def without_remedy(error: InputError) -> InputError:
 
 
 def search(stream: Stream, skip: bool) -> Found | None:
-    """Read a fresh stream, and find the updates whose ids a model refuses; ``skip``: a replay goes on after one.
+    """Read a fresh stream, and find updates whose ids a model refuses, up to a delete by value or a limit.
 
-    Ends early at :data:`MOST_UPDATES` or :data:`MOST_CELLS`, and at the first delete by value, after which only a model
-    knows which ids are live. None where no id can be refused: rows are numbered, and no deletion log names any. O(1)
-    time per update, and memory for the ids of the live examples.
+    ``skip``: a replay goes on after one. None where no id can be refused, as rows are numbered and no log names ids.
     """
     if stream.source.id_kind == "row" and not isinstance(stream, DeletionLogStream):
         return None

@@ -147,11 +147,9 @@ class _LogFile(logging.Handler):
 
 @contextmanager
 def log_to(folder: RunFolder, quote: bool = True) -> Iterator[LogContext]:
-    """Append the records of this process to ``log.jsonl`` of ``folder`` while the block runs.
+    """Append the records of this process to ``log.jsonl`` while the block runs, with the context that it sets.
 
-    Unless they may ``quote`` values, no handler after this one sees a value in them. The block keeps the context up to
-    date: ``seq`` and ``epoch`` are null until it sets them. NotWrittenError if the log cannot be opened, or its last
-    line, which was cut short, cannot be removed.
+    Unless they may ``quote`` values, no handler after this one sees one. NotWrittenError if the log cannot be opened.
     """
     context = LogContext(folder.location.rstrip("/").rsplit("/", 1)[-1])
     handler = _LogFile(folder)

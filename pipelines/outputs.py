@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,17 +43,14 @@ def inputs_of(config: Config, given: Config | Mapping[str, Any] | str | Path) ->
 
 
 def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, within: Path | None = None) -> None:
-    """Refuse (ConfigError) an output that would overwrite or remove an input, or lies in a run, a model or a state.
-
-    ``option`` names the output, such as ``--out``: a file or folder, which need not exist. It may lie in the run
-    ``within``.
-    """
+    """Refuse (ConfigError) an output over an input, or in a run (but ``within``), a model or a state."""
     target = real_path(out)
     for name, path in inputs:
         pattern = _MAGIC.search(path) if not os.path.exists(path) else None
         read = real_path(path if pattern is None else path[: pattern.start()].rpartition("/")[0] or "/")
         problem = None
-        if _is_same(target, read) and pattern is None:
+        same = target == read or (os.path.exists(target) and os.path.exists(read) and os.path.samefile(target, read))
+        if same and pattern is None:
             problem = message("outputs.same", option=option, out=out, name=name)
         elif _lies_in(read, target) and ("://" in target or _is_ours(Path(target))):  # which may be removed as a whole
             problem = message("outputs.around_input", option=option, out=out, name=name, path=path)
@@ -79,10 +76,7 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
 
 @contextmanager
 def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Iterator[None]:
-    """Be the only process that writes a file; ``what`` it holds is named in errors, and no file of ``new`` may exist.
-
-    ConfigError if another process writes it, InputError if it cannot be written, or one of ``new`` exists.
-    """
+    """Be the only writer of a file of ``what`` (else ConfigError); InputError if it, or one of ``new``, exists."""
     try:
         with locked(Folder(target.parent), target.name):
             for file in new:
@@ -95,16 +89,41 @@ def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Itera
         raise InputError(said, file=str(target), remedy=error.remedy) from error
 
 
+def new_file(out: str | Path, kind: str, ends: Sequence[str], *, overwrite: bool, beside: Sequence[str] = ()) -> Path:
+    """Return the path of a local file to write, whose name ends in one of ``ends``.
+
+    InputError for another place or name, or if the file, or one with an end of ``beside`` more, exists and is not to be
+    overwritten.
+    """
+    if "://" in str(out):
+        raise InputError(message("outputs.not_local"), file=str(out))
+    target = Path(out).expanduser().resolve()
+    if target.suffix.lower() not in ends:
+        raise InputError(message("outputs.other_name", kind=kind, ends=" or ".join(ends)), file=str(target))
+    if target.is_dir():
+        raise InputError(message("outputs.is_folder", kind=kind), file=str(target))
+    for file in (target, *(target.with_name(target.name + end) for end in beside)):
+        if file.exists() and not overwrite:
+            raise InputError(message("outputs.exists"), file=str(file))
+    return target
+
+
+@contextmanager
+def written(target: str | Path, what: str) -> Iterator[None]:
+    """Turn an error of the system in the block into an InputError that ``what`` cannot be written to a file."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(message("outputs.not_written", what=what, reason=reason), file=str(target)) from error
+
+
 def real_path(path: str | Path) -> str:
     """Return the path behind all links; a URI of another file system as it is."""
     text = str(path).removeprefix("file://")
     if "://" in text or "\0" in text:  # a name with NUL is refused where it is opened
         return text.rstrip("/")
     return os.path.realpath(os.path.expanduser(text))
-
-
-def _is_same(one: str, other: str) -> bool:
-    return one == other or (os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other))
 
 
 def _lies_in(inner: str, outer: str) -> bool:

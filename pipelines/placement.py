@@ -15,13 +15,14 @@ from pipelines.config import Config
 from pipelines.operation import Cluster
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.keyed.groups import GROUPS
 from raydt.learners import traits_of
 from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
 from raydt.messages import Message, message
 from raydt.parallel.cpus import affinity
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
-from raydt.streams import SlidingWindow
+from raydt.streams.sliding_window import SlidingWindow
 
 #: Shards of ``auto``: more have not been measured to be faster (docs/explanation/performance.md).
 MOST_SHARDS = 16
@@ -32,14 +33,13 @@ FEW_SHARDS = 2
 
 
 def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
-    """Decide where the work of a run is done, for ``features`` that are dealt into the groups of the learner.
+    """Decide where the work of a run is done, for ``features`` that are dealt into groups.
 
-    ``rows`` of the source are None if unknown. ``free`` is what each node of the cluster has free, once the job has
-    joined it: nobody joins a cluster only to ask, since Ray deletes the working directory of a submitted job when its
-    process leaves for the first time. ConfigError if the config names more shards than can have work, or than a private
-    Ray on this machine can carry.
+    ``free`` is what the nodes of a joined cluster have free: nobody joins only to ask. ConfigError for too many shards.
     """
     cluster, traits = config.cluster, traits_of(config.learner)
+    if getattr(config.source, "key", None) is not None:
+        return _by_key(cluster, free)
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
     faster = traits.divides_weights or not _is_weighted(config)
     plan = WorkPlan.within(cluster.memory_limit, faster=faster)
@@ -69,6 +69,23 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     return Placement(shards, where, plan=plan)
 
 
+def _by_key(cluster: Cluster, free: Sequence[Bundle] | None) -> Placement:
+    """Decide where models by key work: each process has the keys of some groups, and needs no other."""
+    if cluster.backend == "in_process":
+        return Placement(1, message("runs.in_process"))
+    if isinstance(cluster.shards, int):
+        shards = min(cluster.shards, GROUPS)
+    else:
+        _, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
+        if free is not None:
+            shards = shards_with_room(free, {}, shard, MOST_SHARDS) or 1
+        elif actors.cluster.starts_ray(cluster.address):
+            shards = max(1, int(actors.cluster.cpus_here() // shard["CPU"])) if shard["CPU"] else 1
+        else:
+            return Placement(None, message("keyed.by_processes", actors="actors"))
+    return Placement(shards, message("keyed.by_processes", actors=counted(shards, "actor")))
+
+
 def _is_weighted(config: Config) -> bool:
     """Return True if rows may have other weights than 1, by a column or by their labels."""
     of_column, of_labels = getattr(config.source, "weight", None), getattr(config.learner, "class_weight", None)
@@ -89,10 +106,7 @@ def _are_faster(cluster: Cluster, shards: int | None) -> bool:
 def _number(
     cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
 ) -> tuple[int | None, Message | None]:
-    """Return the number of shards and, for ``auto``, what limits it; None if the cluster has to be asked.
-
-    ``alone`` is set if shards surely have no work.
-    """
+    """Return how many shards, None to ask the cluster, and what limits them; ``alone``: they have no work."""
     useful = max(features.groups, parts)
     if cluster.shards != "auto":
         _require_useful(cluster, cluster.shards, features, parts)

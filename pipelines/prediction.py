@@ -5,9 +5,11 @@ Invariant: the output has one row for each row of the input, in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -15,13 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.outputs import Input, require_apart, writing_alone
+from pipelines.outputs import Input, new_file, require_apart, writing_alone, written
 from pipelines.redaction import may_quote, quoting_as_its_run, said
-from pipelines.saved_runs import load_model
+from pipelines.saved_runs import folder_of_model, load_model
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
+from raydt.keyed.saved import BY_KEY, SavedKeys, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel
@@ -57,11 +60,15 @@ def predict_file(
     a damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be written.
     Nothing has been written then.
     """
-    saved = load_model(model)
-    target = _target(out, overwrite)
+    folder = folder_of_model(model)
+    keys = open_keys(folder.root, filesystem=folder.filesystem)
+    used = _Used(load_model(model)) if keys is None else _UsedByKey(keys)
+    saved = used.saved
+    target = new_file(out, "Parquet", [".parquet", ".pq"], overwrite=overwrite)
+    writing = partial(written, target, "the predictions")
     require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
     wanted = {} if id_column is None else {id_column: "--id"}
-    files, options = find_rows(saved, str(data), kind, wanted=wanted)
+    files, options = find_rows(saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns)
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)
@@ -69,11 +76,9 @@ def predict_file(
     unfinished = target.with_name(f".{target.name}.unfinished")
     rows, skipped, first = 0, 0, None
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
-    unseen_in = _unseen(saved)
-    predictor = saved.predictor()
     with writing_alone(target, "the predictions", new=[] if overwrite else [target]):
         try:
-            with _writing(target):
+            with writing():
                 writer = pq.ParquetWriter(unfinished, schema)
             with writer:
                 for chunk in source.rows():
@@ -81,16 +86,15 @@ def predict_file(
                         raise _for_prediction(chunk.bad[min(chunk.bad)])
                     if chunk.bad and first is None:
                         first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
-                    columns = _predicted(saved, predictor, chunk)
-                    new = unseen_in(chunk.X)
+                    columns, new = used.predicted(source, chunk)
                     new[list(chunk.bad)] = False
                     unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
                     if ids is not None:
                         columns = [ids.slice(chunk.start, len(chunk)), *columns]
-                    with _writing(target):
+                    with writing():
                         writer.write_table(pa.Table.from_arrays(columns, schema=schema))
                     rows, skipped = rows + len(chunk), skipped + len(chunk.bad)
-            with _writing(target):
+            with writing():
                 unfinished.replace(target)
         finally:
             with suppress(OSError):  # it was never written, or has its name by now
@@ -103,7 +107,47 @@ def predict_file(
         "unseen_columns": [saved.features.names[j] for j in np.flatnonzero(unseen_columns)],
         "out": str(target),
         "classes": [str(label) for label in saved.classes],
+        **used.found(),
     }
+
+
+class _Used:
+    """One model, ready to predict."""
+
+    #: What a file has to have beside features, and with which part.
+    wanted: Mapping[str, str] = MappingProxyType({})
+    columns: Mapping[str, str | None] = MappingProxyType({})
+
+    def __init__(self, saved: SavedModel) -> None:
+        self.saved, self._predictor, self._unseen = saved, saved.predictor(), _unseen(saved)
+
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+        """Return the columns of predictions, and which values are categories that the model does not know."""
+        return _predicted(self.saved, self._predictor, rows), self._unseen(rows.X)
+
+    def found(self) -> dict[str, Any]:
+        """Return what else there is to say in the end."""
+        return {}
+
+
+class _UsedByKey(_Used):
+    """Models by key: a row of a key without a model has no prediction."""
+
+    def __init__(self, saved: SavedKeys) -> None:
+        from pipelines.keyed.prediction import KeyedPredictor
+
+        self._predictor = KeyedPredictor(saved)
+        self.saved, column = self._predictor.whole, saved.meta[BY_KEY]
+        self.wanted, self.columns = {column: "source.key"}, {"key": column}
+
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+        """Return the columns of predictions, and which values are categories that the key's model does not know."""
+        found: tuple[list[pa.Array], npt.NDArray[np.bool_]] = self._predictor.predicted(source, rows)
+        return found
+
+    def found(self) -> dict[str, Any]:
+        """Return the rows of keys without a model."""
+        return {"without_model": self._predictor.unknown, "unknown_keys": [*self._predictor.unknown_keys][:20]}
 
 
 def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]:
@@ -119,28 +163,6 @@ def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArra
         return other
     sizes = np.array([np.inf if values is None else len(values) for values in known])
     return lambda X: np.greater_equal(X, sizes)  # codes are given in the order of appearance, after the model's
-
-
-def _target(out: str | Path, overwrite: bool) -> Path:
-    if "://" in str(out):
-        raise InputError(message("outputs.not_local"), file=str(out))
-    target = Path(out).expanduser().resolve()
-    if target.suffix.lower() not in (".parquet", ".pq"):
-        raise InputError(message("outputs.other_name", kind="Parquet", ends=".parquet or .pq"), file=str(target))
-    if target.is_dir():
-        raise InputError(message("outputs.is_folder", kind="Parquet"), file=str(target))
-    if target.exists() and not overwrite:
-        raise InputError(message("outputs.exists"), file=str(target))
-    return target
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        said = message("outputs.not_written", what="the predictions", reason=error.strerror or str(error))
-        raise InputError(said, file=str(target)) from error
 
 
 def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:

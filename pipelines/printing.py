@@ -19,11 +19,7 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 
 def escaped(text: str, keep: str = "") -> str:
-    r"""Return text with control and format characters as Python escapes: ``\n``, ``\x1b``, ``\u202e``.
-
-    A name that holds a line break cannot forge another line then, and one that holds a change of direction cannot show
-    another name. The characters of ``keep`` stay as they are.
-    """
+    r"""Return text with control and format characters as Python escapes, such as ``\n``, but for those of ``keep``."""
     if text.isprintable():
         return text
     return "".join(c if _is_shown(c) or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -53,11 +53,7 @@ def _joined(whats: Sequence[Message], meaning: str) -> Message:
 
 
 def refused_nulls(error: ValidationError, schema: Schema, nulls: Mapping[str, bool]) -> list[str]:
-    """Return the keys among ``nulls`` whose null was refused.
-
-    ``nulls`` are dotted keys that were set to null, and whether they had a value before. One that had none and that
-    nothing knows is misspelt, and not among the answers.
-    """
+    """Return the keys among ``nulls`` whose null was refused, but those misspelt: new and known to nothing."""
     found = dict[str, None]()
     for problem in error.errors(include_url=False):
         place = _walk(schema, problem["loc"])

@@ -24,10 +24,7 @@ class Reporter:
         self._total, self._unit, self._before, self._began = total, unit, done, time.monotonic()
 
     def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
-        """Show that ``done`` updates have been applied.
-
-        ``size`` is the model's in words; ``score`` has a name and a value, NaN before the first prediction.
-        """
+        """Show that ``done`` updates have been applied; ``size`` is in words, ``score`` a name and a value."""
         # A recovery may have gone back to before the start.
         rate = max(done - self._before, 0) / max(time.monotonic() - self._began, 1e-9)
         self.advance(done, ", ".join(filter(None, (f"{rate:,.0f}/s", f"{active:,} live", size, _score(*score)))))

@@ -35,10 +35,7 @@ class Reading(NamedTuple):
 
 
 def reading_of(config: Config, source: Source, features: Features) -> Reading:
-    """Decide who reads the rows of the warm-up; ``features`` are dealt into the groups of the learner.
-
-    The config has its place (:mod:`pipelines.placement`).
-    """
+    """Decide who reads the rows of the warm-up, by the place of the config (:mod:`pipelines.placement`)."""
     traits, warmup = traits_of(config.learner), config.stream.warmup
     rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
     most = most_cells(traits.divided, config.placement.plan)

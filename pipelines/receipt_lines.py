@@ -92,7 +92,6 @@ def _missing(receipt: Receipt) -> str:
 
 
 def _deletions(receipt: Receipt) -> Table:
-    """Return the first deletions."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
     rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]
     caused = [

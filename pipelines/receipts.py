@@ -25,11 +25,7 @@ class ReceiptFile(NamedTuple):
 
 @contextmanager
 def opened_receipts(given: ReceiptFile | None, *, dry_run: bool) -> Iterator[OpenChain | None]:
-    """Open the chain of a command, if it has one, before anything is applied; of a dry run only look at it.
-
-    ConfigError if a key cannot be used or is not that of the chain, or another process appends to it; InputError if the
-    chain is not whole, or cannot be written.
-    """
+    """Open the chain of a command, if it has one, before anything is applied; of a dry run only look at it."""
     if given is None:
         yield None
         return

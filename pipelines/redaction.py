@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 from pipelines.printing import frames
 from pipelines.run_folder import RunFolder
+from pipelines.threads_of_run import within
 from pipelines.yaml12 import load_yaml
 from raydt.errors import STORAGE_REMEDIES, RaydtError, message_of
 from raydt.folders.manifest import MANIFEST, newest, read_manifest
@@ -48,10 +47,7 @@ def quoting(allowed: bool) -> Iterator[None]:
 
 
 def resolve(record: logging.LogRecord, quote: bool) -> bool:
-    """Put the text of a log record, of its fields and of its traceback in the place of what is marked; return True.
-
-    Errors are given to a logger as they are, as arguments: their text is made here.
-    """
+    """Put plain text in the place of what is marked in a log record, its fields and its traceback."""
     if isinstance(record.args, tuple):
         record.args = tuple(message_of(one) if isinstance(one, BaseException) else one for one in record.args)
     record.msg, record.args = record.getMessage(), ()
@@ -65,21 +61,11 @@ def resolve(record: logging.LogRecord, quote: bool) -> bool:
 
 def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
     """Have errors of a function quote values only if :func:`may_quote` allows it of its first argument."""
-    name = next(iter(inspect.signature(work).parameters))
-
-    @functools.wraps(work)
-    def redacted(*arguments: P.args, **named: P.kwargs) -> R:
-        with quoting(may_quote(cast("str | Path", arguments[0] if arguments else named[name]))):
-            return work(*arguments, **named)
-
-    return redacted
+    return within(work, lambda place: quoting(may_quote(place)))
 
 
 def may_quote(place: str | Path) -> bool:
-    """Return True unless the run that a model or state lies in, or a state was made from, forbids to quote values.
-
-    A config that is damaged forbids it; it may be of any format.
-    """
+    """Return True unless the run of a model or state forbids to quote values, or its config is damaged."""
     folder, run = RunFolder(place), RunFolder.near(place)
     try:
         if run is not None:

@@ -7,9 +7,9 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipelines.outputs import require_apart, writing_alone
+from pipelines.outputs import require_apart, writing_alone, written
 from pipelines.run_folder import RunFolder
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from raydt.presentation.words import counted
@@ -26,49 +26,43 @@ def publish_report(folder: RunFolder) -> None:
             folder.receive(page, "report.html")
 
 
-def report_of(runs: list[str], out: str | None) -> str:
-    """Write one report about one or several runs, and return its place.
+def report_of(runs: list[str], out: str | None, key: str | None = None) -> str:
+    """Write one report about one or several runs, and return its place: ``out``, or that in the run's folder.
 
-    ``out`` is a local file whose name ends in .html; only a page of raydt is replaced. By default the report is
-    ``report.html`` in the run's folder, or in the working directory for several runs. ConfigError if ``out`` lies in a
-    run, a model or a state, or another process writes it; InputError for a folder that is no run or given twice, a name
-    that is not for a page, or a report that cannot be written.
+    Of models by key it is about one ``key``, if that is given. Only a page of raydt is replaced. ConfigError if ``out``
+    may not be written; InputError if a folder is no run.
     """
     from pipelines.report.page import write_report
 
     folders = [RunFolder(run) for run in runs]
     locations = [folder.location for folder in folders]
     for folder in folders:
-        _require_run(folder)
+        if folder.has("sweep.json") and not folder.has("summary.json"):  # which looks like a run that died
+            raise InputError(message("reports.sweep"), file=folder.location)
     if len(set(locations)) < len(locations):
         twice = next(location for location in locations if locations.count(location) > 1)
         raise InputError(message("reports.same_run"), file=twice)
+    if key is not None and (out is None or len(folders) > 1):
+        raise ConfigError(message("keyed.page"))
     in_run = out is None and len(folders) == 1
     target = f"{locations[0]}/report.html"
-    try:
-        if in_run:
-            with writing_alone(Path(target), "the report") if folders[0].is_local else nullcontext():
-                publish_report(folders[0])
-        else:
-            target = str(_target(out or "report.html"))
-            own = f"{os.path.realpath(folders[0].root)}/report.html"
-            if target != own or len(folders) > 1:
-                require_apart("--out", target, [])
-            with writing_alone(Path(target), "the report"), ExitStack() as stack:
-                local = [stack.enter_context(folder.local()) for folder in folders]
-                write_report(local, Path(target), locations=locations)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InputError(message("outputs.not_written", what="the report", reason=reason), file=target) from error
+    if in_run:
+        own_lock = writing_alone(Path(target), "the report") if folders[0].is_local else nullcontext()
+        with written(target, "the report"), own_lock:
+            publish_report(folders[0])
+        return target
+    target = str(_target(out or "report.html"))
+    own = f"{os.path.realpath(folders[0].root)}/report.html"
+    if target != own or len(folders) > 1:
+        require_apart("--out", target, [])
+    with written(target, "the report"), writing_alone(Path(target), "the report"), ExitStack() as stack:
+        local = [stack.enter_context(folder.local()) for folder in folders]
+        write_report(local, Path(target), locations=locations, key=key)
     return target
 
 
 def receipt_pages(chain: str, out: str | None, number: int | None = None) -> str:
-    """Write a page for each receipt of a chain, or for one, and return the folder of the pages.
-
-    By default it is called as the file is, without its ending. InputError if the chain is not whole, has no such
-    receipt, or a page cannot be written.
-    """
+    """Write a page for each receipt of a chain, or for one; return their folder, named as the chain."""
     from pipelines.report.document import document
     from pipelines.report.receipt import receipt_article
 
@@ -78,14 +72,9 @@ def receipt_pages(chain: str, out: str | None, number: int | None = None) -> str
     for one in numbers:
         target = _target(str(folder / f"receipt-{one}.html"))
         article = receipt_article(read, one, Path(chain).name)
-        try:
+        with written(target, "the page"):
             target.parent.mkdir(parents=True, exist_ok=True)
             Folder(target.parent).publish(target.name, document(article.title, "receipt", [article]).encode())
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise InputError(
-                message("outputs.not_written", what="the page", reason=reason), file=str(target)
-            ) from error
     return str(folder)
 
 
@@ -107,12 +96,6 @@ def _chain_of(file: str, number: int | None) -> Chain:
     return read
 
 
-def _require_run(folder: RunFolder) -> None:
-    """Refuse the folder of a sweep: it looks like a run that died."""
-    if folder.has("sweep.json") and not folder.has("summary.json"):
-        raise InputError(message("reports.sweep"), file=folder.location)
-
-
 def _target(out: str) -> Path:
     """Return the place of a page; a file that is not a page is never replaced."""
     from pipelines.report.document import is_page
@@ -120,6 +103,7 @@ def _target(out: str) -> Path:
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(message("outputs.other_name", kind="HTML", ends=".html"), file=str(target))
-    if target.exists() and not is_page(target):
-        raise InputError(message("outputs.no_page"), file=str(target))
+    with written(target, "the page"):
+        if target.exists() and not is_page(target):
+            raise InputError(message("outputs.no_page"), file=str(target))
     return target

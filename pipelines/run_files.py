@@ -19,7 +19,7 @@ FILES = frozenset(
     {LOCK, PURGES, "config.yaml", "log.jsonl", "summary.json", "report.html", f".report.html{LOCK}"}
     | {"sweep.json", "sweep.html", "sweep.parquet", "curves.parquet"}
 )
-TABLES = ("metrics", "events", "predictions", "quarantine", "alarms")
+TABLES = ("metrics", "events", "predictions", "quarantine", "alarms", "keys")
 #: Column of the latest event time, in metrics and alarms of a stream that has times.
 TIME = "time"
 

@@ -26,10 +26,7 @@ from raydt.messages import Message, message
 
 
 class RunFolder(Folder):
-    """A run folder: a local path or a URI (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
-
-    ConfigError if it is no URI that can be opened.
-    """
+    """A run folder: a path or a URI (``s3://``, ``gs://``, ``hdfs://``); ConfigError if it cannot be opened."""
 
     _created = _made = False
 
@@ -41,10 +38,7 @@ class RunFolder(Folder):
 
     @classmethod
     def create(cls, location: str | Path, *, overwrite: bool = False) -> RunFolder:
-        """Make a new run folder; ``overwrite`` removes the files of a run that is there first, and no other file.
-
-        ConfigError if the folder holds something already, is a file, or cannot be written.
-        """
+        """Make a new run folder, or clear that of a run to ``overwrite``; ConfigError if it holds anything else."""
         folder = cls(location)
         place = "--out " + folder.location.replace("\0", "\\0")[:300]
         try:
@@ -73,10 +67,7 @@ class RunFolder(Folder):
         return folder
 
     def is_empty(self) -> bool:
-        """Whether nothing is in the folder (but the lock of one who is about to begin, or what :meth:`sweep` removes).
-
-        Also if it does not exist.
-        """
+        """Return True if nothing is in the folder but a lock, or what :meth:`sweep` removes."""
         return all(name == LOCK or name in self._unfinished() for name in self.names())
 
     def require_untouched(self) -> None:
@@ -125,10 +116,7 @@ class RunFolder(Folder):
         self.discard()
 
     def discard_beginning(self) -> None:
-        """Remove config and log, if a job has written nothing else, and the folder as :meth:`discard_if_empty` does.
-
-        Only for the one who writes here, and only before the first update.
-        """
+        """Remove config, log and then the empty folder, if a job has written nothing else there so far."""
         found = set(self.names())
         if self._created and found <= {"config.yaml", "log.jsonl", LOCK} and (LOCK not in found or locked_here(self)):
             for name in ("config.yaml", "log.jsonl", LOCK):
@@ -154,10 +142,7 @@ class RunFolder(Folder):
         return next((one for one in places if one.has("config.yaml")), None)
 
     def require_own(self) -> None:
-        """Refuse (RaydtError) to write, inside :func:`locked`, if the folder was removed since.
-
-        Otherwise a part of the run would be there again.
-        """
+        """Refuse (RaydtError) to write, inside :func:`locked`, where the folder was removed meanwhile."""
         if taken_away(self):
             raise RaydtError(message("runs.removed").at(self.location))
 

@@ -16,6 +16,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, shortage
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
+from raydt.keyed.saved import open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
@@ -23,14 +24,12 @@ from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
+from raydt.streams.deletion_log import DeletionLog, LoggedDeletions, LogKeys
 from raydt.streams.options import make_stream
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
-    """Open the source and the stream of a config, at their beginning.
-
-    InputError if a file is missing, cannot be used, or is known to have no rows.
-    """
+    """Open source and stream of a config; InputError if a file is missing, unusable, or has no rows."""
     source = open_source(config.source, reading=traits_of(config.learner).reading)
     if source.n_rows == 0:
         raise no_rows(config)
@@ -43,9 +42,16 @@ def keyed_stream(config: Config, source: Any) -> Any:
     """Return the stream of rows of any keys; ConfigError for a stream that reads rows again, or a log of its own."""
     from raydt.keyed.stream import KeyedStream
 
-    if config.stream.model in ("batches", "deletion_log") or getattr(config.stream, "holdout", None):
+    if config.stream.model == "batches" or getattr(config.stream, "holdout", None):
         raise ConfigError(message("keyed.stream", model=config.stream.model))
-    return KeyedStream(source, skip_bad=config.stream.on_error == "skip")
+    log = None
+    if isinstance(config.stream, DeletionLog):
+        log = LoggedDeletions(config.stream.deletion_log, ".", LogKeys.of(source))
+        if log.by_subject:
+            raise ConfigError(message("keyed.by_subject"))
+        if source.id_kind == "row":
+            raise ConfigError(message("keyed.no_ids"))
+    return KeyedStream(source, skip_bad=config.stream.on_error == "skip", log=log)
 
 
 def no_rows(config: Config) -> InputError:
@@ -67,10 +73,7 @@ def config_of(folder: RunFolder) -> Config:
 
 
 def require_format(folder: RunFolder) -> None:
-    """Refuse (FormatVersionError) a run of a format that this version does not read, by what lies in its folder.
-
-    Damage is left to others.
-    """
+    """Refuse (FormatVersionError) a run of a format that this version does not read; damage passes."""
     checkpoints = sorted((name for name in folder.names("checkpoints") if name.isdecimal()), key=int)
     for place in [f"checkpoints/{name}" for name in checkpoints[::-1]] + [MODEL]:
         if folder.has(f"{place}/{MANIFEST}"):
@@ -101,11 +104,7 @@ def states_of_any_format(folder: RunFolder) -> RunFolder:
 def state_meta(
     config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, data: Identity
 ) -> dict[str, Any]:
-    """Return ``meta`` of a state of a run, after ``updates``, where the state of the stream was ``at``.
-
-    ``at`` has the dictionaries as they were then, whatever has been read since. ``next_id`` is the next running number
-    for rows without an id, ``data`` the identity of the source.
-    """
+    """Return ``meta`` of a run's state after ``updates``, when the stream's, with dictionaries, was ``at``."""
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
     if (weight := getattr(config.source, "weight", None)) is not None:
         columns["weight"] = weight
@@ -150,10 +149,7 @@ class StatePlace(NamedTuple):
 
 
 def find_state(location: str | Path) -> StatePlace:
-    """Return the place of a state: of a run or its ``checkpoints/`` the last one, or a saved one.
-
-    ModelFileError if nothing of these is there.
-    """
+    """Return the place of a run's last state, or of a saved one; ModelFileError if there is none."""
     given = RunFolder(location)
     folder = given if given.has(MANIFEST) or given.has("config.yaml") else newest(given)
     if not folder.has(MANIFEST) and folder.has("config.yaml"):
@@ -170,10 +166,7 @@ def find_state(location: str | Path) -> StatePlace:
 
 
 def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
-    """Return the state of :func:`find_state` and its folder, which may be given.
-
-    ModelFileError if there is no state, it is damaged, or it is a model without its training rows.
-    """
+    """Return a state and its folder; ModelFileError if it is missing, damaged, or has no training rows."""
     folder = location if isinstance(location, RunFolder) else find_state(location).folder
     saved = open_model(folder.root, filesystem=folder.filesystem)
     if not saved.is_state:
@@ -181,15 +174,23 @@ def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]
     return saved, folder
 
 
-def load_model(location: str | Path) -> SavedModel:
-    """Read the model at ``location``: a run folder, its ``model``, or a state, also the newest of its ``checkpoints/``.
+def load_model(location: str | Path, key: str | None = None) -> SavedModel:
+    """Read the model of a run, a model or a state, of models by key that of ``key``; InputError if there is none."""
+    folder = folder_of_model(location)
+    if key is None:
+        return open_model(folder.root, filesystem=folder.filesystem)
+    saved = open_keys(folder.root, filesystem=folder.filesystem)
+    if saved is None:
+        raise ModelFileError(message("keyed.one"), file=folder.location)
+    return saved.saved(saved.find(key))
 
-    InputError if nothing of these is there, or it is damaged.
-    """
+
+def folder_of_model(location: str | Path) -> RunFolder:
+    """Return the folder of :func:`load_model`."""
     folder = newest(RunFolder(location))
     if not folder.has(MANIFEST):
         folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
     if not inside and not folder.has(MANIFEST):
         raise ModelFileError(message("models.no_model"), file=folder.location)
-    return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)
+    return folder.inside(inside) if inside else folder

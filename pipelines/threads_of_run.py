@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
@@ -17,16 +18,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def in_threads_of_its_run(work: Callable[P, R]) -> Callable[P, R]:
-    """Have a function use the threads of the run that its first argument is, or lies in."""
+def within(work: Callable[P, R], context_of: Callable[[str | Path], AbstractContextManager[object]]) -> Callable[P, R]:
+    """Have a function work in the context of its first argument, a place."""
     name = next(iter(inspect.signature(work).parameters))
 
     @functools.wraps(work)
-    def limited_work(*arguments: P.args, **named: P.kwargs) -> R:
-        with limited(most_threads(cast("str | Path", arguments[0] if arguments else named[name]))):
+    def work_within(*arguments: P.args, **named: P.kwargs) -> R:
+        with context_of(cast("str | Path", arguments[0] if arguments else named[name])):
             return work(*arguments, **named)
 
-    return limited_work
+    return work_within
+
+
+def in_threads_of_its_run(work: Callable[P, R]) -> Callable[P, R]:
+    """Have a function use the threads of the run that its first argument is, or lies in."""
+    return within(work, lambda place: limited(most_threads(place)))
 
 
 def most_threads(place: str | Path) -> int | None:

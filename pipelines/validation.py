@@ -12,6 +12,7 @@ from pipelines.redaction import quoting, said
 from pipelines.running.preflight import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
+from raydt.keyed.stream import KeyedStream
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.messages import Message, message
 from raydt.parallel.threads import limited
@@ -58,7 +59,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     skip = config.stream.on_error == "skip"
     if skip:  # then that is no remedy, and none is needed
         bad = [without_remedy(error) for error in bad]
-    ids = search(open_stream(config)[1], skip) if skip or not bad else None
+    ids = _refused(config, skip) if skip or not bad else None
     ids = ids or Found()
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
@@ -72,7 +73,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,
-        "updates": stream.length(),
+        "updates": None if isinstance(stream, KeyedStream) else stream.length(),
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
         "bad_rows": [said(error, quote) for error in bad],
@@ -85,6 +86,16 @@ def _look_at(config: Config) -> dict[str, Any]:
         "warnings": _warnings(config, source, len(rows)),
         "config_hash": config.model_hash(),
     }
+
+
+def _refused(config: Config, skip: bool) -> Found | None:
+    """Find the updates whose ids a model refuses, of models by key that of each key."""
+    stream: Any = open_stream(config)[1]
+    if getattr(config.source, "key", None) is None:
+        return search(stream, skip)
+    from pipelines.keyed.streams import search_keys
+
+    return search_keys(config, stream, skip)
 
 
 def _warmup(config: Config, source: Source) -> int:

@@ -207,10 +207,7 @@ class SequenceGapError(ExchangeError):
 
 
 class ProcessLostError(RaydtError):
-    """A process of the job died, ran out of memory, or has stopped answering.
-
-    Its message is the fact alone, since a job recovers by itself; ``advice`` is for when it cannot, and may be empty.
-    """
+    """A process of the job died or has stopped answering; ``advice`` is for a job that cannot recover."""
 
     def __init__(self, what: str, advice: str = "", *, actor: str = "driver", shard: int | None = None) -> None:
         super().__init__(what)

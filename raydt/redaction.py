@@ -1,12 +1,10 @@
 """Values of the data in messages: marked where a message is made, shown or withheld where it is given out.
 
-A message is made where a value is found to be wrong, which knows nothing of the run that reads it. So the value stands
-in the message between marks, with a stand-in beside it, and :func:`text` takes one of the two. An error shows its
-values unless the run has redacted it (``output.quote_values: false``); a log, a summary or a table of a run is given
-the text that the run allows. The marks are Unicode noncharacters, which ``repr`` escapes, so that no value forges one.
-
-Names of files, of columns and features that a config or model names, numbers of rows, and names of classes in reports
-are no values. What a file calls its columns is one: without a row of names they are the first row.
+The value stands between marks with a stand-in beside it, and :func:`text` takes one of the two: errors show values
+unless the run has redacted them (``output.quote_values: false``), its files as it allows. The marks are noncharacters,
+which ``repr`` escapes, so that no value forges one. Names of files, rows' numbers, and features and classes that a
+config or model names are no values; what a file calls its columns is one: without a row of names they are the first
+row.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources import open_source
+from raydt.sources.opening import open_source
 from raydt.streams.incremental import Incremental
 from raydt.streams.random_updates import RandomUpdates
 from raydt.streams.sliding_window import SlidingWindow

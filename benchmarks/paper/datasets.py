@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from measure import DATA
 
-from raydt.sources import ParquetFiles
+from raydt.sources.options import ParquetFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from pipelines.commands.options import JSON, SET, print_result
+from pipelines.commands.options import JSON, KEY, SET, print_result
 from raydt.messages import message
 
 
@@ -21,8 +21,9 @@ from raydt.messages import message
 @click.option(
     "--receipt", type=click.IntRange(1), metavar="N", help="Of a file of receipts, only the page of receipt N."
 )
+@KEY
 @JSON
-def report(runs: tuple[str, ...], out: str | None, receipt: int | None, as_json: bool) -> int:
+def report(runs: tuple[str, ...], out: str | None, receipt: int | None, key: str | None, as_json: bool) -> int:
     """Write the HTML report of one run, or a comparison of several, and print its path.
 
     Given a file of receipts that update wrote, write a page for each receipt: who asked, when, what was deleted and
@@ -42,7 +43,7 @@ def report(runs: tuple[str, ...], out: str | None, receipt: int | None, as_json:
     elif receipt is not None:
         raise click.UsageError(message("commands.no_pages", run=runs[0]))
     else:
-        where = report_of(list(runs), out)
+        where = report_of(list(runs), out, key)
     print_result({"report": where}, where, as_json)
     return 0
 

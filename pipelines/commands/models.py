@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from pipelines.commands.options import JSON, KINDS, print_result
+from pipelines.commands.options import JSON, KEY, KINDS, print_result
 from pipelines.printing import one_line
 from raydt.messages import message
 
@@ -28,6 +28,7 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
     help="At a bad row: error stops and writes nothing, skip writes null predictions for it.",
 )
 @click.option("--explain", type=int, metavar="ROW", help="Explain one prediction instead: number of the row, from 0.")
+@KEY
 @click.option("--tree", type=int, metavar="N", help="Tree whose path --explain shows. Default: 0, the first.")
 @click.option("--kind", type=click.Choice(KINDS), help="File format of DATA. Default: from its name.")
 @JSON
@@ -39,6 +40,7 @@ def predict(
     id_column: str | None,
     on_error: Literal["error", "skip"],
     explain: int | None,
+    key: str | None,
     tree: int | None,
     kind: str | None,
     as_json: bool,
@@ -64,10 +66,10 @@ def predict(
     if explain is not None:
         if overwrite or id_column is not None or on_error != "error":
             raise click.UsageError(message("commands.only_with_out"))
-        found = explain_row(model, data, explain, tree or 0, kind)
+        found = explain_row(model, data, explain, tree or 0, kind, key)
         print_result(found, explanation_lines(found), as_json)
         return 0
-    if tree is not None:
+    if tree is not None or key is not None:
         raise click.UsageError(message("commands.only_with_explain"))
     assert out is not None
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
@@ -77,6 +79,9 @@ def predict(
     if result["unseen"]:
         rows, columns = counted(result["unseen"], "row"), one_line(", ".join(result["unseen_columns"]))
         click.echo(message("commands.unseen_categories", rows=rows, columns=columns), err=True)
+    if result.get("without_model"):
+        rows, keys = counted(result["without_model"], "row"), one_line(", ".join(map(str, result["unknown_keys"])))
+        click.echo(message("commands.without_model", rows=rows, keys=keys), err=True)
     print_result(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
     return 0
 
@@ -88,9 +93,15 @@ def predict(
 )
 @click.option("--out", required=True, metavar="FILE", help="New file: .tl, .onnx, .txt or .skops, by the format.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE and FILE.json if they exist.")
+@KEY
 @JSON
 def export(
-    model: str, to: Literal["treelite", "onnx", "lightgbm", "sklearn"], out: str, overwrite: bool, as_json: bool
+    model: str,
+    to: Literal["treelite", "onnx", "lightgbm", "sklearn"],
+    out: str,
+    overwrite: bool,
+    key: str | None,
+    as_json: bool,
 ) -> int:
     """Write the model of a RUN, or of a saved STATE, in the format of another library.
 
@@ -103,6 +114,6 @@ def export(
     from pipelines.display import export_lines
     from pipelines.exporting import export_model
 
-    written = export_model(model, to, out, overwrite=overwrite)
+    written = export_model(model, to, out, key=key, overwrite=overwrite)
     print_result(written, export_lines(written), as_json)
     return 0

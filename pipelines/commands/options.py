@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pipelines.receipts import ReceiptFile
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+KEY = click.option("--key", metavar="KEY", help="Of models by key (source.key): the model of this key.")
 SET = click.option(
     "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one key of the config. Can be repeated."
 )

@@ -6,14 +6,15 @@ from typing import Any
 
 import click
 
-from pipelines.commands.options import JSON, RECEIPT_KEY, print_result
+from pipelines.commands.options import JSON, KEY, RECEIPT_KEY, print_result
 from raydt.messages import message
 
 
 @click.command(short_help="Check a run's last state against its raw examples.")
 @click.argument("run")
+@KEY
 @JSON
-def audit(run: str, as_json: bool) -> int:
+def audit(run: str, key: str | None, as_json: bool) -> int:
     """Recompute the last state of RUN from the raw examples, and check the model and its guarantee.
 
     RUN may also be a state that update wrote: audit then checks it against the examples saved in it.
@@ -36,9 +37,9 @@ def audit(run: str, as_json: bool) -> int:
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if newest(RunFolder(run)).has(MANIFEST):
-        report = audit_state(run).as_dict()
+        report = audit_state(run, key).as_dict()
     else:
-        report = audit_run(run).as_dict()
+        report = audit_run(run, key).as_dict()
         summary = read_summary(RunFolder.existing(run))
         shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).audited_with)
         of = {name: summary[name] for name in shown if name in summary}

@@ -134,10 +134,10 @@ def update(
 
 def _roll_back(state: str, chain: ReceiptFile, note: str, as_json: bool) -> int:
     from pipelines.receipts import roll_back
-    from pipelines.report.receipt import rollback_in_words
+    from pipelines.report.receipt import in_words
 
     entry = roll_back(state, chain, note)
-    print_result({"state": state, **entry}, rollback_in_words(entry), as_json)
+    print_result({"state": state, **entry}, in_words(entry), as_json)
     return 0
 
 

@@ -7,34 +7,32 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.keyed.recorder import KeyedRecorder
-from pipelines.keyed.store import KeyedStore
 from pipelines.run_folder import RunFolder
-from pipelines.running.parts import OneModel
 from pipelines.running.preflight import features_of
-from raydt.errors import ConfigError
 from raydt.folders.copies import Copies
 from raydt.keyed.members import KeyedJob
 from raydt.keyed.records import Records
 from raydt.keyed.saved import SavedKeys
+from raydt.keyed.sent import SentSource
 from raydt.keyed.session import KeyedSession
 from raydt.keyed.source import SharedSource
+from raydt.keyed.store import KeyedStore
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners, traits_of
-from raydt.messages import message
 
 
-class ModelsByKey(OneModel):
+class ModelsByKey:
     """A session, a recorder and checkpoints of models by key."""
 
     def session(self, config: Config, stream: Any) -> Any:
         """Return what makes sessions in this process, each at the beginning."""
-        if config.cluster.backend != "in_process":
-            raise ConfigError(message("keyed.ray"))
 
-        def make(config: Config) -> KeyedSession:
+        def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
             traits = traits_of(config.learner)
+            if cluster is not None:
+                return _on_ray(config, stream, epoch, cluster, resources)
             job = KeyedJob(
-                SharedSource(stream.source, traits.reading),
+                SharedSource(stream.source, traits.reading, stream.log),
                 learners()[config.learner.kind],
                 config.learner,
                 features_of(stream.source, config.learner),
@@ -47,6 +45,10 @@ class ModelsByKey(OneModel):
             return KeyedSession(job, Records(job.every, predicting=config.output.predictions, own=own))
 
         return make
+
+    def reports_within(self, config: Config) -> bool:
+        """Return True: keys record their figures themselves."""
+        return True
 
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> KeyedStore:
         """Make the store of the checkpoints."""
@@ -61,6 +63,33 @@ class ModelsByKey(OneModel):
         """Return the contents of a checkpoint; each key is checked when it is restored."""
         return SavedKeys(meta, components, place)
 
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record the table of keys."""
+        recorder.record_keys(session.key_rows())
+
     def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the components of the model folder."""
         return dict(session.models())
+
+
+def _on_ray(config: Config, stream: KeyedStream, epoch: int, cluster: Any, resources: Any) -> Any:
+    """Open a session on Ray, at the beginning."""
+    source = stream.source
+    from actors.keyed_session import RayKeyedSession  # which imports Ray
+    from actors.keys import KeyedAssignment
+
+    assignment = KeyedAssignment(
+        epoch,
+        learners()[config.learner.kind],
+        config.learner,
+        features_of(source, config.learner),
+        SentSource.of(source),
+        config.stream,
+        weighted=config.output.weighted_metrics,
+        every=config.output.metrics_every,
+        size=config.cluster.batch_size,
+        predicting=config.output.predictions,
+        log=stream.log,
+    )
+    shards, patience = config.placement.shards or 1, config.cluster.patience_seconds
+    return RayKeyedSession(cluster, assignment, source, shards=shards, resources=resources, patience=patience)

@@ -7,7 +7,7 @@ run was cut; counts and scores are sums over all keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,16 @@ from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableW
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.regression import PrequentialErrors
-from raydt.evaluation.tally import known
+from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.examples.targets import NUMBERS
-from raydt.examples.updates import Log
 from raydt.keyed.records import TOTALS
 from raydt.keyed.session import KeyedResult
 from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.learners import traits_of
+from raydt.learners.description import Description
 from raydt.redaction import text
 from raydt.streams.base import Skipped
+from raydt.streams.tally import known
 
 _BASELINES = ("no_change", "majority", "mean")
 _METRICS_LEFT_OUT = ("rebuilt_rows", "rounds", "bytes_exchanged")
@@ -54,7 +55,13 @@ class KeyedRecorder:
         ids = pa.string() if source.id_kind == "text" else pa.int64()
         target = pa.float64() if self._numbers else pa.string()
         predictions = pa.schema([("seq", pa.int64()), ("id", ids), ("prediction", target), ("truth", target)])
+        own = traits_of(config.learner).figures
+        of_classes = (*(score.name for score in CLASS_SCORES), "no_change", "majority")
+        scores = ("mse", "rmse", "mae", "r2", "no_change", "mean") if self._numbers else of_classes
+        counts = (*TOTALS, "active", "nodes", "leaves", "depth", "rebuilds", "rebuilt_rows", *own, "alarms")
+        keys = [*((name, pa.int64()) for name in counts), *((name, pa.float64()) for name in ("seconds", *scores))]
         schemas = {
+            "keys": pa.schema([*keys, ("digest", pa.string())]),
             "metrics": metrics,
             "predictions": predictions,
             "quarantine": QUARANTINE,
@@ -73,9 +80,7 @@ class KeyedRecorder:
     def record(self, batch: KeyedBatch, result: KeyedResult, seconds: float) -> None:
         """Take one answered batch into account."""
         self.updates, self.seconds = batch.stop, seconds
-        self.totals_of_keys, self.scores = dict(result.totals), result.scores
-        self.statistics = result.statistics
-        self._append(result.tables)
+        self.record_log(result)
 
     def _append(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
         for name, columns in tables.items():
@@ -84,8 +89,17 @@ class KeyedRecorder:
                 given["reason"] = [text(reason, self._quote) for reason in given["reason"]]
             self._tables[name].append({one.name: pa.array(given[one.name], one.type) for one in self._schemas[name]})
 
-    def record_log(self, log: Log) -> None:
-        """Nothing: a key keeps no log of its own."""
+    def record_log(self, result: KeyedResult) -> None:
+        """Take figures and rows of tables, also those of the end of the stream."""
+        self.totals_of_keys, self.scores = dict(result.totals), result.scores
+        self.statistics = result.statistics
+        self._append(result.tables)
+
+    def record_keys(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Record the table of keys, which has a row for each."""
+        self._tables["keys"].restore(NO_ROWS)
+        names = self._schemas["keys"].names
+        self._append({"keys": {name: [row[name] for row in rows] for name in names}} if rows else {})
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows without a key."""
@@ -247,6 +261,10 @@ class KeyedRecorder:
     def refused(self) -> int:
         """Updates that were refused and passed over."""
         return self.totals_of_keys["refused"]
+
+    def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
+        """Return the number of keys: each has a model of its own to describe."""
+        return {"keys": self.statistics.get("keys", 0)}
 
     @property
     def classes(self) -> list[str]:

@@ -37,11 +37,7 @@ class Scope:
 
 
 def read_ids(path: str, saved: SavedModel) -> Scope:
-    """Read a file with the column ``id``; none of its ids may be live in the state.
-
-    InputError if the file cannot be read or has no row, or an id is missing or of another type; UpdateError names the
-    first live id.
-    """
+    """Read ids to erase; InputError if they cannot be read, UpdateError names the first live one."""
     names = StateNames.of(saved)
     with without_a_config():
         log = LoggedDeletions(path, ".", names.keys._replace(subject_kind=None), "list of ids", "state")
@@ -58,10 +54,7 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
 
 
 def stand_in(code: int, like: Any, taken: set[Any]) -> Any:
-    """What takes the place of a value in a dictionary: of the same kind, and not among the values ``taken``.
-
-    What an earlier purge has put there stays, so that a purge that is repeated changes nothing.
-    """
+    """Return what takes the place of a value, not among those ``taken``; what a purge has put there stays."""
     if isinstance(like, str):
         text = f"erased {code}"
         if like.rstrip("_") == text:
@@ -111,10 +104,7 @@ def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]
 
 
 def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """The component ``stream`` of a state with nothing in its dictionaries that no live example has.
-
-    Text ids out of ``scope`` stay; a subject without a live row never does.
-    """
+    """Return the component ``stream`` without what no live example has, but for text ids out of ``scope``."""
     source = dict(stream["source"])
     if "categories" not in source:  # examples that are drawn have no dictionaries
         return dict(stream)
@@ -159,10 +149,7 @@ def next_running(saved: SavedModel) -> int:
 
 
 def erased_records(saved: SavedModel, recorder: Mapping[str, Any], scores: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The components ``recorder`` and ``scores`` of a stream that has ended, without what is of a single example.
-
-    That is what the next score would need: the last and the first label, and queries that wait for theirs.
-    """
+    """Return ``recorder`` and ``scores`` of an ended stream without labels and queries of single examples."""
     asked = {name: values[:0] for name, values in recorder.items() if name.startswith("asked_")}
     registers = {"registers": np.zeros_like(scores["registers"])}
     return [{**recorder, **asked, "next_id": next_running(saved)}, {**scores, **registers}]

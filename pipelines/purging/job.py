@@ -97,10 +97,7 @@ def _seconds(older_than: str | None) -> float | None:
 
 
 def _age(work: Work) -> float:
-    """Return the seconds since a run ended or a state was written.
-
-    InputError if that is in the future by more than clocks of two machines differ, so that nobody knows.
-    """
+    """Return the seconds since a run ended or a state was written; InputError if that is in the future."""
     now = datetime.now(timezone.utc)
     age = (now - work.since).total_seconds()
     if age < -_CLOCKS_DIFFER:

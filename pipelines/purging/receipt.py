@@ -92,10 +92,7 @@ class Purged:
 
 
 class PurgeFile:
-    """``purge.json`` of a folder: an entry for each purge, of which the last may be only begun.
-
-    InputError if it is damaged. ``begun`` has the files of a purge that was killed.
-    """
+    """``purge.json``: an entry for each purge, the last perhaps only ``begun``; InputError if damaged."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder, self._entries = folder, _read(folder)

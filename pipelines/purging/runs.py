@@ -1,11 +1,8 @@
-"""A finished run is rewritten so that its folder holds live examples only.
+"""A finished run is rewritten so that its folder holds live examples only, and its newest checkpoint alone.
 
 Invariant: every step leaves a run that can be read, and can be done again: after a kill at any point, purge goes
 through from the beginning and ends with the same files. A purge that is repeated changes no byte. The model and its
 digest stay as they are.
-
-What is rewritten: the newest checkpoint with the live rows, dictionaries, predictions, model, summary,
-report and log; the other checkpoints, the quarantine and temporary files are removed.
 """
 
 from __future__ import annotations
@@ -49,10 +46,7 @@ PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events",
 
 
 class RunPurge(Work):
-    """The purge of a run.
-
-    InputError if there is no completed run, its folder is damaged, or a link has the name of a file or folder of a run.
-    """
+    """The purge of a run; InputError if it is not completed, is damaged, or a link has a name of ours."""
 
     clock = "ended in summary.json"
 

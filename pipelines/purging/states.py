@@ -19,11 +19,7 @@ from raydt.sessions.copies import OF_A_PURGED_STATE
 
 
 class StatePurge(Work):
-    """The purge of a state.
-
-    InputError if it is damaged, a model without its examples, or a checkpoint of a run; or a link has the name of a
-    file.
-    """
+    """The purge of a state; InputError if it is damaged, no state, of a run, or a link has a name of ours."""
 
     clock = f"the time of {MANIFEST}"
 

@@ -61,10 +61,7 @@ class Work(ABC):
 
 
 def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str]:
-    """Return files that are not ours, links among them, as the filesystem calls them, sorted.
-
-    InputError if a link has a name of ours.
-    """
+    """Return files that are not ours, links among them, sorted; InputError if a link has a name of ours."""
     found = []
     for name in folder.files():
         path = folder.path(name)

@@ -65,10 +65,7 @@ def compare(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Article:
 
 
 def _figures(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Table:
-    """Return a row per figure that differs, with a cell per run; of scores and speed the best is marked.
-
-    The remark has the others.
-    """
+    """Return a row per figure that differs, the best of scores and speed marked; the remark has the others."""
     own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
     restarted = any(number(run.summary, "restarts") for run in runs)
     rows, same = [], []
@@ -108,10 +105,7 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _differing(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Table:
-    """Return a row per key whose value is not the same in all runs; the remark counts the others.
-
-    An option that only the learners of some runs have differs from nothing: it is left out, and counted.
-    """
+    """Return a row per key that differs; the remark counts the others, and options of single learners."""
     leaves = [flat(run.config) for run in runs]
     own = set[str]()
     if len({run.kind for run in runs}) > 1:

@@ -41,11 +41,6 @@ class Difference(NamedTuple):
     only: tuple[int, int] | None = None
     windows: int = 0  #: Windows that the interval is made of; 0 if it is made of single predictions.
 
-    @property
-    def may_be_chance(self) -> bool:
-        """Return True if the interval has 0 in it."""
-        return self.low <= 0.0 <= self.high
-
 
 class Comparison(NamedTuple):
     """The run with the best score, and how it differs from each other run."""
@@ -96,7 +91,7 @@ def winner(comparison: Comparison, runs: Sequence[ReportedRun], labels: Sequence
     said |= {"low": _number(low, quality), "high": _number(high, quality)}
     if difference.low == difference.high == 0.0:
         return Text(f"{message('reports.tied', **said)}.", "verdict plain")
-    if difference.may_be_chance:
+    if difference.low <= 0.0 <= difference.high:
         return Text(f"{message('reports.undecided', **said)}.", "verdict plain")
     return Text(f"{message('reports.wins', **said)}.", "verdict good")
 
@@ -181,10 +176,7 @@ def _by_windows(first: ReportedRun, second: ReportedRun, quality: Quality) -> Di
 
 
 def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the places of the examples that both columns of ids name, in the order of the first.
-
-    The k-th prediction of an id belongs to the k-th of the same id. O(n log n).
-    """
+    """Return the places of examples in both columns, the k-th of an id with the k-th of it. O(n log n)."""
     ids = pa.chunked_array([*first.chunks, *second.chunks], first.type).dictionary_encode().unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in ids.chunks]) if len(ids) else np.empty(0, np.int64)
     ours, theirs = (_numbered(part.astype(np.int64)) for part in (codes[: len(first)], codes[len(first) :]))
@@ -219,7 +211,6 @@ def _number(value: float, quality: Quality) -> str:
 
 
 def _signed(value: float, quality: Quality) -> str:
-    """Return a difference with its sign."""
     if quality.form is not share:
         return figure(value)
     return ("+" if value > 0 else "") + share(value, 2)

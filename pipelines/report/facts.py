@@ -142,10 +142,7 @@ def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
 
 
 def compared_figures(run: ReportedRun, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
-    """Return the figures that several runs are compared by, the same names for every run.
-
-    ``own`` are those of their learners; one that a run's learner does not have is absent.
-    """
+    """Return the figures that runs are compared by, with their learners' ``own``, which a run may lack."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
     has = dict(run.description.compared(summary))

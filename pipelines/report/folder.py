@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.run_files import TIME
@@ -20,6 +21,7 @@ from raydt.arrays.arrow import numpy_column
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import load_folder
 from raydt.folders.manifest import MANIFEST, parsed
+from raydt.keyed.saved import open_keys
 from raydt.learners import described
 from raydt.learners.description import Description, RunRecords
 from raydt.messages import Message, message
@@ -40,6 +42,7 @@ class ReportedRun(RunRecords):
     config_text: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     alarms: Columns = field(default_factory=dict)
+    keys: Columns = field(default_factory=dict)  #: of a run with a model for each key: a row for each
     quarantine: list[dict[str, Any]] = field(default_factory=list)  #: the first skipped rows
     quarantined: int = 0  #: all skipped rows
     moments: bool = False  #: event times are points in time, not integers of the user's unit
@@ -70,8 +73,11 @@ class ReportedRun(RunRecords):
         return section if isinstance(section, dict) else {}
 
 
-def read_run(path: Path) -> ReportedRun:
-    """Read the run folder at ``path``; ``InputError`` without both ``summary.json`` and ``config.yaml``."""
+def read_run(path: Path, key: str | None = None) -> ReportedRun:
+    """Read the run folder at ``path``; ``InputError`` without both ``summary.json`` and ``config.yaml``.
+
+    Of models by key, the run as a whole, or what it holds of one ``key``; InputError if there is no such key.
+    """
     if not (path / "summary.json").is_file() and not (path / "config.yaml").is_file():
         raise InputError(message("reports.no_run"), file=str(path))
     run = ReportedRun(path=path)
@@ -80,8 +86,11 @@ def read_run(path: Path) -> ReportedRun:
     run.config_text = _text(run, "config.yaml", message("reports.no_config"))
     run.config = _parsed(run, "config.yaml", load_yaml, run.config_text)
     tables = [_table(run, name) for name in ("metrics", "events", "alarms")]
+    if run.section("source").get("key") is not None:
+        tables = _by_key(run, key, tables)
     run.metrics, run.events, run.alarms = map(_columns, tables)
-    run.moments = tables[0] is not None and TIME in tables[0].column_names and not _is_integer(tables[0], TIME)
+    schema = pa.schema([]) if tables[0] is None else tables[0].schema
+    run.moments = TIME in schema.names and not pa.types.is_integer(schema.field(TIME).type)
     run.metrics = whole_windows(run.metrics)
     skipped = _table(run, "quarantine")
     if skipped is not None:
@@ -90,10 +99,32 @@ def read_run(path: Path) -> ReportedRun:
     features = [feature for feature in run.summary.get("features") or [] if isinstance(feature, dict)]
     run.names = Names(features, [str(label) for label in run.summary.get("classes") or []])
     run.options = run.section("learner")
-    _read_model(run)
-    if not len(run.metrics.get("seq", ())):
+    if run.section("source").get("key") is None or key is not None:
+        _read_model(run, key)
+    if not len(run.metrics.get("seq", ())) and not run.keys:
         run.notes.append(message("reports.no_metrics"))
     return run
+
+
+def _by_key(run: ReportedRun, key: str | None, tables: list[pa.Table | None]) -> list[pa.Table | None]:
+    """Read the table of keys; return the tables of one key, or none of the run as a whole, which has no one curve."""
+    keys = _table(run, "keys")
+    run.keys = _columns(keys)
+    if key is None:
+        return [None] * len(tables)
+    named = [] if keys is None else [str(one) for one in keys["key"].to_pylist()]
+    if keys is None or key not in named:
+        raise InputError(message("keyed.unknown", key=key), file=str(run.path))
+    row = keys.slice(named.index(key), 1).to_pylist()[0]
+    value, run.keys = row["key"], {}
+    baselines = {name: row.pop(name) for name in ("no_change", "majority", "mean") if name in row}
+    scores = {name: row[name] for name in run.summary.get("metrics") or {} if name in row}
+    scores |= {name: row[name] for name in ("f1", "macro_f1", "kappa", "auc", "rmse", "mae", "r2") if name in row}
+    run.summary |= {**row, "metrics": scores, "baselines": baselines, "model_digest": row["digest"], "audit": None}
+    run.summary["updates_per_second"] = row["updates"] / row["seconds"] if row["seconds"] else None
+    run.summary["name"] = f"{run.summary.get('name')}, key {value}"
+    own = [None if one is None else one.filter(pc.equal(one["key"], value)).drop_columns(["key"]) for one in tables]
+    return own
 
 
 def _text(run: ReportedRun, name: str, missing: Message) -> str:
@@ -142,17 +173,17 @@ def _columns(table: pa.Table | None) -> Columns:
     return {n: numpy_column(c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c) for n, c in columns.items()}
 
 
-def _is_integer(table: pa.Table, name: str) -> bool:
-    return bool(pa.types.is_integer(table.schema.field(name).type))
-
-
-def _read_model(run: ReportedRun) -> None:
+def _read_model(run: ReportedRun, key: str | None) -> None:
     folder = run.path / "model"
     if not (folder / MANIFEST).is_file():
         run.notes.append(message("reports.no_model"))
         return
     try:
-        meta, components = load_folder(folder, "model")
+        if key is not None and (keys := open_keys(folder)) is not None:
+            saved = keys.saved(keys.find(key))
+            meta, components = saved.meta, saved.components
+        else:
+            meta, components = load_folder(folder, "model")
         run.options = meta.get("learner") or run.options
         run.names = replace(run.names, categories=meta.get("categories") or {})
         description = run.description

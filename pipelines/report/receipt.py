@@ -21,7 +21,7 @@ def receipt_article(chain: Chain, number: int, file: str) -> Article:
     notes = [message("receipts.undone", by=undone)] if undone is not None else []
     notes += [message("receipts.after_gap")] if number in chain.gaps else []
     head: list[Block] = [
-        Text(f"{_what(entry)}.", "verdict plain" if undone is not None else "verdict good"),
+        Text(f"{in_words(entry)}.", "verdict plain" if undone is not None else "verdict good"),
         *(Text(f"{note}.", "notice bad") for note in notes),
         pairs(_facts(entry, number, len(chain.entries))),
     ]
@@ -43,12 +43,7 @@ def receipt_article(chain: Chain, number: int, file: str) -> Article:
     return Article(f"Receipt {number}", message("receipts.of_chain", file=file), head, sections)
 
 
-def rollback_in_words(entry: Mapping[str, Any]) -> str:
-    """Return what a receipt of a rollback says, in one line."""
-    return _what(entry)
-
-
-def _what(entry: Mapping[str, Any]) -> str:
+def in_words(entry: Mapping[str, Any]) -> str:
     """Return in one sentence what a receipt is about."""
     at = moment(entry["time"])
     if "purged" in entry:

@@ -17,15 +17,13 @@ from raydt.presentation.words import counted
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
-    """Return the article about ``run``, whose folder commands call ``location``.
-
-    Among several runs, ``label`` tells it from the others, and ``prefix`` begins its anchors.
-    """
+    """Return the article about ``run``; among several, ``label`` names it and ``prefix`` begins anchors."""
     shown, metrics = run.description.present(run), run.metrics
     rivals = judged(run.summary).baselines
     scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
     trained = run.summary.get("holdout") is not None
-    few, stream = Text("" if trained else f"{_few_points(run)}.", "none"), list[Block]()
+    why = message("reports.few_points" if len(metrics.get("seq", ())) else "reports.no_metrics")
+    few, stream = Text("" if trained else f"{why}.", "none"), list[Block]()
     if has_curve(metrics, "seq") and not trained:
         stream = [charts.live_examples(metrics), charts.work_over_stream(metrics, run.description.curves)]
     quality = Text(f"{_judged_by(run, rivals)}.")
@@ -76,8 +74,3 @@ def _ending(run: ReportedRun) -> list[Message]:
     if run.summary.get("status") != "interrupted":
         return []
     return [message("reports.interrupted", reason=run.summary.get("exit_reason"))]
-
-
-def _few_points(run: ReportedRun) -> Message:
-    """Return the reason why there is no curve."""
-    return message("reports.few_points" if len(run.metrics.get("seq", ())) else "reports.no_metrics")

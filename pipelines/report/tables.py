@@ -130,7 +130,6 @@ def shard_work(run: ReportedRun) -> list[Block]:
 
 
 def _balance(work: list[dict[str, Any]], seconds: list[float]) -> str:
-    """Return how evenly the shards worked."""
     if not any(entry.get("requests") for entry in work):
         return f"{message('reports.idle_shard' if len(work) == 1 else 'reports.idle_shards')}."
     if not sum(seconds) or len(work) == 1:

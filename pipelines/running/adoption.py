@@ -35,10 +35,7 @@ UPDATED = "run_updated"
 
 
 class Adoption:
-    """The adoption of a state by a run that no other process writes.
-
-    InputError if there is no state, ``update`` did not write it, or the run has no checkpoint that it was made from.
-    """
+    """The adoption of a state by a run; InputError unless ``update`` made it from a checkpoint of the run."""
 
     def __init__(self, config: Config, folder: RunFolder, store: CheckpointStore, state: str | Path) -> None:
         self._config, self._folder, self._store = config, folder, store
@@ -74,9 +71,7 @@ class Adoption:
     def run(self, data: Identity, stream: Stream) -> None:
         """Make the state the only checkpoint of the run; ``stream``, of its config, is not to be used afterwards.
 
-        ConfigError if the checkpoint is of another config or other data, or its stream cannot continue; InputError if
-        it is damaged, its tables are not there, or the state does not belong to it; NotWrittenError if it cannot be
-        written.
+        ConfigError or InputError if the checkpoint does not lead to the state; NotWrittenError.
         """
         if self.done:
             return
@@ -94,7 +89,6 @@ class Adoption:
         self._store.write_alone(int(meta["offset"]), meta, components)
 
     def _contents(self, before: Checkpoint, stream: Stream) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return ``meta`` and components of the new checkpoint."""
         saved, new, start = self._saved, self._new, before.number
         deletes, inserts = (sum(step[name] for step in new) for name in ("deletes", "inserts"))
         stream.restore(before.components["stream"])

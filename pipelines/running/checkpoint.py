@@ -120,11 +120,7 @@ class Checkpointer:
         self._writing = self._writer.submit(copy_context().run, self._try, content)
 
     def write_last(self, content: CheckpointContent) -> None:
-        """Write a checkpoint now; NotWrittenError if it cannot be written.
-
-        ProcessLostError if a process that has a part of it is lost. Then the run is repeated from the checkpoint
-        before, and comes here again; so this counts among those that :meth:`require_success` knows.
-        """
+        """Write a checkpoint now; NotWrittenError or, after which the run is repeated, ProcessLostError."""
         self.settle()
         if self._options.max_age is not None:
             self.store.keep = 1
@@ -212,11 +208,7 @@ class Restorable(NamedTuple):
     lineage: list[dict[str, Any]]  #: Updates in the life of the model.
 
     def restore(self, session: Session, store: CheckpointStore, abandon: Callable[[], None]) -> None:
-        """Restore learner and tables, in a session without a past and the store of the checkpoint.
-
-        ``abandon`` is called before the tables are changed, which is the last step: whoever had them lets go of them.
-        ProcessLostError if a process was lost meanwhile.
-        """
+        """Restore learner and then tables, in a fresh session; ``abandon`` is called before tables are changed."""
         folder = store.folder.inside(str(self.checkpoint.number))
         session.restore(self.saved.arrays, self.saved.groups, self.saved.buckets, folder)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
@@ -234,11 +226,9 @@ def newest_restorable(
     data: Identity,
     lineage: Sequence[Mapping[str, Any]] = (),
 ) -> Restorable | None:
-    """Return the newest checkpoint that is sound, with the stream restored; None if there is none.
+    """Return the newest sound checkpoint that has the updates of ``lineage``, with the stream restored, or None.
 
-    A checkpoint must have the updates of ``lineage``, which the run is known to have. ConfigError if it is of another
-    model config, of other data, or older than an update of the run; FormatVersionError if another version of raydt has
-    written it; RaydtError if there are checkpoints, but none can be used. Nothing is thrown away because of that.
+    ConfigError if it is of another config or other data; RaydtError if none that is there can be used.
     """
     newest: InputError | None = None
     parts = parts_of(config)
@@ -281,10 +271,7 @@ def _numbers(store: CheckpointStore) -> list[int]:
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
-    """Return ``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
-
-    ConfigError if it is of another model config, or of other data.
-    """
+    """Return ``meta`` of the newest checkpoint that has one, or None; ConfigError if it is of another run."""
     for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))
         try:

@@ -33,10 +33,7 @@ _SHOWN = 12
 
 
 def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) -> None:
-    """Refuse a resolved config that would give another model, or tables of two kinds.
-
-    ConfigError names every key with both values; ``place`` is where the config of the run (``then``) is.
-    """
+    """Refuse (ConfigError) a config of another model or other tables than that at ``place``, key by key."""
     before, after = dict(_flat(then, "")), dict(_flat(now, ""))
     found = [
         message(f"runs.{_FIXED.get(key, 'change')}", key=key, now=_shown(after, key), then=_shown(before, key))
@@ -77,10 +74,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 
 def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
-    """Refuse (ConfigError) a checkpoint of another model config or of other data, and say in what they differ.
-
-    ``data`` is the identity of the source; ``meta`` and ``place`` are of the checkpoint.
-    """
+    """Refuse (ConfigError) a checkpoint of another model config or of other data, and name the differences."""
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(message("runs.updated_state").at(place))
     if not config.has_made(meta):
@@ -95,11 +89,7 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
 
 
 def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]], place: str) -> list[dict[str, Any]]:
-    """Return the lineage of a checkpoint, and refuse (ConfigError) one that lacks an update of its run.
-
-    Examples live in such a checkpoint that an update has deleted. ``meta`` is empty if there is no checkpoint,
-    ``lineage`` has the updates that the run is known to have.
-    """
+    """Return the lineage of a checkpoint (empty: none); ConfigError if it lacks an update of its run."""
     known: list[dict[str, Any]] = meta.get("lineage", [])
     if not begins_with(known, lineage):
         raise ConfigError(message("runs.updated_since", update=lineage[-1]["offset"]).at(place))

@@ -104,10 +104,7 @@ class Ending:
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
     ) -> tuple[dict[str, Any], Exception | None]:
-        """Write tables, summary and report of a run that ``error`` has ended early, if anything has.
-
-        Returns the summary, and the error given, or else the one of what failed here.
-        """
+        """Write tables, summary and report of a run; return the summary, and the first error of it or here."""
         interruption, failure = self._interruption, None
         try:
             self._folder.require_own()
@@ -181,10 +178,11 @@ class Ending:
             **scores,
             "holdout": holdout,
             **{name: statistics.get(name, 0) for name in _STATISTICS},
-            **description_of(config.learner).outcome(
-                statistics, lambda feature: source.features.name(feature, tokens_of(source))
+            **recorder.outcome(
+                description_of(config.learner), lambda feature: source.features.name(feature, tokens_of(source))
             ),
-            "peak_rss_bytes": _peak([statistics, *self.work]),
+            "peak_rss_bytes": peak_rss_bytes()
+            + sum(each.get("peak_rss_bytes", 0) for each in (statistics, *self.work)),
             "shards": config.placement.shards,
             "backend": config.cluster.backend,
             "where": config.placement.where,
@@ -272,22 +270,13 @@ def tokens_of(source: Source) -> list[str]:
     return tokens
 
 
-def _peak(elsewhere: list[dict[str, Any]]) -> int:
-    """Peak memory of this process and, on Ray, of the coordinator and the shards."""
-    total: int = peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
-    return total
-
-
 def exit_code_of(error: Exception | None) -> int | None:
     """Exit code of the command line after an error; None without one."""
     return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
 
 
 def _end(error: Exception | None, stop: signal.Signals | None, quote: bool) -> dict[str, Any]:
-    """Return status, exit code and reason of the end of a run.
-
-    The reason is ``end_of_stream``, the name of a signal, or the class of the error.
-    """
+    """Return status, exit code and reason of an end: ``end_of_stream``, a signal, or the class of an error."""
     if error is not None:
         status, reason, code = "failed", type(error).__name__, exit_code_of(error)
     elif stop is not None:

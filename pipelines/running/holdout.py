@@ -16,11 +16,11 @@ from pipelines.running.incarnations import Incarnations
 from pipelines.running.intake import Intake, feed
 from pipelines.saved_runs import open_stream
 from raydt.evaluation.ranking import LEVELS
-from raydt.evaluation.tally import Tally, known
 from raydt.examples.features import Features
 from raydt.examples.targets import NUMBERS
 from raydt.learners import learners
 from raydt.sessions.session import Session
+from raydt.streams.tally import Tally, known
 from raydt.streams.training import ALL_ROWS, Rest, Training, TrainingStream
 
 #: Event in the log that has the score.
@@ -34,11 +34,7 @@ _ROWS = 1 << 14
 
 
 def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
-    """Return the entry ``holdout`` of a training run's summary, in a session of its own.
-
-    That of :func:`scored`, with the ``share`` of the config and ``seconds``. Empty scores if nothing is held out.
-    ProcessLostError if a process was lost; else as :func:`scored`.
-    """
+    """Return the entry ``holdout`` of a training run's summary: :func:`scored`, ``share`` and ``seconds``."""
     assert isinstance(config.stream, Training)
     found: dict[str, Any] = {"share": config.stream.holdout, "rows": 0, "trained_on": 0, "seconds": 0.0}
     found |= {"metrics": {}, "baselines": {}}
@@ -52,11 +48,7 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
 
 
 def scored(config: Config, session: Session, rest: Rest, features: Features) -> dict[str, Any]:
-    """Train on the rows of ``rest``, and return the scores of the predictions of those that are held out.
-
-    ``rows`` held out, rows the model was ``trained_on``, ``metrics`` and ``baselines`` (those of a summary that need no
-    stream). ``session`` and ``rest`` are new. InputError for a bad row, UpdateError for a refused one.
-    """
+    """Train on ``rest`` and return scores of the rows held out; InputError or UpdateError for a bad one."""
     weighted = config.output.weighted_metrics
     tally, intake = Tally(rest, weighted=weighted), Intake(rest, config.cluster.batch_size, ALL_ROWS)
     feed(config, session, intake, tally)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 from types import TracebackType
+from typing import Any
 
 from actors.cluster import Bundle, Cluster, bundles, connect, free_on_nodes
 from pipelines.config import Config
@@ -69,13 +70,13 @@ class Incarnations:
         features: Features,
         before: int = 0,
         place: Callable[[Sequence[Bundle]], Config] | None = None,
-        session: Callable[[Config], Session] | None = None,
+        session: Callable[[Config, int, Cluster | None, Any], Session] | None = None,
     ) -> None:
         self.epoch = self._before = before  #: Number of the incarnation opened last.
         self.config = config  #: With a number of shards.
         self.features, self._learner = features, learners()[config.learner.kind]
         self._session: Session | None = None
-        self._make = session  # of models by key in this process
+        self._make = session  # of models by key
         self._cluster: Cluster | None = None
         with ExitStack() as opening:
             if config.cluster.backend == "in_process":
@@ -108,22 +109,25 @@ class Incarnations:
             self._cluster.close()
 
     def open(self) -> Session:
-        """Open the next incarnation, empty; the one before it is closed.
-
-        ConfigError if the cluster has too few resources; ProcessLostError if a process was lost already, the only error
-        after which there is sense in calling again; RaydtError if processes cannot be started, or Ray is gone.
-        """
+        """Open the next incarnation, empty; only after ProcessLostError is there sense in calling again."""
         self._leave()
         self.epoch += 1
         shards, plan = self.config.placement.shards or 1, self.config.placement.plan
         if self._make is not None:
-            self._session = self._make(self.config)
+            self._session = self._by_key(self._make)
         elif self._cluster is None:
             self._session = InProcessSession(self._learner, self.config.learner, self.features, shards, plan)
         else:
             self._compiled.require()
             self._session = self._on_ray(self._answering(self._cluster), shards)
         return self._session
+
+    def _by_key(self, make: Callable[[Config, int, Cluster | None, Any], Session]) -> Session:
+        """Open a session of models by key."""
+        if self._cluster is None:
+            return make(self.config, self.epoch, None, None)
+        self._compiled.require()
+        return make(self.config, self.epoch, self._answering(self._cluster), self._resources)
 
     def _answering(self, cluster: Cluster) -> Cluster:
         """Return a Ray that answers: a private one that is gone is replaced, a cluster that is gone is an error."""
@@ -175,21 +179,14 @@ class Incarnations:
 
 
 class RestartBudget:
-    """Budget of a run's recoveries: ``most`` within any period of so many ``seconds``, then the run gives up.
-
-    A fault that comes back at once does not go away by itself.
-    """
+    """Budget of recoveries, ``most`` in any period of ``seconds``: a fault may not go away by itself."""
 
     def __init__(self, most: int = 5, seconds: float = 600.0) -> None:
         self.most, self.seconds = most, seconds
         self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
 
     def spend(self, lost: ProcessLostError, now: float, *, run: str | None, checkpoint: int | None) -> None:
-        """Take note of a loss, and permit one restart; RestartsSpentError if the period has had its restarts.
-
-        ``now`` is of any clock that never goes back, ``run`` the folder (None if the run leaves none), ``checkpoint``
-        the updates of the last one (None if there is none).
-        """
+        """Note a loss, and permit one restart; RestartsSpentError if the period has had its restarts."""
         self._losses = [loss for loss in self._losses if now - loss[0] < self.seconds]
         self._losses.append((now, str(lost), lost.advice))
         if len(self._losses) <= self.most:

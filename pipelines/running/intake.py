@@ -19,11 +19,11 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.saved_runs import no_rows
 from raydt.errors import ProcessLostError, UpdateError
-from raydt.evaluation.tally import Tally
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
 from raydt.exchange.snapshot import Barrier
 from raydt.sessions.session import Session
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.tally import Tally
 
 
 class Intake:
@@ -75,11 +75,7 @@ class Intake:
         return self._stop.is_set()
 
     def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:
-        """Rows passed over since the last call, up to the end of the batch that made the number of updates so many.
-
-        Those met while reading ahead are not among them: a resume from a checkpoint taken now meets them again.
-        With ``ended``, those after that batch are, if it was the last.
-        """
+        """Return rows passed over up to update ``updates``, not those read ahead, but all if it ``ended``."""
         taken = []
         while self._skipped and self._skipped[0][0] <= (updates, ended):
             taken.append(self._skipped.popleft()[1])
@@ -150,12 +146,8 @@ def feed(
 ) -> None:
     """Feed the session until the stream ends, the intake is stopped, or an update is refused for good.
 
-    What ended the intake early is in its ``error``, not raised. ``seconds`` of the tally go on, and are the processing
-    time in the end. ``recorded`` is called with every batch and its result, once the tally has them; ``undivided`` is
-    entered whenever the tally takes a batch, so that what another thread reads of it outside is of one update.
-
-    UpdateError for a refused update, unless ``stream.on_error`` is ``skip``: everything before it has taken effect.
-    InputError if the source has no rows.
+    What ended the intake early is in its ``error``. ``recorded`` gets every batch and its result; ``undivided`` is
+    entered whenever the tally changes. UpdateError, after all updates before it; InputError without rows.
     """
     refused: UpdateError | None = None
     began = time.perf_counter() - tally.seconds
@@ -181,10 +173,7 @@ def feed(
 
 
 def answered(batch: UpdateBatch, result: BatchResult) -> Iterator[tuple[UpdateBatch, BatchResult]]:
-    """A message and its result, in pieces that end where the result has statistics within it.
-
-    The last piece has the log of all; traffic is known at the end of a message only, and is that of each piece.
-    """
+    """Yield a message and its result in pieces that end at statistics; the last has the log of all."""
     if not result.within:
         yield batch, result
         return
@@ -218,10 +207,7 @@ def answered(batch: UpdateBatch, result: BatchResult) -> Iterator[tuple[UpdateBa
 
 
 def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
-    """``batch`` in pieces that end at multiples of ``every``; whole if it crosses none.
-
-    The pieces share the arrays of ``batch``. A barrier stays with the last piece.
-    """
+    """Yield ``batch`` in pieces, on the same arrays, that end at multiples of ``every``; a barrier is last."""
     first = batch.start + every - batch.start % every
     if first >= batch.stop:
         yield batch

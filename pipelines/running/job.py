@@ -214,10 +214,7 @@ def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Ite
 
 
 class _Start:
-    """What is to run; its first line, which names the place of the work, is said as soon as that is known.
-
-    The job ``began`` then, on ``time.perf_counter``.
-    """
+    """What is to run since it ``began``; the place of the work is said as soon as that is known."""
 
     def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float) -> None:
         self.config, self.stream, self.progress, self.began = config, stream, progress, began
@@ -244,7 +241,6 @@ def _run(
     interruption: Interruption,
     past: Past | None = None,
 ) -> RunResult:
-    """Begin a run, or resume it."""
     run: Run | None = None
     before = past.epoch if past is not None else 0
     make = parts_of(start.config).session(start.config, start.stream)

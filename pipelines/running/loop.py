@@ -43,7 +43,7 @@ from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointContent
 from raydt.folders.copies import Copies
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import description_of, traits_of
+from raydt.learners import description_of
 from raydt.messages import Message, message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
@@ -113,10 +113,7 @@ class Run:
         self._latest: _Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
-        """Apply the stream, save what came out, and raise what stopped it, if it was an error.
-
-        The job ``began`` then, on ``time.perf_counter``.
-        """
+        """Apply the stream of a job that ``began`` then, save what came out, and raise what stopped it."""
         self.interruption.on_cut(lambda: self._cut_short(progress))
         log.info(
             "run started" if self._past is None else "run resumed",
@@ -158,11 +155,7 @@ class Run:
         return RunResult(self.folder.location, summary)
 
     def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
-        """Open one incarnation after another until one comes to an end; return what ended the stream early, or None.
-
-        RestartsSpentError if processes were lost too often; SystemExit if a signal has come and there is no incarnation
-        that could come to an orderly end; any other error if the learner cannot be trusted any more.
-        """
+        """Open incarnations until one comes to an end; return what ended the stream early, or None."""
         restoring = self._past is not None
         if self._past is not None:
             more = self._past.ended == "end_of_stream"
@@ -253,7 +246,7 @@ class Run:
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
-            within=traits_of(config.learner).reports_within,
+            within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
         )
@@ -327,6 +320,7 @@ class Run:
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
         if complete:
+            self.parts.complete(session, recorder)
             recorder.close()
             fault("run.before_compaction")
             recorder.compact()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
@@ -13,21 +13,48 @@ from raydt.folders.copies import Copies
 from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel, understood
 from raydt.sessions.session import Session
-from raydt.streams.base import Stream
+
+
+class RunParts(Protocol):
+    """What the loop asks for."""
+
+    def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
+        """Return what makes the sessions of models by key; None of one model."""
+
+    def reports_within(self, config: Config) -> bool:
+        """Return True if results have statistics within a batch, which need not end where they are wanted."""
+
+    def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
+        """Make the store of the checkpoints."""
+
+    def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
+        """Make the recorder of counts, scores and tables."""
+
+    def understood(self, meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> Any:
+        """Return the contents of a checkpoint, checked."""
+
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record what is known once the stream has ended."""
+
+    def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return the components of the model folder."""
 
 
 class OneModel:
     """Parts of a run with one model."""
 
-    def session(self, config: Config, stream: Any) -> Callable[[Config], Session] | None:
-        """Return what makes the sessions of models by key; None of one model."""
-        return None
+    def session(self, config: Config, stream: Any) -> None:
+        """Nothing: the learner makes its sessions."""
+
+    def reports_within(self, config: Config) -> bool:
+        """Return what the learner says of itself."""
+        return traits_of(config.learner).reports_within
 
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""
         return CheckpointStore(folder, keep, copies)
 
-    def recorder(self, folder: RunFolder, config: Config, stream: Stream) -> Recorder:
+    def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Recorder:
         """Make the recorder of counts, scores and tables."""
         return Recorder(folder, config.output, stream, traits_of(config.learner).figures)
 
@@ -35,12 +62,15 @@ class OneModel:
         """Return the contents of a checkpoint, checked."""
         return understood(meta, components, place)
 
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record nothing: the tables have it all."""
+
     def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the components of the model folder."""
         return {"arrays": session.model()}
 
 
-def parts_of(config: Config) -> OneModel:
+def parts_of(config: Config) -> RunParts:
     """Return the parts of the runs of a config."""
     if getattr(config.source, "key", None) is None:
         return OneModel()

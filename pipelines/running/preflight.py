@@ -36,11 +36,7 @@ def features_of(source: Source, options: LearnerOptions) -> Features:
 
 
 def doubtful(config: Config, source: Source) -> list[Message]:
-    """Return what the first rows, which were read, make doubtful.
-
-    That is columns of categories that look like numbers or times, but for those that the config names so, and weights
-    of classes that no row has so far.
-    """
+    """Return what the first rows make doubtful: text like numbers or times, weights of absent classes."""
     unknown = unknown_labels(traits_of(config.learner).reading.class_weight, source.classes)
     found = [message("configs.unknown_class_weight", labels=", ".join(unknown))] if unknown else []
     if not isinstance(config.source, FileOptions):
@@ -69,10 +65,7 @@ def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
 
 
 def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
-    """Refuse (ConfigError) a ``checkpoint.path`` with what looks like checkpoints, which would be taken for this run's.
-
-    ``overwrite`` removes them, if they are checkpoints and nothing else.
-    """
+    """Refuse (ConfigError) other checkpoints at ``checkpoint.path``, unless ``overwrite`` removes them."""
     place = f"checkpoint.path = {states.location}"
     ours = [name for name in states.names() if is_checkpoint_folder(name)]
     if not ours:

@@ -46,10 +46,7 @@ def kept(
 
 
 def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> Past:
-    """Return the past of a run that has not completed.
-
-    ``summary`` is that of its last process, if it came to write one, ``meta`` that of its newest checkpoint.
-    """
+    """Return the past of a run by the summary of its last process and ``meta`` of its newest checkpoint."""
     records = list(_records(folder))
     saved = dict((meta or {}).get("run", {}))
     known = [dict(summary or {}), saved, _first(records)]  # the best first
@@ -99,10 +96,7 @@ def _recoveries(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _together(entries: Iterable[Any]) -> list[dict[str, Any]]:
-    """Entries from several places, each once, in their order: what the first place that knows of it says, and more.
-
-    A checkpoint knows of no recovery after it, and of none that led to no checkpoint; the log knows of all.
-    """
+    """Return entries of several places, each once, as the first place has it: none of them knows all."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for entry in entries:
         if isinstance(entry, dict) and isinstance(entry.get("epoch"), int) and isinstance(entry.get("kind"), str):

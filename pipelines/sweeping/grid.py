@@ -42,11 +42,7 @@ class Axis:
 
 
 def read_grid(grid: Grid) -> list[Axis]:
-    """Read the axes of a grid: ``a.b=START:STOP:STEP`` or ``a.b=v1,v2,v3`` each, the values in YAML.
-
-    In a mapping by key, a value is the part after the equals sign or a sequence of values. ``ConfigError`` for an entry
-    that cannot be read, a key twice or of another section, no values, or too many settings.
-    """
+    """Read the axes of a grid, ``a.b=START:STOP:STEP`` or ``a.b=v1,v2,v3``, or a mapping of such values."""
     if isinstance(grid, str):
         raise ConfigError(message("sweeps.text"))
     axes = [_axis(key, values) for key, values in grid.items()] if isinstance(grid, Mapping) else [*map(_parse, grid)]

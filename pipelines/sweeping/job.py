@@ -44,7 +44,7 @@ from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of
 from pipelines.terminal import terminal
-from raydt.errors import InputError, NotWrittenError, ProcessLostError, message_of
+from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
 from raydt.messages import message
 from raydt.parallel.ahead import in_order
@@ -128,6 +128,8 @@ def sweep(
     axes = read_grid(grid)
     values = settings_of(axes)
     configs = load_variants(config, overrides, values)
+    if any(getattr(one.source, "key", None) is not None for one in configs):
+        raise ConfigError(message("keyed.sweep"))
     if address is not None:
         require_ray(configs[0], address)
         configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
@@ -335,7 +337,6 @@ class _Sweep:
         return ", ".join(filter(None, parts))
 
     def _code(self, stop: signal.Signals | None) -> int:
-        """Return the exit code."""
         failures = {row["exit_code"] for row in self.rows if "error" in row}
         return 128 + stop if stop is not None else min(failures, default=0)
 

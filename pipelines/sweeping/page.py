@@ -59,11 +59,9 @@ def article(
     config_text: str,
     location: str,
 ) -> Article:
-    """Return the article about a sweep.
+    """Return the article about a sweep, by its table and ``sweep.json``.
 
-    ``axes`` and ``rows`` are as of :func:`pipelines.sweeping.table.table_of`, ``summary`` is the content of
-    ``sweep.json``. ``sets`` makes ``config_text``, the config of the first setting, that of the best one; ``location``
-    is what commands call the sweep's folder.
+    ``sets`` makes ``config_text``, the config of the first setting, that of the best one; commands use ``location``.
     """
     axes, rows = pooled(axes, rows)
     winners, failed = best(rows), sum(bool(row.get("error")) for row in rows)

@@ -48,11 +48,7 @@ class Trial:
 
 
 def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> list[Trial]:
-    """Group settings by source and by how their learners read it, in the order of the grid, and open each source.
-
-    ``ConfigError`` names a setting that cannot be run over these rows; ``InputError`` if the first setting cannot use a
-    file or column.
-    """
+    """Group settings by source and reading, in order; ConfigError or InputError names what cannot be run."""
     trials: dict[tuple[str, Reading], Trial] = {}
     sources: dict[tuple[str, Reading], Source] = {}
     checked: set[tuple[str, Reading, str]] = set()

@@ -13,7 +13,6 @@ from pipelines.running.preflight import features_of
 from pipelines.sweeping.table import COUNTS, SCORES, WORK
 from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation
-from raydt.evaluation.tally import Tally
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
@@ -22,6 +21,7 @@ from raydt.sessions.warmup import compile_missing, load_kernels
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
+from raydt.streams.tally import Tally
 from raydt.streams.training import Training, TrainingStream
 
 #: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.

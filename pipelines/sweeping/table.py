@@ -41,11 +41,7 @@ Row = dict[str, Any]
 
 
 def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
-    """Return the rows of settings (:func:`pipelines.sweeping.setting.run_setting`) in the order of the grid.
-
-    A key is a column of integers, floats or booleans if all its values are (null among them); else of texts. It is null
-    where a setting does not have it.
-    """
+    """Return the rows of settings in order, as columns of one type each, null where a setting has no such key."""
     rows = sorted(rows, key=lambda row: row["setting"])
     named: dict[str, pa.Array] = {"setting": pa.array([row["setting"] for row in rows], pa.int64())}
     for axis in axes:

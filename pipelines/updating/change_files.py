@@ -53,10 +53,7 @@ class ChangeFile:
 
 
 def find_changes(paths: Sequence[str], kind: str | None, saved: SavedModel, names: StateNames) -> list[ChangeFile]:
-    """Open all files that paths stand for (files, folders or patterns), in their order.
-
-    InputError if nothing is there, a kind is unclear, or a file cannot be opened or is named twice.
-    """
+    """Open all files of paths, in order; InputError for a missing, unclear or unusable one, or one twice."""
     found: dict[str, ChangeFile] = {}
     as_text = (*saved.features.categorical_names, *names.text)
     with without_a_config():
@@ -143,10 +140,7 @@ class ChangeStreams:
         return self._saved.classes
 
     def known(self, shown: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> Insertions:
-        """Return the insertion of examples with these ids, without their rows, and what a state knows after it.
-
-        Among its subjects are those of refused insertions.
-        """
+        """Return the insertion of examples with these ids, without rows, and what a state knows after it."""
         names = replace(self._names, ids=TextIds(), subjects=Subjects())
         if names.text_ids:
             names.ids.restore(self._stream)

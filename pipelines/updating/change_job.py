@@ -29,7 +29,6 @@ from pipelines.updating.lineage import absolute
 from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
-from raydt.evaluation.tally import Tally, known
 from raydt.examples.subjects import objects
 from raydt.examples.targets import NUMBERS, Targets, dtype_of, no_targets
 from raydt.examples.updates import (
@@ -53,6 +52,7 @@ from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import ChangelogStream
+from raydt.streams.tally import Tally, known
 
 _NONE = np.empty(0, dtype=np.int64)
 _OF_STATE = object()  #: In place of the subject of an example that the state before had.

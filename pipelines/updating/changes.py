@@ -60,10 +60,7 @@ class StateNames:
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
-        """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names.
-
-        ModelFileError if the stream of the state is damaged.
-        """
+        """Return the columns recorded in a state, or given instead; ModelFileError if it is damaged."""
         subjects = Subjects()
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
@@ -117,10 +114,7 @@ class StateNames:
     def require_labels(
         self, saved: SavedModel, source: Source, y: Targets, where: Callable[[int], tuple[str, int]]
     ) -> None:
-        """Refuse (InputError) a label that is new where all classes were declared, or of another kind.
-
-        ``where`` gives file and row of the example at a place of ``y``.
-        """
+        """Refuse (InputError) a label beyond declared classes, or of another kind; ``where`` gives its place."""
         known = len(saved.classes)
         if not known or classes_in(y) <= known:
             return
@@ -199,12 +193,10 @@ def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) ->
 
 
 def read_deletions(given: str | DataFile, names: StateNames, find: Find, missing: Missing = "error") -> Deletions:
-    """Read a list with a column of ids or of subjects, as in a deletion log; other columns are passed over.
+    """Read a list with a column of ids or of subjects, each once; other columns are passed over.
 
-    An id or subject that is repeated counts once. ``find`` gives the slot of the live example of each id, -1 where
-    there is none; ``missing`` says if ids and subjects without one are refused. InputError if the list cannot be read,
-    has a column ``after`` or no row, or an id is missing or of another type; UpdateError names all that have no live
-    example.
+    ``find`` gives the slots of live examples, -1 of others, which ``missing`` may refuse. InputError if the list cannot
+    be read, UpdateError names all without a live example.
     """
     with without_a_config():
         log = LoggedDeletions(given, ".", names.keys, "list of ids", "state")
@@ -248,9 +240,8 @@ def read_insertions(
 ) -> Insertions:
     """Read rows with the columns of the model; new categories, labels and text ids get the next codes.
 
-    ``given`` is a file, folder or pattern, of a ``kind`` that is by default that of its names; ``find`` is as of
-    :func:`read_deletions`, and ids of ``deletions`` of the same update are free again. InputError for a missing column,
-    a value that cannot be used, or a label that is not allowed; UpdateError if an id is live, or given twice.
+    ``find`` is as of :func:`read_deletions`; ids of ``deletions`` are free again. InputError for what cannot be used,
+    UpdateError if an id is live, or given twice.
     """
     source = _open(given, kind, saved, names)
     path = None if isinstance(given, DataFile) else given

@@ -32,11 +32,7 @@ def rows_given(given: Input) -> str | DataFile:
 
 
 def deletions_given(given: Input, keys: LogKeys) -> str | DataFile:
-    """Return the path of a list of deletions, or a frame, a table, a mapping of columns or ids as a file.
-
-    A series with the name of a column of ids or subjects is such a column; other values are ids. InputError for what is
-    neither.
-    """
+    """Return the path of a list of deletions, or what was given in memory as a file; InputError if neither."""
     if isinstance(given, str | os.PathLike):
         return str(given)
     table = pa.table({name: _column(values) for name, values in given.items()}) if isinstance(given, Mapping) else None

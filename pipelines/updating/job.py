@@ -170,10 +170,7 @@ def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
 
 
 def _require_free(target: RunFolder) -> None:
-    """Refuse a folder with anything in it but what an update that was killed, or writes at this moment, has put there.
-
-    Such an update has left its lock, and no manifest.
-    """
+    """Refuse a folder with anything in it but the lock and files of an update that has no manifest yet."""
     try:
         names = target.names()
     except OSError as error:  # a file, or no permission to look
@@ -204,11 +201,7 @@ def contents_after(
     new: Insertions,
     receipt: Receipt,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``meta`` and components of the new state.
-
-    It is no longer what a config and a source give when they are replayed: config hash and fingerprint are null, and
-    ``lineage`` says what it was made from. No id of an example that is not live is in it, whenever it was deleted.
-    """
+    """Return ``meta`` and components of the new state, with the ``lineage`` it was made by in place of a config."""
     offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
     meta = model_meta(saved.options, saved.features, new.classes, new.categories)
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
@@ -230,10 +223,7 @@ def contents_after(
 def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
-    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest.
-
-    Of successive states the one after no update is there already, and stays as it is.
-    """
+    """Write the new state, unless it is there, and its receipt last but for the manifest; or neither."""
     keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
     if target.has(MANIFEST):
         keep()

@@ -47,10 +47,7 @@ _Found = tuple[npt.NDArray[np.int64], Insertions, int, int]
 def step_of(
     saved: SavedModel, place: str, names: StateNames, gone: Deletions, new: Insertions, receipt: Receipt
 ) -> dict[str, Any]:
-    """Return the entry of an update of the state in ``place``, for the lineage of the state that it writes.
-
-    The receipt has digests.
-    """
+    """Return the entry of an update, whose receipt has digests, for the lineage of the state it writes."""
     files: dict[str, Any] = {}
     if gone.file is not None:
         files["delete"] = {"path": absolute(gone.path), "sha256": gone.file.content_hash(), "id": names.id}
@@ -92,10 +89,7 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
 def names_after(
     names: StateNames, new: Insertions, begin: int, live: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 ) -> dict[str, Any]:
-    """Return dictionaries, text ids and subjects after an update, as components of a stream.
-
-    ``begin`` is the number of the first insertion; ``live`` has ids and births of the examples that live then.
-    """
+    """Return components of a stream after an update with insertions from ``begin`` on, and what is ``live``."""
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     known: dict[str, Any] = {"source": {"categories": new.categories, "labels": labels}}
     if names.text_ids:
@@ -112,11 +106,7 @@ def names_after(
 
 
 def history_of_run(config: Config, features: Features, stream: Stream, meta: Mapping[str, Any], run: str) -> History:
-    """Replay the stream of a run up to its last state, and the files of each update in its lineage.
-
-    ``stream`` is fresh, and at the last state, whose ``meta`` is given, in the end; ``run`` is for messages. InputError
-    if the file of an update has changed, or is gone.
-    """
+    """Replay a fresh stream up to a run's last state, with the files of its updates; InputError if one changed."""
     replay = Replay(stream.source)
     for step in meta.get("lineage", []):
         with fitting(run):
@@ -204,9 +194,6 @@ def absolute(path: str | None) -> str | None:
 def ids_between(
     before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]], since: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the ids that updates from number ``since`` on have deleted and inserted.
-
-    ``before`` and ``after`` have ``id`` and ``born`` of the live examples.
-    """
+    """Return ids that updates from ``since`` on deleted and inserted, by the live examples before and after."""
     new = after["born"] >= since
     return np.setdiff1d(before["id"], after["id"][~new]), after["id"][new]

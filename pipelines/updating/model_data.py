@@ -52,10 +52,8 @@ def find_rows(
 ) -> tuple[list[DataFile], FileOptions]:
     """Find the files that ``data`` (a file, folder or pattern, or an open file) stands for, and how to read them.
 
-    They have the features and the columns ``wanted``, with what names each, such as ``--id``, for messages.
-    ``columns`` are the label column and others, by the keys of a source; columns ``as_text``, and categories, stay text
-    in CSV, whatever they look like. ``kind`` is by default that of the names. InputError if it is unclear, nothing is
-    there or can be read, or a column is missing.
+    They have the features and the columns ``wanted``, with what names each for messages. ``columns`` are others, by
+    keys of a source; those ``as_text``, and categories, stay text in CSV. InputError if a file or column is missing.
     """
     features = saved.features
     needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
@@ -90,11 +88,7 @@ def find_rows(
 
 
 def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:
-    """Open these files as a source that codes categories as the model does; new ones get codes beyond its own.
-
-    ``labels`` of a source's state can be given, to go on from. InputError for a column that is text, or lists, where
-    the model knows numbers, or the other way round.
-    """
+    """Open files as a source that codes categories as the model does, and new ones beyond; ``dictionaries`` go on."""
     features = saved.features
     for file in files:
         types = {name: file.schema.field(name).type for name in options.features or ()}
@@ -123,10 +117,7 @@ def require_numbers(features: Features, source: FileSource, file: DataFile) -> N
 
 
 def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list[Any]]:
-    """The model's categories as the files write them.
-
-    CSV has text only, and a model of CSV may meet whole numbers elsewhere.
-    """
+    """Return the model's categories as the files write them: CSV has text only, others may have numbers."""
     as_text = isinstance(files[0], CsvDataFile)
     tokens = saved.features.sparse_column if saved.features.sparse else None  # text, whatever it looks like
     return {

@@ -41,11 +41,7 @@ class Series:
 
     @contextmanager
     def open(self, base: RunFolder, taken: Iterable[RunFolder]) -> Iterator[None]:
-        """Be the only process that writes the folder, and remove what one that was killed has left of a state.
-
-        ConfigError if another process does, the folder holds something else or states that are newer than ``base``, or
-        it lies in one of those ``taken``.
-        """
+        """Be the only process that writes the folder, without what a killed one left; ConfigError if it is not free."""
         place = self.folder.location
         require_apart("--out", place, [Input("what is updated", one.location) for one in taken])
         with locked(self.folder):
@@ -75,10 +71,7 @@ class Series:
         return self.folder.inside(str(updates))
 
     def point_to_newest(self, keep: int | None = None) -> None:
-        """Write ``latest`` and the report, if there is a state, and remove all but the newest ``keep`` states.
-
-        A state that another process writes (a purge) stays until the next call.
-        """
+        """Write ``latest`` and the report, and remove all but the newest ``keep`` states that nobody writes."""
         numbers = complete(self.folder)
         if numbers:
             meta = read_manifest(self.place(numbers[-1])).meta

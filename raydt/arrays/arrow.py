@@ -1,8 +1,4 @@
-"""Arrow columns of NumPy arrays and lists of text, and back.
-
-``pyarrow.array`` and ``to_numpy`` import pandas, if it is installed: a third of a second at the start of a short run.
-Numbers and text get around it here; they are the columns that every run writes.
-"""
+"""Arrow columns of NumPy arrays and lists of text, and back, for which ``pyarrow`` itself would import pandas."""
 
 from __future__ import annotations
 
@@ -19,10 +15,7 @@ def arrow_column(
     kind: pa.DataType | None = None,
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """Return an Arrow array, as ``pyarrow.array`` makes it. Numbers are not copied; NaN is a number, None is null.
-
-    ``mask`` says which values of a NumPy array are null.
-    """
+    """Return an Arrow array. Numbers are not copied; NaN is a number, None and values under ``mask`` are null."""
     if isinstance(values, pa.Array):
         return values if kind is None else values.cast(kind)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":

@@ -1,10 +1,8 @@
 """One digest for a sequence of named arrays, the same on every machine.
 
-Invariant: two sequences have the same digest exactly if names, order, dtypes, shapes and little-endian bytes are
-equal. Each array is preceded by a header that fixes its length, so that no two sequences share their bytes.
-Which arrays describe a model, and in which order, is the learner's to say. What is large enters by the root of a tree
-of hashes that follows its changes (``raydt.examples.row_digest``, ``raydt.trees.tree_digest``).
-The format is in ``docs/reference/formats.md``.
+Invariant: two sequences have the same digest exactly if names, order, dtypes, shapes and little-endian bytes are equal
+(``docs/reference/formats.md``). Which arrays describe a model is the learner's to say; what is large enters by the root
+of a tree of hashes (``raydt.examples.row_digest``, ``raydt.trees.tree_digest``).
 """
 
 from __future__ import annotations
@@ -26,10 +24,7 @@ _BLOCK = 1 << 16
 
 
 class Padded(NamedTuple):
-    """An array of one dimension that is too long to be made: ``head``, then ``rest`` times ``fill``.
-
-    At the places ``ones`` of the rest, ascending, it has 1 instead.
-    """
+    """``head``, then ``rest`` times ``fill``, but 1 at the places ``ones``: an array too long to be made."""
 
     head: npt.NDArray[Any]
     rest: int

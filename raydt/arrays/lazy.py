@@ -11,10 +11,7 @@ Key = TypeVar("Key")
 
 
 class Lazy(Mapping[Key, dict[str, Any]]):
-    """Named parts, each made when it is asked for.
-
-    Arrays of ``keep_bytes`` in all are kept once they were made; others are made again each time.
-    """
+    """Named parts, each made when it is asked for; arrays of ``keep_bytes`` in all are kept once made."""
 
     def __init__(self, keys: Iterable[Key], make: Callable[[Key], dict[str, Any]], keep_bytes: int = 0) -> None:
         self._parts: dict[Key, dict[str, Any] | None] = dict.fromkeys(keys)

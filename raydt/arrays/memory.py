@@ -1,8 +1,4 @@
-"""Large arrays whose memory goes back to the system when they are dropped.
-
-The C allocator keeps freed blocks of up to tens of megabytes, so that the scratch of one large BUILD would stay
-with the process. Arrays from here are mapped on their own: untouched pages cost nothing, dropped arrays nothing.
-"""
+"""Large arrays, mapped on their own: dropped ones go back to the system, which the C allocator does not ensure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The report of an audit.
-
-An audit recomputes from the raw examples with code that shares nothing with the fast path.
-*Conformance*: the model is what its algorithm says. *Feasibility*: the paper's guarantee holds.
-"""
+"""The report of an audit, which recomputes from the raw examples with code that shares nothing with the fast path."""
 
 from __future__ import annotations
 

@@ -99,11 +99,7 @@ class BucketLimits(NamedTuple):
 def compare_group(
     number: int, group: Mapping[str, Ints], counted: Mapping[str, Ints], n: Ints | int, c1: Ints | int, buckets: Any
 ) -> list[Message]:
-    """Compare the counters of a feature group with those ``counted`` again, and features with the limits of buckets.
-
-    ``counted`` has ``feature``, ``n1``, ``c11`` and, of a tree, ``node``; n rows, c1 of them of class 1, are at the
-    node of each feature. ``buckets`` are None for a scan, which has none.
-    """
+    """Compare a group's counters with those ``counted`` again, and features with the limits of ``buckets``."""
     if not all(np.array_equal(group[name], column) for name, column in counted.items()):
         return [message("audits.group_counts", what="counters", group=number)]
     bucket, feature = group["bucket"].astype(np.int64), counted["feature"]

@@ -33,10 +33,7 @@ class MalformedModelError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class FeatureBins:
-    """Bins of one feature: boundaries of numbers, or the kept categories in the order of their bins.
-
-    ``seen``: whether the warm-up had a NaN, or another category.
-    """
+    """Bins of one feature: boundaries of numbers, or kept categories; ``seen``: the warm-up had others, or NaN."""
 
     categorical: bool
     values: Floats

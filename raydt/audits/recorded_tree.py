@@ -38,10 +38,7 @@ class MalformedTreeError(Exception):
 
 @dataclass(frozen=True)
 class RecordedTree:
-    """The node arrays of a state, shape (n,) each; ``parent`` and ``depth`` are derived from them.
-
-    ``missing`` has the side of missing numbers, ``LEFT`` or ``RIGHT``, 0 where none is decided.
-    """
+    """The node arrays of a state, shape (n,); ``missing`` is the side of missing numbers, 0 where undecided."""
 
     feature: Ints
     threshold: Floats
@@ -59,10 +56,7 @@ class RecordedTree:
 
     @classmethod
     def read(cls, state: Mapping[str, npt.NDArray[Any]], d: int) -> RecordedTree:
-        """Read the tree of a coordinator's state over d features.
-
-        A node that is no leaf, and has not the children that preorder gives it, is a ``MalformedTreeError``.
-        """
+        """Read the tree of a coordinator's state over d features; MalformedTreeError unless it lies in preorder."""
         ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
         n = len(ints["feature"])
         missing = np.asarray(state.get("missing", np.zeros(n)), np.int64)
@@ -126,10 +120,7 @@ class RankedColumn:
         return self._with_missing_left(lambda column: column._best_of_numbers(rows, q, node, counts, sums))
 
     def _with_missing_left(self, search: Callable[[RankedColumn], tuple[Floats, Floats]]) -> OnFeature:
-        """Search with missing numbers as the greatest ones, and as the least, if there are some.
-
-        The latter has to be better; of equals the former is the choice.
-        """
+        """Search with missing numbers as the greatest ones and, if there are any, as the least, if that is better."""
         score, threshold = search(self)
         left = np.zeros(len(score), np.bool_)
         if not self.categorical and len(self.values) and np.isnan(self.values[-1]):

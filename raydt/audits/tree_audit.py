@@ -31,11 +31,7 @@ def report_of(
     infeasible: list[Message],
     **checked: int,
 ) -> AuditReport:
-    """Return the report on a tree.
-
-    ``verdict`` is that of feasibility with its reason, ``replayed`` the number of splits that were searched again, and
-    ``checked`` counts what else was checked.
-    """
+    """Return the report on a tree: ``verdict`` is that of feasibility, ``replayed`` the splits searched again."""
     nodes, (feasibility, reason) = len(truth.tree), verdict
     if not history.complete:
         reason = noted(reason, message("audits.live_only", what="counters and build-time splits"))

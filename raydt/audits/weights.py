@@ -37,10 +37,7 @@ def effective(weight: Ints, y: npt.NDArray[Any], factors: Ints | None) -> Ints:
 
 
 def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints | None, list[Message]]:
-    """Return the weights of classes that a state has resolved; and failures.
-
-    If the history is complete they are those of the examples that were live then.
-    """
+    """Return the weights of classes in a state, and failures: a complete history knows them by its live examples."""
     wanted, recorded = options.class_weight == "balanced", state.get("class_weight")
     if (recorded is not None) != wanted:
         there = {"found": "none", "expected": "some"} if wanted else {"found": "some", "expected": "none"}
@@ -63,10 +60,7 @@ def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints |
 def counted_weights(
     options: Any, state: Arrays, history: History, *, resolved: bool
 ) -> tuple[Ints | None, list[Message]]:
-    """Return what all examples of a history count, None if all count 1; and failures.
-
-    ``resolved`` says whether balanced weights of classes have to be there.
-    """
+    """Return what all examples count (None: 1), and failures; ``resolved``: balanced weights have to be there."""
     factors, failures = (None, []) if not resolved else class_factors(options, state, history)
     if history.weight is None and factors is None:
         return None, failures

@@ -112,10 +112,7 @@ class RowsOnShards:
         return RowBlock.of(X, sparse)
 
     def dealt(self, held: HeldRows, slots: Slots, owner: npt.NDArray[Any], index: int) -> Steps[RowBlock]:
-        """On shard ``index``: give each shard the columns ``held`` here of the rows in slots that it owns.
-
-        Returns the rows that this one owns, in the order of the slots, with all their columns.
-        """
+        """On shard ``index``: deal the columns ``held`` here to the owners of the rows; returns the own rows, whole."""
         parts = yield [held.gather(slots[owner == shard]) for shard in range(len(self._groups))]
         return self.merged(parts, int(np.count_nonzero(owner == index)))
 
@@ -267,13 +264,11 @@ class ShardWithRows:
         self._held.put(slots, X, indptr, indices)
 
     def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
-        """Keep new rows that this shard has read."""
         assert self.reader is not None
         X, ones = self.reader.take(rows, blocks)
         self._held.put(slots, X, ones.indptr, ones.indices)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
-        """Features of some rows."""
         return self._held.gather(slots)
 
     def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:

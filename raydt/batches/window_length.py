@@ -1,19 +1,9 @@
 """Speculation: a window of steps is processed as if none of them changed the model, then rolled back where one did.
 
-One step may change a model (a split, a rebuild, a tree to be retrained) so that later steps take another path, and only
-the shards can tell. To ask them step by step would take a round of messages for each. Instead:
-
-1. The coordinator *processes a window* of steps through the model as it is, and in one round so do the shards.
-2. Their replies show the *first change*: the first step after which the model has to change.
-3. Coordinator and shards *roll back* every step after it whose path the change alters. The coordinator does so at once,
-   the shards with their next message. What is counted is integers, so that counting out is exact.
-4. The model changes, and a later window *processes again* what was rolled back.
-
-A result is therefore that of one step at a time, whatever the windows are. A *window* should reach about as far as the
+Only the shards can tell whether a step changes the model. One round of messages serves all steps of a window: the
+replies show the first step that does, and the steps after it whose path the change alters are rolled back and processed
+again. What is counted is integers, so a result is that of one step at a time. A window should reach about as far as the
 next change: what lies behind it is work for nothing, and each window costs a round.
-
-The learners differ in what they roll back: all later steps, those at the changed leaf only, or, where an update passes
-through many trees, all later iterations.
 """
 
 from __future__ import annotations

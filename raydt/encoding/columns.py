@@ -1,11 +1,9 @@
 """From Arrow columns to numbers: which types are taken, numeric values, and dictionaries of categories.
 
-Invariant: a value's code is its place in the order of first appearance in the stream. The codes that dictionary
-columns carry inside a file are never used, since files differ in them, and neither chunk borders nor reading ahead
-change a code: a dictionary remembers the row at which each value first appeared and can be cut at any row. Where a
-learner takes categories by value, a number that follows from the value alone takes the place of its code.
-
-Putting columns together into rows, and what makes a row bad, is in ``raydt.sources.encoder``.
+Invariant: a value's code is its place in the order of first appearance in the stream, whatever codes a file has inside,
+and wherever chunks end or reading ahead has got: a dictionary remembers the row at which each value first appeared and
+can be cut at any row. For learners that take categories by value, a number that follows from the value stands for its
+code. Rows are put together in ``raydt.sources.encoder``.
 """
 
 from __future__ import annotations
@@ -75,10 +73,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
-    """Return whether a column holds numbers, or text and dictionary values that need codes.
-
-    An allow-list: nested, temporal, decimal, binary and extension types are an InputError with the remedy.
-    """
+    """Return whether a column holds numbers, or text that needs codes; InputError for all other types."""
     kind = field.type
     extension = (field.metadata or {}).get(b"ARROW:extension:name")
     if not extension and not isinstance(kind, pa.BaseExtensionType):
@@ -212,10 +207,7 @@ def infinite(column: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """Return the values of a column of text as ``kind``, null where a text cannot be read, and the mask of these texts.
-
-    The mask is None if there are none.
-    """
+    """Return a column of text as ``kind``, null where a text cannot be read, and the mask of these (None: none)."""
     if is_text(kind):
         return column, None
     column = pc.utf8_trim_whitespace(column)

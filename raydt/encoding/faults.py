@@ -28,10 +28,7 @@ class Fault(NamedTuple):
 
 
 class Faults(dict[int, Fault]):
-    """The first fault of each bad row of one chunk, by position.
-
-    The positions ``bad`` are of rows that are bad already, for reasons that are kept elsewhere.
-    """
+    """The first fault of each row of a chunk, by position, but of those that are ``bad`` already."""
 
     def __init__(self, length: int, bad: Iterable[int] = ()) -> None:
         super().__init__()
@@ -41,11 +38,7 @@ class Faults(dict[int, Fault]):
     def mark(
         self, code: str, column: str, mask: Mask | None, needed: Mask | None = None, values: Any = None, **more: Any
     ) -> None:
-        """Note a fault of the rows where both masks, shape (n,), are true and that have none yet.
-
-        A ``mask`` of None is no row, a ``needed`` of None all rows. ``values``, shape (n,), and ``more`` are parameters
-        of the sentence.
-        """
+        """Note a fault of the rows in ``mask`` and ``needed`` (None: all) that have none yet, for a sentence."""
         if mask is None:
             return
         new = mask & self.good if needed is None else mask & needed & self.good
@@ -69,10 +62,7 @@ def error_of(
     row: int | None = None,
     stored: Mapping[str, str] | None = None,
 ) -> InputError:
-    """Return the error of a fault in a row of a file or, without one, of data in memory.
-
-    ``stored`` are names of columns in the file, where they differ.
-    """
+    """Return the error of a fault in a row of a file or of data in memory; ``stored`` has other names of columns."""
     shown = {"value": quoted(fault.value, 40), **fault.more}
     if fault.code == "many_classes":
         from raydt.learners import for_numbers  # needed for messages only: compiled kernels are imported with it

@@ -31,11 +31,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class FeatureEncoder:
-    """Encodes the columns of the features, in two steps: all checks of a chunk of rows come before any code is given.
-
-    ``tokens`` is what the lists of the sparse column hold, if not indices; ``known`` are categories by column, in the
-    order of their codes.
-    """
+    """Encodes features in two steps: all checks of a chunk of rows come before any code is given."""
 
     def __init__(
         self,
@@ -136,11 +132,7 @@ class FeatureEncoder:
         row: int = 0,
         grow: bool = True,
     ) -> SparseRows | None:
-        """Enter the codes of categories into ``X`` and return the tokens, if there are some, of checked columns.
-
-        Arguments are as of :meth:`check`; a row with more tokens than there may be becomes bad. ``row`` is the number
-        of the first row. Unless the dictionaries ``grow``, new categories get -1, which no split equals.
-        """
+        """Enter codes of categories into ``X``, -1 of new ones unless they may ``grow``, and return the tokens."""
         sparse = None
         if self.tokens is not None:
             sparse = self.tokens.encode(columns[self.tokens.name], row, needed, faults)

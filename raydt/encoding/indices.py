@@ -39,10 +39,7 @@ def is_empty_list(kind: pa.DataType) -> bool:
 
 
 def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Reading) -> str | None:
-    """Return the one column among the features that holds lists of integers, or of text, if there is one.
-
-    It is an InputError if there are several, or if the learner takes none.
-    """
+    """Return the one column of lists of integers or text; InputError for several, or if the learner takes none."""
     found = [name for name, kind in types.items() if holds_indices(kind) or holds_tokens(kind)]
     if found and not reading.sparse:
         from raydt.learners import instead  # needed for the message only: compiled kernels are imported with it
@@ -58,10 +55,7 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Re
 
 
 def declared_width(schemas: Sequence[pa.Schema], files: Sequence[str | None]) -> int | None:
-    """Return the largest number of sparse features in the metadata of some files; None if one does not say it.
-
-    What is no such number is an InputError.
-    """
+    """Return the most sparse features by metadata; None if a file lacks it, InputError if it is no such number."""
     widths = []
     for schema, file in zip(schemas, files, strict=True):
         text = (schema.metadata or {}).get(N_FEATURES)
@@ -81,11 +75,7 @@ def width_of(column: pa.Array) -> int:
 
 
 def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, faults: Faults) -> SparseRows:
-    """Return the rows of a column of lists of indices below ``width``, and mark those that cannot be used.
-
-    Only rows ``needed``, shape (n,), must have a list; the others, and bad rows, get no ones. O(ones), and O(ones *
-    log) if some row is not ascending.
-    """
+    """Return the lists of indices below ``width`` of a column, and mark rows that cannot be used. O(ones log)."""
     n = len(column)
     faults.mark("no_list", name, np.asarray(column.is_null()), needed)
     if pa.types.is_null(column.type):

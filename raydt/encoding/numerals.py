@@ -22,10 +22,7 @@ def share(texts: pa.Array, pattern: str) -> float:
 
 
 def doubt(values: pa.Array) -> Message | None:
-    """Say what a column of text that becomes categories is more likely to hold, from its different values.
-
-    The message is the end of a sentence, with the remedy; None where the values look like names.
-    """
+    """Say, as the end of a sentence, what a column of text is more likely to hold; None where it holds names."""
     values = values[:_MOST]
     if share(values, f"{NUMBER}|{DECIMAL_COMMA}|{_WRITTEN_OUT}") > 0.5:
         return message("columns.like_numbers")

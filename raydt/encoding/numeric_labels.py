@@ -31,10 +31,7 @@ class NumericLabels:
     def read(
         self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
     ) -> npt.NDArray[np.float64]:
-        """Labels of a column as float64, shape (n,), -0.0 as 0.0; arguments as of ``Labels.read``.
-
-        A row that may have a label, a query with one, must have one that can be used; NaN where there is none.
-        """
+        """Return float64 labels, shape (n,), -0.0 as 0.0 and NaN for none; arguments as of ``Labels.read``."""
         faults.mark("infinite_label", name, infinite(column), wanted)
         faults.mark("inexact_label", name, inexact(column), wanted)
         faults.mark("no_label", name, missing(column), needed)

@@ -65,10 +65,7 @@ class OpValues(BaseModel):
 def read_operations(
     column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, faults: Faults
 ) -> npt.NDArray[np.int8]:
-    """Return the operation codes of a column of n values, :data:`IGNORED`, or a number below it in bad rows.
-
-    Rows in the mask ``tombstone`` are to be ignored; elsewhere a null is an error.
-    """
+    """Return n operation codes, :data:`IGNORED` in rows of ``tombstone``, a number below it in bad rows."""
     seen, known = Dictionary(), values.codes()
     places = seen.encode(column, 0)
     words = [str(value).strip().casefold() for value in seen.values]

@@ -54,10 +54,7 @@ def read_as(kind: pa.DataType) -> pa.DataType:
 
 
 def kind_of_times(texts: pa.Array) -> pa.DataType | None:
-    """Return the type as which most texts (of the first 1,000) can be read as times; None if most are no times.
-
-    Where some have a zone and others have none, it is the type of the more frequent: the others are wrong.
-    """
+    """Return the type as which most of the first 1,000 texts can be read as times; None if most are no times."""
     texts = texts[:1000]
     kinds = (pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
     integers, *moments = [len(texts) - parse(texts, kind)[0].null_count for kind in kinds]
@@ -67,10 +64,7 @@ def kind_of_times(texts: pa.Array) -> pa.DataType | None:
 
 
 def times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Return the values of a column of times, 0 where null or too large, and the mask of those beyond the largest time.
-
-    The mask is None if there are none.
-    """
+    """Return the values of a column of times, 0 where null or too large, and the mask of those too large, if any."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pc.cast(column, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1_000, None

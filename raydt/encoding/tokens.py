@@ -37,10 +37,7 @@ def different(columns: Iterable[pa.Array]) -> int:
 
 
 class Tokens:
-    """The tokens of a column and their codes, of which there may be ``width``.
-
-    Unless it ``grows``, new tokens are no features.
-    """
+    """The tokens of a column and their codes, at most ``width``; unless it ``grows``, new ones are no features."""
 
     def __init__(self, name: str, grows: bool) -> None:
         self.name, self._grows = name, grows
@@ -62,11 +59,7 @@ class Tokens:
             faults[int(of[place])] = Fault("unknown_token", self.name, flat[place].as_py())
 
     def encode(self, column: pa.Array, row: int, needed: Mask | None, faults: Faults) -> SparseRows:
-        """Return the rows of a checked column, without ones in rows that are bad or not ``needed``, shape (n,).
-
-        ``row`` is the number of the first row. A row with new tokens for which there is no room becomes bad. O(tokens
-        log), and Python work for each distinct one.
-        """
+        """Return the tokens of a column, none in bad or needless rows; a row beyond the room becomes bad."""
         flat, of, keep = _flat(column), _rows_of(column), faults.keep(needed)
         taken = None if keep is None else keep[of]
         if self._grows:

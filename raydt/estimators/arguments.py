@@ -180,11 +180,7 @@ def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
 
 
 def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set[Any]:
-    """Return the names of the columns that ``categorical_features`` names, by position, by name or as a mask.
-
-    Names that are given as names may be of no column. ``InputError`` for a mask of another length, truth values beside
-    others, or a position that no column has.
-    """
+    """Return the columns that ``categorical_features`` names, by position, by name or as a mask."""
     given, n = names_of(categorical), len(columns)
     if isinstance(given, np.ndarray) and given.ndim != 1:
         raise InputError(message("estimators.dimensions", shape=given.shape))

@@ -1,11 +1,9 @@
 """Atomic calls: a call that changes a model takes effect in full, or not at all, or the model is refused from then on.
 
-Ctrl-C in the main thread waits until a change that has begun is complete; a second one does not. Whatever else breaks
-off a call (no memory, a second Ctrl-C, an exception that a signal handler or another thread raises) restores the
-attributes. If updates may have been applied by then, the model is part old, part new, and refuses everything but
-``save`` of the examples before the call, and ``fit``.
-
-Invariant: ``_change`` is None unless a call is changing the object, or was broken off where it could not be undone.
+Ctrl-C waits until a change that has begun is complete; a second one does not. Whatever else breaks off a call restores
+the attributes; if updates may have been applied by then, the model refuses everything but ``save`` of the examples
+before the call, and ``fit``. Invariant: ``_change`` is None unless a call is changing the object, or was broken off
+where it could not be undone.
 """
 
 from __future__ import annotations
@@ -88,10 +86,7 @@ class Change:
         self.erased: dict[int, dict[str, Any]] = {}
 
     def begin(self, batch: UpdateBatch | None, gone: Slots, erases: bool) -> None:
-        """Note that a batch comes next, the slots that it empties and, if the learner ``erases`` them, their rows.
-
-        None is an update of one example, without a batch.
-        """
+        """Note that a batch (None: one update) comes next, the slots it empties, and if their rows are erased."""
         if erases and len(gone) and self.session is not None:
             self.erased = _rows(self.session, gone)
         self.batch, self.gone = batch, gone

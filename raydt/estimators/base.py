@@ -17,13 +17,7 @@ from raydt.estimators.keys import columns_of_index, index_of, keys_of
 from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
-from raydt.examples.updates import (
-    DELETE,
-    INSERT,
-    Log,
-    UpdateBatch,
-    joined,
-)
+from raydt.examples.updates import DELETE, INSERT, Log, UpdateBatch, joined
 from raydt.examples.weights import UNIT, Weights, of_labels, products, unless_equal
 from raydt.learners import no_weights, traits_of
 from raydt.messages import message
@@ -225,7 +219,6 @@ class Estimator(NamedExamples):
         return self._delete(Asked(key, self._store().find(key)), digests)
 
     def _delete(self, asked: Asked, digests: bool) -> Receipt:
-        """Delete live examples."""
         key = asked.key
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
@@ -250,10 +243,7 @@ class Estimator(NamedExamples):
     def _apply_with_receipt(
         self, batch: UpdateBatch, asked: Asked, before: str | None, shown: npt.NDArray[Any]
     ) -> Receipt:
-        """Apply a batch that cannot be refused any more, whose ids are ``shown``.
-
-        With the digest ``before`` it, the receipt has both.
-        """
+        """Apply a batch that cannot be refused, whose ids are ``shown``; with digests if that ``before`` is given."""
         whose = None if self._subjects is None else self._subjects.of(asked.key)
         self._change_begins(batch, asked.slots)
         receipt = apply_with_receipt(

@@ -1,8 +1,4 @@
-"""Common part of all fitted estimators: scikit-learn's conventions, digest, audit, saving and loading.
-
-An estimator is a session in this process. scikit-learn is not needed to use it; where it is installed, its tags,
-``clone`` and errors work.
-"""
+"""Common part of all fitted estimators: scikit-learn's conventions, with or without it, digest, audit, saving."""
 
 from __future__ import annotations
 

@@ -80,10 +80,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         self._last_update = {name: column[-1].item() for name, column in log.items() if len(column)}
 
     def _staged(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
-        """Raw scores after 1, 2, ... iterations, shape (n, trees of an iteration), in one array that changes.
-
-        Errors come at once.
-        """
+        """Return raw scores after 1, 2, ... iterations, shape (n, trees of one), in one array; errors come at once."""
         rows, sparse = self._rows(X)
         staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **sparse))
         return staged

@@ -94,10 +94,7 @@ def _has_hash(value: Any) -> bool:
 
 
 class ExampleNames:
-    """Ids that are not integers and the numbers of their examples, in the order of insertion.
-
-    A number that the model does not have is of an example that is gone; its name may lead to a newer number.
-    """
+    """Ids that are not integers, by numbers of their examples; a number that a model lacks is of a deleted one."""
 
     def __init__(self) -> None:
         self._names: dict[int, Hashable] = {}

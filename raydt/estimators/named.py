@@ -40,10 +40,7 @@ class Beside(NamedTuple):
 
 
 class NewExamples(NamedTuple):
-    """Examples to insert: numbers, encoded features, targets, and whose they are.
-
-    Where ids are not integers, ``ids`` are those, and ``names`` is the table that they are to be noted in.
-    """
+    """Examples to insert; where ids are not integers, ``names`` is the table to note ``ids`` in."""
 
     key: npt.NDArray[np.int64]
     rows: npt.NDArray[np.float64]

@@ -81,10 +81,7 @@ def documented(cls: C) -> C:
 
 
 class Parameters:
-    """Base of the estimators; a subclass names its learner, and has the options of it among its parameters.
-
-    A subclass is a dataclass, whose fields are its parameters: their names, types and defaults are written once.
-    """
+    """Base of the estimators, dataclasses whose fields are parameters, written once; each names its learner."""
 
     kind: ClassVar[str]
     #: What the parameters are for that are no options of the learner.
@@ -131,7 +128,6 @@ class Parameters:
         return f"{type(self).__name__}({changed})"
 
     def _options(self) -> Any:
-        """Return the options of the learner among the parameters."""
         options = learners()[self.kind].Options
         given = {name: value for name, value in self.get_params().items() if name in options.model_fields}
         try:

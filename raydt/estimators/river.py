@@ -219,11 +219,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return InProcessSession(learners()[self.estimator.kind], options, self._features(), 1, NOTHING_DIVIDED)
 
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
-        """The row, shape (1, d), and the categories in it that have no code yet (key, value; -1 in the row's place).
-
-        A new category is coded as the next one, so that the row can be learned once the categories are entered. The row
-        is a buffer, valid until the next one.
-        """
+        """Return the row, shape (1, d), a buffer with the next codes for new categories, and these (key, value)."""
         if len(x) != len(self._keys) or (type(x) is not dict and any(key not in x for key in self._keys)):
             self._refuse_keys(x)
         try:
@@ -279,7 +275,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
             raise InputError(message("estimators.class_beyond", label=label, most=most, instead=other))
 
     def _apply(self, op: int, row: Row, code: int) -> bool:
-        """One update; whether it was taken."""
         assert self._session is not None
         if self._change is not None:
             self._change.begin(None, _NO_SLOTS, erases=False)
@@ -291,7 +286,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return taken
 
     def _batch(self, op: int, row: Row, code: int) -> UpdateBatch:
-        """A batch of one update."""
         ops, ids, codes = np.array([op], np.int8), np.array([self._learned]), np.array([code], np.int32)
         if len(self._order) != len(self._labels):
             self._order = in_order(list(self._labels))
@@ -300,7 +294,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return UpdateBatch(self._seq, ops, ids, row.copy(), codes, len(order), *rest, class_order=order, answers=False)
 
     def _code(self, x: Mapping[Hashable, Any]) -> int:
-        """Code of the label that is predicted."""
         assert self._session is not None
         code = self._session.predict_row(self._encode(x)[0])
         return int(self._shares(x).argmax()) if code is None else code

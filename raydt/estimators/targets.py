@@ -106,7 +106,6 @@ class Classifier(Estimator):
             self._require_few([], labels, "y" if classes is None else "classes")
 
     def _most_classes(self) -> int:
-        """How many classes there may be."""
         return self._traits.reading.most_classes(sparse=self._features().sparse > 0)
 
     def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:

@@ -1,14 +1,9 @@
 """Prequential classification metrics, and the trivial predictors every result has to be compared with.
 
-Everything is derived from counts: one confusion matrix of the learner, the hits of two baselines on the same
-predictions, and the scores of class 1 by level. Invariant: the counts depend on the sequence of labels and predictions
-only, never on how it was cut into batches. Scores are made from them when rows of a table are written, many at once.
-
-* *no change* predicts the label inserted just before;
-* *majority* predicts the label inserted most often so far, ties to the smaller class; deletions do not reduce it.
-
-Before any label is known both predict class 0, as an empty tree does. Not here: the loops over predictions
-(``raydt.evaluation.counting``), and the errors of a regression (``raydt.evaluation.regression``).
+Invariant: everything is derived from counts, which depend on the sequence of labels and predictions only, never on how
+it was cut into batches. *No change* predicts the label inserted just before, *majority* the one inserted most often so
+far, ties to the smaller class; before any label is known both predict class 0. Not here: the loops over predictions
+(``raydt.evaluation.counting``).
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ from raydt.evaluation.counting import (
     rival_classes,
     score_classes,
 )
-from raydt.evaluation.ranking import LEVELS, Levels, auc, no_ranks
+from raydt.evaluation.ranking import LEVELS, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
 from raydt.evaluation.scoring import (
     CLASS_SCORES,
     DELTA,
@@ -56,6 +51,7 @@ from raydt.examples.weights import UNIT
 
 Codes = npt.NDArray[np.int32]
 
+_NO_RANKS = no_ranks()
 _NO_LEVELS = np.empty(0, dtype=np.uint16)
 
 
@@ -81,10 +77,7 @@ class _Moment(NamedTuple):
 
 
 class Prequential(Evaluation):
-    """Evaluation of predicted classes.
-
-    Class 1 is the positive class if ``positive``; otherwise it is as long as there are at most two classes.
-    """
+    """Evaluation of predicted classes; class 1 is positive if ``positive``, else while there are at most two."""
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (
@@ -110,12 +103,31 @@ class Prequential(Evaluation):
             ranks=no_ranks(),
         )
         self.alarms = 0  #: alarms so far
+        self._resting: tuple[Sparse, Sparse] | None = None  # the tables of ranks, while they are not needed
         self._registers = np.zeros(2, dtype=np.int64)
         self._adwin = new_adwin()
         self._found: list[Alarm] = []
         self._marked: list[_Moment] = []
         self._before: _Moment = self._moment()
         self._window_ranks = self.counts.ranks.copy()
+
+    def rest(self) -> None:
+        """Keep the tables of ranks as what is not 0 in them, until the next call: for one of very many streams.
+
+        O(LEVELS), as the next call is then; without scores O(1).
+        """
+        ranks = self.counts.ranks
+        if ranks.size and self._resting is None:
+            self._resting = sparse_ranks(ranks), sparse_ranks(self._window_ranks)
+            self.counts = self.counts._replace(ranks=_NO_RANKS)
+            self._window_ranks = _NO_RANKS
+
+    def _wake(self) -> None:
+        """Have the tables of ranks whole."""
+        if self._resting is not None:
+            (ranks, window), self._resting = self._resting, None
+            self.counts = self.counts._replace(ranks=dense_ranks(ranks))
+            self._window_ranks = dense_ranks(window)
 
     @property
     def confusion(self) -> npt.NDArray[np.int64]:
@@ -147,6 +159,7 @@ class Prequential(Evaluation):
         n = len(truth)
         if n == 0:
             return
+        self._wake()
         self._grow(int(max(truth.max(), prediction.max())) + 1)
         if levels is not None and not self.counts.ranks.size:
             self.counts = self.counts._replace(ranks=no_ranks(LEVELS + 1))
@@ -172,6 +185,7 @@ class Prequential(Evaluation):
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
+        self._wake()
         window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": self._window_ranks}
         return {
             **_copied(self.counts._asdict()),
@@ -183,10 +197,8 @@ class Prequential(Evaluation):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what :meth:`state` gave, after the rows were taken. O(K^2).
-
-        An earlier version kept neither scores, faded counts, alarms nor the window: those begin here.
-        """
+        """Resume from what :meth:`state` gave, after the rows were taken; what it lacks begins here. O(K^2)."""
+        self._resting = None
         if "hits" not in state:
             state = _of_earlier_version(state)
         self.counts = ClassCounts(**{name: np.array(state[name]) for name in ClassCounts._fields})
@@ -264,6 +276,7 @@ class Prequential(Evaluation):
         return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
     def _moment(self) -> _Moment:
+        self._wake()
         counts = self.counts
         return _Moment(
             hits=counts.hits.copy(),

@@ -39,6 +39,24 @@ def no_ranks(levels: int = 0) -> npt.NDArray[np.int64]:
     return np.zeros((2, levels), dtype=np.int64)
 
 
+#: What is not 0 in a table of ranks: places and numbers.
+Sparse = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
+
+
+def sparse_ranks(ranks: npt.NDArray[np.int64]) -> Sparse:
+    """Return what is not 0 in a table, as places in it, one class after the other, and numbers."""
+    flat = ranks.reshape(-1)
+    places = np.flatnonzero(flat)
+    return places.astype(np.int32), flat[places]
+
+
+def dense_ranks(sparse: Sparse) -> npt.NDArray[np.int64]:
+    """Return the table of :func:`sparse_ranks`."""
+    ranks = no_ranks(LEVELS + 1)
+    ranks.reshape(-1)[sparse[0]] = sparse[1]
+    return ranks
+
+
 def auc(ranks: npt.NDArray[Any], since: npt.NDArray[Any]) -> tuple[float, float]:
     """Return the AUC of the examples that ``ranks`` has in addition to ``since``, and their number.
 

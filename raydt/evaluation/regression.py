@@ -1,13 +1,8 @@
 """Prequential errors of a regression, and the trivial predictors every result has to be compared with.
 
-The interface is that of :class:`raydt.evaluation.classification.Prequential`. Sums are taken term by term in the
-order of the stream, so that they depend, to the last bit, on the sequence of labels and predictions only, never on how
-it was cut.
-
-* *no change* predicts the label inserted just before;
-* *mean* predicts the mean of the labels inserted so far; deletions do not take part.
-
-Before any label is known both predict 0. A baseline's score is its mean squared error.
+Invariant: sums are taken term by term in the order of the stream, so that they depend, to the last bit, on labels and
+predictions only. *No change* predicts the label inserted just before, *mean* the mean of the labels inserted so far;
+before any label is known both predict 0. A baseline's score is its mean squared error.
 """
 
 from __future__ import annotations
@@ -105,10 +100,7 @@ class PrequentialErrors(Evaluation):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what :meth:`state` gave.
-
-        An earlier version kept neither faded sums nor the window: those begin here.
-        """
+        """Resume from what :meth:`state` gave; what an earlier version did not keep begins here."""
         if "faded" not in state:
             state = _of_earlier_version(state)
         self._sums, self._registers = np.array(state["sums"]), np.array(state["registers"])

@@ -91,10 +91,7 @@ def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
 
 
 def beyond(right: npt.NDArray[Any], rival: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
-    """Return the share of what a rival has wrong that is right: (right - rival) / (total - rival).
-
-    NaN where nothing was scored, or the rival is always right.
-    """
+    """Return the share of a rival's errors that is right, (right - rival) / (total - rival); NaN without any."""
     return ratio(right - rival, total - rival)
 
 

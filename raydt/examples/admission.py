@@ -11,11 +11,7 @@ from raydt.examples.updates import CARRIES_ROW
 
 
 class Admission(NamedTuple):
-    """Decisions of admission, per update of the batch.
-
-    ``old`` is the slot that is emptied, ``new`` the one that is filled (-1: none), ``fault`` the reason of refusal
-    (0: none), ``row`` the row of the batch's ``X``.
-    """
+    """Decisions of admission by update: slots emptied (``old``) and filled (``new``), -1: none, and faults."""
 
     old: npt.NDArray[np.int32]
     new: npt.NDArray[np.int32]

@@ -32,10 +32,7 @@ class BucketTree(RowTree):
     """The tree over the rows of one shard."""
 
     def hashes(self, buckets: Buckets, records: Records) -> dict[str, npt.NDArray[Any]]:
-        """Return ``rows``, ``hash`` and ``given`` of each own bucket, and ``records``, of the rows in buckets so given.
-
-        Records are bytes, in ascending order of the keys.
-        """
+        """Return ``rows``, ``hash`` and ``given`` of each own bucket, and ``records`` of the given ones by key."""
         self.root(records)
         trie, n = self._trie, len(buckets)
         rows, given = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)

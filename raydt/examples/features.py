@@ -1,11 +1,8 @@
 """The features, and how they are divided into the fixed groups that shards own.
 
-Groups do not depend on the number of shards: a shard owns whole groups, so that resharding is an assignment
-of groups and no result changes with it.
-
-There are two kinds of features. *Dense* ones are the columns of a matrix ``X``. *Sparse* ones are binary, follow the
-dense ones in number, and a row gives the indices of those that are 1 (``raydt.arrays.sparse``); there may be
-millions, so that nothing here holds one of them by itself.
+Groups do not depend on the number of shards, so no result changes with it. *Dense* features are the columns of a matrix
+``X``. *Sparse* ones are binary and follow the dense ones in number; a row gives the indices of those that are 1
+(``raydt.arrays.sparse``). There may be millions: nothing here holds one of them by itself.
 """
 
 from __future__ import annotations

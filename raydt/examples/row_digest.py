@@ -1,10 +1,7 @@
-"""The digest of the live rows of a store: made once, then kept up with what changes.
+"""The digest of the live rows of a store: made when somebody first asks, then kept up with what changes.
 
-Nothing is kept before somebody asks. From then on the ids of changed rows are noted, a batch at a time, and the next
-digest costs O(log n) for each. When more rows have changed than a new tree would cost, the tree is dropped.
-
-Invariant: the digest is a function of the live rows and of the columns given, the same whether it was kept up or made
-from nothing.
+The ids of changed rows are noted, and the next digest costs O(log n) for each; the tree is dropped when more have
+changed than a new one would cost. Invariant: the digest is a function of the live rows and of the columns given.
 """
 
 from __future__ import annotations
@@ -51,10 +48,7 @@ class RowDigest:
         self._tree, self._changed, self._changes = None, [], 0
 
     def part(self, columns: Columns) -> Part:
-        """Part of a digest: the columns with their types as its name, and the root of the rows.
-
-        Weights are a further column, unless all are 1.
-        """
+        """Part of a digest: columns with types (of weights, unless all are 1) as its name, and the root of the rows."""
         store = self._store
         if (self._filled, self._weighted) != (store.filled, store.uneven > 0):
             self.forget()

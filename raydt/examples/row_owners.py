@@ -103,11 +103,7 @@ def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[An
 def rows_of_parts(
     ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]
 ) -> Iterator[tuple[npt.NDArray[np.intp], Mapping[str, npt.NDArray[Any]]]]:
-    """Yield which rows each part has, and its arrays, which are in the order of ``ids``; one part after the other.
-
-    ValueError if a part does not have the rows of its buckets, as its own ``id`` says them, or a bucket is in none or
-    in several.
-    """
+    """Yield which rows each part has, and its arrays; ValueError unless each bucket is there once, in full."""
     bucket, names = buckets_of(ids), None
     if sorted(bucket for part in parts for bucket in part) != list(range(BUCKETS if parts else 0)):
         raise ValueError(message("models.uneven", columns=", ".join(map(component_of, parts)), examples=len(ids)))

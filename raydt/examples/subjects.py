@@ -28,10 +28,7 @@ _TOGETHER = 1024
 
 
 class Subjects:
-    """The subject of each live example.
-
-    Memory: 24 bytes for each entry, and each subject once.
-    """
+    """The subject of each live example, in 24 bytes for each entry, and each subject once."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
@@ -75,10 +72,7 @@ class Subjects:
         self._used += n
 
     def end(self, ids: Integers, seq: Integers) -> None:
-        """Note deletions: no example with one of the ``ids`` lives that was born before ``seq``, shape (n,), ascending.
-
-        Amortised O(log entries) for each.
-        """
+        """Note that no example with one of the ``ids`` lives that was born before ``seq``, ascending. O(log) each."""
         if len(ids):
             self._ended.append((np.array(ids), np.array(seq)))
             self._waiting += len(ids)
@@ -111,10 +105,7 @@ class Subjects:
         return objects([names[code[one]] if one in code else None for one in ids.tolist()])
 
     def since(self, born: int) -> dict[int, Any]:
-        """Return the subjects of the insertions from update ``born`` on, by the numbers of these updates.
-
-        All of them are there until the deletions of later updates are noted. O(their number).
-        """
+        """Return subjects of insertions from update ``born`` on, by number, before later deletions are noted."""
         first, names = int(np.searchsorted(self._born[: self._used], born)), list(self._codes)
         entries = zip(self._born[first : self._used].tolist(), self._code[first : self._used].tolist(), strict=True)
         return {update: names[code] for update, code in entries}

@@ -52,10 +52,7 @@ REFUSALS = {
 
 
 def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np.int64]:
-    """Return ids ``next_id``, ``next_id + 1``, ... for ``n`` rows without ids of their own.
-
-    It is an InputError, about ``file``, if they do not fit into 64 bits.
-    """
+    """Return the next ids for ``n`` rows without ids of their own; InputError, about ``file``, beyond 64 bits."""
     if next_id + n > np.iinfo(np.int64).max:
         raise InputError(message("examples.no_numbers"), file=file)
     return np.arange(next_id, next_id + n, dtype=np.int64)

@@ -17,11 +17,7 @@ from raydt.messages import message
 
 
 class Weighting:
-    """Effective weight of each example of a store: its own times that of its class, where classes are balanced.
-
-    Weights of classes that a config gives are in the examples' own, since the source (or the estimator) multiplies
-    them.
-    """
+    """Effective weight of each example of a store: its own times that of its class, where these are balanced."""
 
     def __init__(self, is_balanced: bool) -> None:
         self._is_balanced = is_balanced

@@ -31,8 +31,4 @@ class FeatureReader(Protocol):
     """A shard's way to the features it reads itself."""
 
     def take(self, rows: npt.NDArray[np.int64], blocks: Sequence[Block]) -> tuple[npt.NDArray[np.float64], SparseRows]:
-        """Return the shard's features of some rows, ascending numbers of the source, in blocks that it has checked.
-
-        The dense ones, shape (rows, dense features of the shard), are contiguous and writable; the ones are those of
-        the shard's sparse features. A block is dropped once its last row was taken or a later one is.
-        """
+        """Return the shard's features of rows in checked blocks, which are dropped behind the last row."""

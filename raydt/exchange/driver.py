@@ -1,8 +1,4 @@
-"""The in-process driver: delivers a coordinator's messages to shards by direct calls.
-
-It asks all shards at the same time, in as many threads as the call may use (``raydt.parallel``); with one thread it
-asks them in turn. Shards in one process share memory: nothing is copied or sent.
-"""
+"""The in-process driver: delivers messages to shards by direct calls, to all at once in as many threads as may be."""
 
 from __future__ import annotations
 

@@ -154,10 +154,7 @@ def begin_epoch(epoch: int, shard: int | None = None) -> None:
 
 @contextmanager
 def injected(handler: Handler) -> Iterator[None]:
-    """Context in which every pass in this process calls ``handler`` with the name of the point.
-
-    It replaces what ``RAYDT_FAULTS`` asks for until the block ends. A handler is called on the thread that passes.
-    """
+    """Call ``handler`` with the name of each point passed in this process, in place of ``RAYDT_FAULTS``."""
     global _handler
     before, _handler = _handler, handler
     try:

@@ -1,12 +1,10 @@
 """What shards swap among themselves, without I/O: numbered frames of arrays, and who is admitted.
 
-On a pass (:class:`~raydt.exchange.messages.Combine`) shards swap parts. Each swap has the next number
-within the epoch, whatever pass it belongs to; a shard sends one frame to every other shard and waits for one of each.
-Whoever has all frames of a swap may begin the next, so a shard is at most one swap ahead of another. Where processes
-have several shards each, what is said here of a shard holds for a process (:func:`swap_together`).
-
-Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated frame has
-no effect, and every other one is refused. Nothing is asked for again: whoever misses a frame has lost its sender.
+Each swap of a pass (:class:`~raydt.exchange.messages.Combine`) has the next number within the epoch: a shard, or a
+process of several (:func:`swap_together`), sends one frame to every other and waits for one of each, and is at most one
+swap ahead. Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated
+frame has no effect, every other one is refused, and nothing is asked for again: whoever misses a frame has lost its
+sender.
 """
 
 from __future__ import annotations
@@ -83,10 +81,7 @@ class FrameReader:
         return self._view[self._filled :]
 
     def take(self, count: int) -> Frame | None:
-        """Take note of ``count`` new bytes in :attr:`space`; the frame they complete, if they do.
-
-        ExchangeError if they are no frame, or there is no memory for as many as they announce.
-        """
+        """Take ``count`` new bytes in :attr:`space`; the frame they complete, if any. ExchangeError for no frame."""
         self._filled += count
         while self._filled == len(self._view):
             if self._head is None:
@@ -173,10 +168,7 @@ class Links:
         return [(peer, Frame(self.epoch, self._seq, parts[peer])) for peer in others]
 
     def receive(self, peer: int, frame: Frame) -> bool:
-        """Take a frame of another shard; False if it was taken before.
-
-        StaleEpochError if it is of another epoch, SequenceGapError if it is not the sender's next one.
-        """
+        """Take a frame of another shard; False if taken before. StaleEpochError or SequenceGapError for a wrong one."""
         if frame.epoch != self.epoch:
             said = {"shard": self.index, "epoch": self.epoch, "sent": frame.epoch}
             raise StaleEpochError(message("exchange.other_epoch", **said))
@@ -201,10 +193,7 @@ class Links:
 def swap_together(
     swap: Callable[[Sequence[Content]], Sequence[Content]], made: Sequence[Sequence[Content]]
 ) -> list[list[Content]]:
-    """Swap what the shards of one process have for all shards, by a ``swap`` of processes, of which each has as many.
-
-    Returns what each of them receives of all shards. A process with one shard sends its parts as they are.
-    """
+    """Swap what each shard here has for all, by a ``swap`` of processes that have as many; returns what each gets."""
     n = len(made)
     if n == 1:
         return [list(swap(made[0]))]
@@ -214,10 +203,7 @@ def swap_together(
 
 
 def _bundle(rows: Sequence[Sequence[Content]]) -> dict[str, npt.NDArray[Any]]:
-    """What several shards have for each of as many, by names; what one has for neighbours alike is there once.
-
-    No part is without arrays.
-    """
+    """Return what several shards have for each of as many, by names; equal parts of neighbours are there once."""
     bundle: dict[str, npt.NDArray[Any]] = {}
     for sender, parts in enumerate(rows):
         for place, part in enumerate(parts):

@@ -64,11 +64,7 @@ class Meeting:
 
 
 def side_by_side(halves: Sequence[Steps[T]]) -> list[T]:
-    """Make a pass of shards that are threads of this process, and return the results of their halves.
-
-    All shards make a step at the same time, over memory that they share. What puts small parts together, another one of
-    each shard for each, stays in the calling thread: it takes less than to hand it out.
-    """
+    """Make a pass of shards that are threads of this process, all a step at a time; return their results."""
     received: list[Any] = [None] * len(halves)
     few = False
     while True:

@@ -28,10 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request every shard answers with one packed array.
-
-    ``payload`` goes to all shards; ``each``, if given, adds one more mapping per shard, in shard order.
-    """
+    """A request every shard answers with one packed array; ``each`` adds a mapping per shard to ``payload``."""
 
     method: str
     payload: Payload

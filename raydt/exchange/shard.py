@@ -1,8 +1,4 @@
-"""One shard: a learner's worker behind the numbering of messages.
-
-Invariant: a shard answers the message it answered last from its saved reply, takes the next one, and refuses every
-other one.
-"""
+"""One shard: a learner's worker behind the numbering of messages (``messages``)."""
 
 from __future__ import annotations
 
@@ -52,11 +48,7 @@ class FeatureShard:
         return self._answered(seq, self._timed(handle, method, payload))
 
     def combine(self, epoch: int, seq: int, method: str, payload: Payload) -> Steps[Ended]:
-        """Deliver message ``seq``, a pass with the other shards: yields and receives what they swap.
-
-        Returns how it ended. Raises as :meth:`receive`; after an error in between the shard is at no defined
-        position.
-        """
+        """Deliver message ``seq``, a pass: yields and receives what shards swap. Errors as of :meth:`receive`."""
         if not self._is_repeated(epoch, seq):
             self._answered(seq, (yield from swaps(partial(self._timed, self.worker.handle), method, payload)))
         ended: Ended = self._reply

@@ -53,10 +53,7 @@ def suffix_of(to: FormatName) -> str:
 
 
 def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
-    """Build an object of a library: ``treelite.Model``, ``onnx.ModelProto``, ``lightgbm.Booster`` or ``Pipeline``.
-
-    ``InputError`` if the library is not installed, or the format cannot say what the model is.
-    """
+    """Build an object of a library; InputError if it is not installed, or cannot say what the model is."""
     module = _module(to)
     interface.labels(trees)
     try:
@@ -66,11 +63,7 @@ def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
 
 
 def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path: str | Path) -> Path:
-    """Write what :func:`build` has made to ``path``, and what its columns and outputs are to the second file, returned.
-
-    That is ``path`` + ``.json``. A file that exists stays as it is until both are written. ``InputError`` if a library
-    that writes it is not installed, or a file cannot be written.
-    """
+    """Write what :func:`build` has made to ``path``, and its columns and outputs to the file returned."""
     module, target = _module(to), Path(path)
     beside = target.with_name(target.name + ".json")
     unfinished = [file.with_name(f".{file.name}.unfinished") for file in (target, beside)]

@@ -1,8 +1,4 @@
-"""The way of a row through a tree, in words.
-
-A sentence for each node names the feature, the side that the row takes and the row's own value, such as ``age <= 30.5
-(value 27)``; the last one says what the leaf predicts, and of how many live examples.
-"""
+"""The way of a row through a tree, in words: a sentence for each node, such as ``age <= 30.5 (value 27)``."""
 
 from __future__ import annotations
 

@@ -56,10 +56,7 @@ def _text(trees: TreeSum) -> str:
 
 
 def _with_missing_right(trees: TreeSum, interface: Interface) -> TreeSum:
-    """Return the same trees without the question whether a category is missing: LightGBM sends such rows to the right.
-
-    It becomes the question whether it is one of those that are known, with its sides exchanged.
-    """
+    """Return trees that ask for known categories, not for missing ones: LightGBM sends those to the right."""
     if not (trees.members == -1).any():
         return trees
     sets, left, right = (

@@ -127,7 +127,6 @@ def _fitted(
     value: npt.NDArray[np.float64],
     labels: npt.NDArray[Any],
 ) -> Any:
-    """Return an estimator of one tree, with its nodes."""
     from sklearn.tree._tree import NODE_DTYPE, Tree
 
     begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
@@ -156,10 +155,7 @@ def _fitted(
 
 
 def _fill_inner(values: npt.NDArray[np.float64], nodes: npt.NDArray[np.void]) -> None:
-    """Give inner nodes the mean of what is below them, as scikit-learn's own trees have; no prediction reads it.
-
-    Children come after their node, in every tree of a description.
-    """
+    """Give inner nodes the mean of the nodes below, as scikit-learn does; no prediction reads it."""
     left, right, n = nodes["left_child"], nodes["right_child"], nodes["weighted_n_node_samples"]
     for node in np.flatnonzero(left >= 0)[::-1].tolist():
         below = [left[node], right[node]]

@@ -1,15 +1,9 @@
 """Models and states as folders of plain arrays, on any file system Arrow knows; nothing is ever unpickled.
 
-A folder holds components: each is one uncompressed ``.npz`` file of its arrays, one ``.json`` file of its other
-values, or both. Components are written first, under names that contain their own hash; ``manifest.json`` is
-written last and is the commit (``raydt.folders.manifest``): before it the folder holds what it held before, after it
-the new contents.
-
-Invariant: what :func:`load_folder` returns was written by :func:`save_folder`, bit for bit. The manifest carries
-its own hash and that of every file; a folder that fails any check is refused as a whole, naming the file.
-
-Not here: which arrays make up a model or a state (the learner's to say) and when to write one. The format is
-described in ``docs/reference/formats.md``.
+Components, ``.npz`` and ``.json`` files named by their hash, are written first; ``manifest.json`` is the commit
+(``raydt.folders.manifest``): before it the folder holds what it held before. Invariant: what :func:`load_folder`
+returns was written by :func:`save_folder`, bit for bit; a folder that fails any check is refused as a whole, naming the
+file. The format is described in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations
@@ -106,11 +100,7 @@ def open_folder(
 def load_folder(
     path: str | os.PathLike[str], kind: Kind | None = None, *, filesystem: fs.FileSystem | None = None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Read a folder back, after checking every byte of it; the arrays are new and writable.
-
-    ``meta`` is as saved, with :attr:`raydt.folders.manifest.Manifest.origin`. ModelFileError, which names the file, if
-    a file is missing or damaged, or the folder is of another format version or ``kind``.
-    """
+    """Read a folder back, after checking every byte; ModelFileError names a file that is missing or damaged."""
     meta, components = open_folder(path, kind, filesystem=filesystem)
     return meta, dict(components)
 
@@ -118,12 +108,9 @@ def load_folder(
 def publish_component(
     folder: Folder, component: str, values: Mapping[str, Any], *, beside: str = ""
 ) -> list[FileEntry]:
-    """Write one component; nothing refers to it before :func:`raydt.folders.manifest.write_manifest` has the entries.
+    """Write one component, to which nothing refers yet; files are named by their contents.
 
-    ``beside`` ("" or "../rows/") puts arrays into the folder ``rows`` beside ``folder``, to be shared. The name of each
-    file holds the beginning of the hash of its contents, so that equal contents are one file. TypeError or ValueError,
-    before anything is written, for a value that is neither JSON nor an array of numbers, and for a name that is not
-    allowed.
+    ``beside`` ("" or "../rows/") is the folder of arrays. TypeError or ValueError, first, for what cannot be written.
     """
     files = _pack(component, values, beside)
     for entry, data in files:

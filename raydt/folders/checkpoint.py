@@ -1,22 +1,11 @@
 """Checkpoints: states of one run at its batch barriers, which share the rows they have in common.
 
-::
-
-    checkpoints/
-        2000/manifest.json  coordinator.<hash>.npz  live.<hash>.npz  stream.<hash>.json ...
-        3000/manifest.json  ...
-        rows/rows-0-2000.<hash>.npz  rows-0-2000-group-000.<hash>.npz  ...
-
-What never changes of an example is written once, into the segment of its birth (``raydt.exchange.snapshot``); a
-checkpoint names its segments and holds for each a bitmap of the examples that live. Everything else is written in full.
-
-An array of a segment has one entry for each example, but for a *ragged* entry, which is two arrays: ``<name>_lengths``
-says how many of ``<name>_values`` belong to each example, one example after the other.
-
-Invariant: a manifest is written last and is the commit. At any moment, whatever fails or is killed, the last complete
-checkpoint can be read, and what :func:`read_checkpoint` returns was written, bit for bit. Files are named by their
-contents, so that a run that is repeated writes the same files again. A manifest lists only segments whose files exist
-when it is written; one that was removed, by whomever, is written again.
+What never changes of an example is written once, into the segment of its birth (``raydt.exchange.snapshot``), in the
+folder ``rows``; a checkpoint names its segments and has a bitmap of the examples that live in each. Of a *ragged* entry
+a segment has ``<name>_lengths`` and ``<name>_values``. ``docs/reference/formats.md`` has the layout. Invariant: a
+manifest is written last and is the commit. Whatever fails or is killed, the last complete checkpoint can be read, and
+what :func:`read_checkpoint` returns was written, bit for bit. A manifest lists only segments whose files exist then;
+one that was removed is written again.
 """
 
 from __future__ import annotations
@@ -43,15 +32,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
 from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import (
-    MANIFEST,
-    NUMBER,
-    FileEntry,
-    complete,
-    is_folder_file,
-    read_manifest,
-    write_manifest,
-)
+from raydt.folders.manifest import MANIFEST, NUMBER, FileEntry, complete, is_folder_file, read_manifest, write_manifest
 from raydt.folders.parts import (
     PartsElsewhere,
     Place,
@@ -123,10 +104,7 @@ class CheckpointContent(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one run, at most ``keep`` (at least 1); written by one thread at a time.
-
-    ``copies`` limits how long copies of deleted examples stay; by default as long as checkpoints and segments do.
-    """
+    """The checkpoints of one run, at most ``keep``, whose ``copies`` have limits; one thread writes."""
 
     def __init__(self, folder: Folder, keep: int, copies: Copies | None = None) -> None:
         self.folder, self.keep = folder, keep
@@ -135,10 +113,7 @@ class CheckpointStore:
 
     @property
     def segments(self) -> list[Segment]:
-        """Segments that the next snapshot can omit: those of the checkpoint written or read last whose files exist.
-
-        Those after one that is gone, or has copies that have to go, are not among them. One listing of the files.
-        """
+        """Return the segments that the next snapshot can omit: those of the last checkpoint that exist and may stay."""
         self.copies.ask()
         kept: Iterable[_Stored] = self._stored
         with contextlib.suppress(OSError):  # the write looks again, and says what is wrong
@@ -159,10 +134,7 @@ class CheckpointStore:
         return complete(self.folder)
 
     def continue_from(self, checkpoint: Checkpoint | None) -> None:
-        """Have the next checkpoint follow this one (None: none), and remove later ones.
-
-        NotWrittenError if one of those cannot be removed.
-        """
+        """Have the next checkpoint follow this one (None: none); remove later ones, or raise NotWrittenError."""
         self._stored = checkpoint.stored if checkpoint is not None else []
         number, meta = (checkpoint.number, checkpoint.meta) if checkpoint is not None else (None, {})
         self.copies.resume(number, (name_of_segment(stored.segment) for stored in self._stored), meta)
@@ -175,11 +147,7 @@ class CheckpointStore:
                     raise NotWrittenError(said, file=self.folder.path(str(number))) from error
 
     def write(self, content: CheckpointContent) -> int:
-        """Write a checkpoint, remove those that are too many, and return the bytes written.
-
-        After NotWrittenError, and after ProcessLostError of a process that has a part, the earlier checkpoints are as
-        they were.
-        """
+        """Write a checkpoint, remove those that are too many, and return the bytes; after an error none is changed."""
         number, meta, snapshot, components = content
         folder = self.folder.inside(str(number))
         try:
@@ -215,10 +183,7 @@ class CheckpointStore:
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
     def write_alone(self, number: int, meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write a state with all its rows as the only checkpoint: the others are removed once it is complete.
-
-        NotWrittenError if it cannot be written, or another checkpoint cannot be removed.
-        """
+        """Write a state with all its rows as the only checkpoint; NotWrittenError if others cannot be removed."""
         folder = self.folder.inside(str(number))
         try:
             files = [file for name, part in components.items() for file in publish_component(folder, name, part)]
@@ -235,10 +200,7 @@ class CheckpointStore:
     def _write_rows(
         self, folder: Folder, number: int, snapshot: Snapshot
     ) -> tuple[list[_Stored], list[FileEntry], Mapping[str, Any]]:
-        """Write what shards have set aside, and the rows that are new, if there are any.
-
-        Returns the new segment, files of the checkpoint, and what else the coordinator has.
-        """
+        """Write what is new of the rows; return the segment, its files, and what else the coordinator has."""
         born = snapshot.born[np.searchsorted(snapshot.born, snapshot.since) :]
         place = Place(folder, BESIDE, Segment(snapshot.since, number, len(born)), none_live=not len(snapshot.born))
         here = Written([], [])
@@ -280,11 +242,7 @@ class CheckpointStore:
 
 
 def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
-    """Read a checkpoint, or any other state, after checking every byte of it but what is ``apart`` (:func:`with_rows`).
-
-    ModelFileError, which names the file, if a file is missing or damaged, or the folder is of another format version or
-    holds a model.
-    """
+    """Read a checkpoint or state, but what is ``apart``, after checking it; ModelFileError names a bad file."""
     meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
     with _fitting(folder.root):
         number = int(meta["offset"])
@@ -312,14 +270,10 @@ def with_rows(
     apart: bool = False,
     check: bool = True,
 ) -> Lazy[str]:
-    """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
+    """Return the components of a state with the live rows of all segments, those of buckets also ``apart``.
 
-    What shards have written of the rows in their buckets is in ``coordinator``, too, or in components of its own if
-    wanted ``apart``. Each is put together once here, one after the other, unless ``check`` is False, so that all that
-    could be wrong with them is found. Components apart are not: whoever checks what they say
-    (:func:`raydt.sessions.saved_model.understood`) reads each, and so all their bytes, once. Those that need more than
-    :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``, if a
-    segment or its bitmap is missing or does not fit; also later, if files have changed since.
+    All are put together once, unless ``check`` is False, and above :data:`KEEP_BYTES` again when asked for.
+    ModelFileError names ``file``, also later, if segments do not fit.
     """
     segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
     buckets = {part: name for name in components if (part := buckets_in(name)) is not None}

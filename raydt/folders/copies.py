@@ -1,11 +1,8 @@
 """Since when checkpoints may hold copies of examples that have been deleted.
 
-Invariant: no example whose copy is in a checkpoint was deleted before the time kept for it here. Times are those at
-which a snapshot was asked for, so that an example that is in it had not been deleted by then.
-
-Two things keep a copy: a checkpoint that was taken before the deletion, and a segment of rows that later checkpoints
-share with it. With a ``limit``, a segment is left out, so that its live examples are written again, and a checkpoint is
-removed, once a copy in it may be that old.
+Invariant: no example whose copy is in a checkpoint was deleted before the time kept for it here, which is that at which
+a snapshot was asked for. Once a copy may be as old as the ``limit``, its checkpoint is removed, and a segment of rows
+that later checkpoints share is left out, so that its live examples are written again.
 """
 
 from __future__ import annotations

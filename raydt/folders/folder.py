@@ -1,11 +1,9 @@
 """A folder on any filesystem that Arrow knows, whose files are either absent or complete.
 
-Invariant: a file gets its name only after its last byte. It is written under another name (beginning with a dot)
-and moved into place; on a local filesystem its bytes are flushed to the disk before the move, and the folder that
-holds the name after it. So what :meth:`Folder.publish` has returned from is there after a power failure too, and a
-file published later is never there without those published before it.
-
-Not here: what the files mean, and which of them belong together (``raydt.folders.manifest`` says that).
+Invariant: a file gets its name only after its last byte; on a local filesystem its bytes are flushed before the move,
+and the folder that holds the name after it. So what :meth:`Folder.publish` has returned from is there after a power
+failure too, and a later file never without the earlier ones. Not here: what the files mean
+(``raydt.folders.manifest``).
 """
 
 from __future__ import annotations
@@ -108,11 +106,7 @@ class Folder:
         self._make_with_parents(self.root)
 
     def publish(self, name: str, data: bytes | memoryview) -> None:
-        """Write or replace a file at once; missing parents are made.
-
-        After OSError nothing temporary is left, and the file is what it was before, or (if only the flush of its name
-        failed) the new one.
-        """
+        """Write or replace a file at once, with its parents; after OSError nothing temporary is left."""
         final = self.path(name)
         parent, base = posixpath.split(final)
         temporary = posixpath.join(parent, f".{base}.{uuid.uuid4().hex}")

@@ -29,12 +29,10 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 @contextmanager
 def locked(folder: Folder, name: str = "", *, needed: bool = True) -> Iterator[None]:
-    """Be the only writer of a folder, or of the file ``name`` in it, while the block runs.
+    """Be the only writer of a folder, made if needed, or of the file ``name`` in it.
 
-    A folder that is not there is made, with its parents; what stays empty of them is removed. A block that only reads
-    (``needed`` is false) runs where no lock can be made, such as a read-only disk, too. ConfigError names another
-    process that writes; NotWrittenError if the folder or the lock cannot be made, UnwritableError where this user may
-    not.
+    A block that only reads (not ``needed``) runs without a lock where none can be made. ConfigError names another
+    process; NotWrittenError or UnwritableError if there can be no lock.
     """
     if not folder.is_local:
         yield

@@ -1,10 +1,8 @@
 """The manifest of a folder of plain arrays: what lies in it, sealed by its own hash. Writing one is the commit.
 
 Invariant: a manifest that :func:`read_manifest` returns was written by :func:`write_manifest`, bit for bit, and names
-no file outside its folder but the row segments that checkpoints share, in the folder ``rows`` beside it.
-
-Not here: the contents of the files (``raydt.folders.arrays``). The format is
-described in ``docs/reference/formats.md``.
+no file outside its folder but the row segments that checkpoints share, in ``rows`` beside it. The format is described
+in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations
@@ -106,11 +104,7 @@ def is_folder_file(name: str) -> bool:
 
 
 def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
-    """Commit: from now on the folder holds ``files``, all of which have been published.
-
-    After OSError the folder holds what it held before, or (if only the flush of the name failed) ``files``. TypeError
-    or ValueError as :func:`require_meta`.
-    """
+    """Commit: from now on the folder holds ``files``, all published; after OSError those or the former ones."""
     _has_all(kind, meta)  # that values are JSON shows when they are encoded, before anything is written
     # A folder of another format that is written again stays what it is, and its origin is among its meta.
     origin: dict[str, Any] = {"raydt_version": __version__, "format_version": FORMAT_VERSION}
@@ -121,10 +115,7 @@ def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: S
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Read the manifest of a folder, checked against its own hash; the files it names are not looked at.
-
-    ModelFileError, which names the file, if it is missing, damaged, of another format version, or no manifest.
-    """
+    """Read and check the manifest of a folder, not the files it names; ModelFileError names the file."""
     file = folder.path(MANIFEST)
     try:
         data = read_checked(folder, MANIFEST)

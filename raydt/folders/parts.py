@@ -1,8 +1,4 @@
-"""The files of a checkpoint that hold what shards have set aside, written by whichever process has it.
-
-What never changes of the new examples goes into files of their segment, everything else into files of the checkpoint.
-Nothing refers to them before the manifest does.
-"""
+"""The files of a checkpoint that hold what shards have set aside, written by whichever process has it."""
 
 from __future__ import annotations
 

@@ -10,21 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from raydt.evaluation.tally import Tally
+from raydt.evaluation.classification import Prequential
+from raydt.evaluation.ranking import dense_ranks, sparse_ranks
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
-from raydt.keyed.groups import Key, digest_of_group, group_of
+from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.pool import apply_all
-from raydt.keyed.source import KeySource, SharedSource
+from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.sources.base import Rows
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
+from raydt.streams.tally import Tally
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: Tables of ranks in the state of the scores.
+_RANKS = ("ranks", "window_ranks")
 
 
 class Observer(Protocol):
@@ -65,10 +70,10 @@ class Member:
     ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked.
     """
 
-    __slots__ = ("changed", "key", "seconds", "session", "source", "stream", "tally")
+    __slots__ = ("changed", "group", "key", "seconds", "session", "source", "stream", "tally")
 
     def __init__(self, key: Key, job: KeyedJob) -> None:
-        self.key, self.changed, self.seconds = key, True, 0.0
+        self.key, self.group, self.changed, self.seconds = key, group_of(key), True, 0.0
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
@@ -83,11 +88,15 @@ class Member:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
         tally = self.tally.state()
+        scores = tally.pop("prequential")
+        for name in [one for one in _RANKS if one in scores and scores[one].size]:  # most of a table is 0
+            places, numbers = sparse_ranks(scores.pop(name))
+            scores |= {f"{name}_places": places, f"{name}_numbers": numbers}
         return {
             "coordinator": coordinator,
             **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
             "stream": self.stream.state(),
-            "scores": tally.pop("prequential"),
+            "scores": scores,
             "recorder": tally,
         }
 
@@ -105,10 +114,20 @@ class Member:
         groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
         stream = state["stream"]
         self.source.restore(stream["source"])
-        self.source.go_to(int(stream["row"]))
+        self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
-        self.tally.restore({**state["recorder"], "prequential": state["scores"]})
+        scores = dict(state["scores"])
+        for name in _RANKS:
+            if f"{name}_places" in scores:
+                scores[name] = dense_ranks((scores.pop(f"{name}_places"), scores.pop(f"{name}_numbers")))
+        self.tally.restore({**state["recorder"], "prequential": scores})
+        self.rest()
+
+    def rest(self) -> None:
+        """Give up what can be made again, until the next rows of the key."""
+        if isinstance(self.tally.prequential, Prequential):
+            self.tally.prequential.rest()
 
 
 def _ends(batch: UpdateBatch, every: int) -> list[int]:
@@ -125,6 +144,7 @@ class Members:
 
     job: KeyedJob
     by_key: dict[Key, Member] = field(default_factory=dict)
+    _groups: dict[int, dict[Key, Member]] = field(default_factory=dict)
     _changed: set[int] = field(default_factory=set)  # groups
 
     def __len__(self) -> int:
@@ -133,22 +153,24 @@ class Members:
     def __getitem__(self, key: Key) -> Member:
         return self.by_key[key]
 
-    def learn(self, parts: Iterable[tuple[Key, Rows]], observer: Observer | None = None) -> None:
+    def learn(self, parts: Iterable[Part], observer: Observer | None = None) -> None:
         """Give each key its next rows, and apply the updates that they make.
 
         Updates of a key are applied in their order; those of different keys have none. UpdateError if an update is
         refused and the stream does not skip it, InputError before a bad row: other keys may have gone on.
         """
         waiting = []
-        for key, rows in parts:
+        for key, rows, due in parts:
+            if key is None:
+                continue
             member = self.by_key.get(key)
             new = member is None
             if member is None:
-                member = self.by_key[key] = Member(key, self.job)
+                member = self._add(key)
             if observer is not None and not new:
                 observer.before(member)
             self._note(member)
-            member.source.give(rows)
+            member.source.give(rows, due)
             waiting.append((member, member.batches(self.job)))
         taken = [member for member, _ in waiting]
         while waiting:
@@ -158,6 +180,7 @@ class Members:
         for member in taken:
             if observer is not None:
                 observer.after(member)
+            member.rest()
 
     def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
         """Return the next batch of a key, if there is one."""
@@ -201,20 +224,27 @@ class Members:
 
     def _note(self, member: Member) -> None:
         member.changed = True
-        self._changed.add(group_of(member.key))
+        self._changed.add(member.group)
 
     def take_changed(self) -> list[int]:
         """Return the groups in which anything was learned since the last call, ascending."""
         changed, self._changed = sorted(self._changed), set()
         return changed
 
-    def group(self, key: Key) -> int:
-        """Return the group of a key."""
-        return group_of(key)
+    def _add(self, key: Key) -> Member:
+        """Begin a key."""
+        member = self.by_key[key] = Member(key, self.job)
+        self._groups.setdefault(member.group, {})[key] = member
+        return member
 
     def of_group(self, group: int) -> dict[Key, Member]:
         """Return the members of a group."""
-        return {key: member for key, member in self.by_key.items() if group_of(key) == group}
+        return self._groups.get(group, {})
+
+    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+        """Return the number of keys of each group, shape (256,)."""
+        counts = [len(self.of_group(group)) for group in range(GROUPS)]
+        return np.array(counts, dtype=np.int64)
 
     def digests(self, groups: Iterable[int]) -> dict[int, dict[Key, str]]:
         """Return the digests of the models in some groups, by group and key."""
@@ -227,6 +257,6 @@ class Members:
     def restore(self, states: Mapping[Key, Mapping[str, Any]]) -> None:
         """Take in the keys of saved states, which are not there yet."""
         for key, state in states.items():
-            member = self.by_key[key] = Member(key, self.job)
+            member = self._add(key)
             member.restore(state)
             member.changed = False

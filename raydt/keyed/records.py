@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.evaluation.tally import truths
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.keyed.groups import Key
 from raydt.keyed.members import Member
 from raydt.streams.base import Skipped
+from raydt.streams.tally import truths
 
 #: Columns by name; lists of one length.
 Columns = dict[str, list[Any]]
@@ -84,6 +84,21 @@ class Records:
         more = {"seconds": tally.seconds, "alarms": getattr(tally.prequential, "alarms", 0)}
         times = {} if tally.time is None else {"time": tally.time}
         self._add("metrics", member.key, seq=tally.updates, **counts, **figures, **more, **values, **times)
+
+    def key_row(self, member: Member) -> dict[str, Any]:
+        """Return the row of a key in the table of keys, as it is now."""
+        tally = member.tally
+        known = tally.statistics
+        return {
+            "key": member.key,
+            **{name: getattr(tally, name) for name in (*TOTALS, "active")},
+            **{name: known.get(name, 0) for name in (*_STRUCTURE, "rebuilt_rows", *self._own)},
+            "alarms": getattr(tally.prequential, "alarms", 0),
+            "seconds": tally.seconds,
+            **tally.prequential.scores(),
+            **tally.prequential.baselines(),
+            "digest": member.session.digest(),
+        }
 
     def _add(self, table: str, key: Key, **values: Any) -> None:
         columns = self._columns.setdefault(table, defaultdict(list))

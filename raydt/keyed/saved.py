@@ -14,7 +14,7 @@ from raydt.folders.arrays import open_folder
 from raydt.keyed.groups import Key, group_of
 from raydt.keyed.packing import unpacked
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel, groups_of, understood
+from raydt.sessions.saved_model import SavedModel, groups_of, outlined, understood
 
 #: Entry of ``meta`` that names the column of keys, in folders of models by key only.
 BY_KEY = "key"
@@ -63,6 +63,18 @@ class SavedKeys:
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str | int) and key in self.of_group(group_of(key))
+
+    def find(self, text: str) -> Key:
+        """Return the key that a text names, as users write it; ModelFileError if there is no model for it."""
+        if text in self:
+            return text
+        if text.lstrip("-").isdigit() and int(text) in self:
+            return int(text)
+        raise ModelFileError(message("keyed.unknown", key=text), file=self.place)
+
+    def outline(self) -> SavedModel:
+        """Return what all keys have in common: learner, options, features, and all classes and categories."""
+        return outlined(self.meta, self.components, self.place)
 
     def saved(self, key: Key) -> SavedModel:
         """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""

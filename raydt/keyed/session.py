@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import RaydtError, UpdateError
+from raydt.errors import InputError, RaydtError
 from raydt.examples.updates import Log, Refusal
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
-from raydt.keyed.groups import GROUPS, Key, digest_of_groups
+from raydt.keyed.groups import GROUPS, digest_of_groups
 from raydt.keyed.members import KeyedJob, Member, Members
 from raydt.keyed.packing import packed, unpacked
 from raydt.keyed.records import TOTALS, Columns, Records
+from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
 from raydt.messages import message
-from raydt.sources.base import Rows
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -34,9 +34,9 @@ _SUMS = ("active", "nodes", "leaves", "rebuilds", "rebuilt_rows")
 
 
 class KeyFailedError(RaydtError):
-    """A key refused an update, and other keys went on: the run goes back to its last checkpoint."""
+    """A key refused an update or a row, and other keys went on: the run goes back to its last checkpoint."""
 
-    exit_code = UpdateError.exit_code
+    exit_code = InputError.exit_code
 
 
 @dataclass(slots=True)
@@ -50,9 +50,30 @@ class KeyedResult:
     statistics: dict[str, int]
     seconds: float = 0.0
     snapshot: Snapshot | None = None
+    keys: npt.NDArray[np.int64] | None = None  #: keys of each group, if a snapshot was set aside
     refused: list[Refusal] = field(default_factory=list)
     log: Log = field(default_factory=dict)
     within: list[dict[str, int]] = field(default_factory=list)
+
+
+def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
+    """Return the result of a batch of so many rows, of which each process has answered a part."""
+    totals: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
+    tables: dict[str, Columns] = {}
+    scores: npt.NDArray[Any] = np.zeros(0)
+    for result in results:
+        totals.update(result.totals)
+        statistics.update({name: n for name, n in result.statistics.items() if name != "depth"})
+        for table, columns in result.tables.items():
+            known = tables.setdefault(table, {})
+            for name, values in columns.items():
+                known.setdefault(name, []).extend(values)
+        if len(result.scores):
+            scores = scores + result.scores if len(scores) else result.scores
+    statistics["depth"] = max((result.statistics["depth"] for result in results), default=0)
+    seconds = max((result.seconds for result in results), default=0.0)
+    return KeyedResult(rows, totals, scores, tables, dict(statistics), seconds)
 
 
 class KeyedSession:
@@ -60,6 +81,7 @@ class KeyedSession:
 
     def __init__(self, job: KeyedJob, records: Records) -> None:
         self._job, self._records = job, records
+        self._sums = (*_SUMS, *job.learner.traits(job.options).counts)
         self.members = Members(job)
         self._totals: Counter[str] = Counter()
         self._scores: npt.NDArray[Any] = np.zeros(0)
@@ -73,19 +95,18 @@ class KeyedSession:
     def apply(self, batch: KeyedBatch) -> KeyedResult:
         """Apply the rows of a batch, each by the model of its key."""
         began = time.perf_counter()
-        parts = [(key, rows) for key, rows in self._job.shared.split(batch.rows) if key is not None]
-        self._learn(parts)
-        result = KeyedResult(len(batch), self._totals, self._scores, self._records.take(), self.statistics())
+        self._learn(self._job.shared.split(batch.rows, batch.due))
+        result = self.result(len(batch))
         result.seconds = time.perf_counter() - began
         self._seconds += result.seconds
         if batch.barrier is not None and batch.barrier.segments() is not None:
             result.snapshot = self.snapshot()
         return result
 
-    def _learn(self, parts: Sequence[tuple[Key, Rows]]) -> None:
+    def _learn(self, parts: Iterable[Part]) -> None:
         try:
             self.members.learn(parts, self)
-        except UpdateError as error:
+        except InputError as error:
             raise KeyFailedError(message("keyed.refused", error=str(error))) from error
         self._note_changes()
 
@@ -108,7 +129,7 @@ class KeyedSession:
         tally = member.tally
         for name in TOTALS:
             self._totals[name] += sign * getattr(tally, name)
-        for name in _SUMS:
+        for name in self._sums:
             self._statistics[name] += sign * tally.statistics.get(name, 0)
         self._depth = max(self._depth, tally.statistics.get("depth", 0))
         sums = tally.prequential.sums()
@@ -135,11 +156,15 @@ class KeyedSession:
         """None: a batch is applied when it is asked for."""
         return 0
 
-    def finish(self) -> Log:
-        """Complete what waits for more updates."""
+    def finish(self) -> Any:
+        """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
         self.members.finish(self)
         self._note_changes()
-        return {}
+        return self.result()
+
+    def result(self, rows: int = 0) -> KeyedResult:
+        """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
+        return KeyedResult(rows, dict(self._totals), self._scores, self._records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
@@ -153,7 +178,7 @@ class KeyedSession:
 
     def statistics(self) -> dict[str, int]:
         """Statistics, summed up over all keys."""
-        counts = {name: self._statistics[name] for name in _SUMS}
+        counts = {name: self._statistics[name] for name in self._sums}
         return {**counts, "depth": self._depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
@@ -163,9 +188,11 @@ class KeyedSession:
             states = {key: member.state() for key, member in self.members.of_group(group).items()}
             parts[group] = GroupSnapshot({}, packed(states))
         self._unsaved = set()
-        keys = np.bincount([self.members.group(key) for key in self.members.by_key], minlength=GROUPS)
-        none = np.empty(0, dtype=np.int64)
-        return Snapshot(0, none, {}, {"keys": keys.astype(np.int64)}, (0, 0), [parts])
+        return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": self.keys_of_groups()}, (0, 0), [parts])
+
+    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+        """Return the number of keys of each group, shape (256,)."""
+        return self.members.keys_of_groups()
 
     def models(self) -> Iterator[tuple[str, Arrays]]:
         """Yield components of a model folder: of each group that has keys, what predicting needs."""
@@ -173,6 +200,11 @@ class KeyedSession:
             members = self.members.of_group(group)
             if members:
                 yield f"group-{group:03d}", packed({key: one.model() for key, one in members.items()})
+
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table of keys, in the order of groups."""
+        members = [one for group in range(GROUPS) for one in self.members.of_group(group).values()]
+        return [self._records.key_row(member) for member in members]
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], *_: Any) -> None:
         """Replace everything by a saved state."""

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from raydt.examples.reading import Reading
 from raydt.examples.targets import NUMBERS
 from raydt.examples.updates import CARRIES_ROW
 from raydt.keyed.groups import Key
+from raydt.keyed.log import Due, KeyLog
+from raydt.keyed.sent import SentSource
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows
@@ -35,11 +37,22 @@ from raydt.sources.identity import Identity
 Codes = npt.NDArray[np.int64]
 
 
-class SharedSource:
-    """The source that all keys read; codes of categories that follow from values are told back by their value."""
+class Part(NamedTuple):
+    """Rows of one key, or of none, and deletions of a log that take effect by their end."""
 
-    def __init__(self, source: FileSource, reading: Reading) -> None:
-        self.source, self.reading = source, reading
+    key: Key | None
+    rows: Rows
+    due: Due | None = None
+
+
+class SharedSource:
+    """The source that all keys read; codes of categories that follow from values are told back by their value.
+
+    ``log`` is the deletion log, if there is one: its ``column``, ``name`` and description (``described``).
+    """
+
+    def __init__(self, source: FileSource | SentSource, reading: Reading, log: Any = None) -> None:
+        self.source, self.reading, self.log = source, reading, log
         features = source.features
         self.categorical = [j for j, coded in enumerate(features.categorical) if coded]
         self.most = reading.most_classes(sparse=bool(features.sparse))
@@ -55,10 +68,10 @@ class SharedSource:
             known.setdefault(number_of(value), value)
         return known
 
-    def split(self, rows: Rows) -> Iterator[tuple[Key | None, Rows]]:
+    def split(self, rows: Rows, due: Due | None = None) -> Iterator[Part]:
         """Yield the rows of each key, in the order of their first appearance, and those without a key as of None.
 
-        ``row`` stays the number over the whole source. O(n log n).
+        ``row`` stays the number over the whole source. Keys with deletions ``due`` and no rows come last. O(n log n).
         """
         assert rows.key is not None
         order = np.argsort(rows.key, kind="stable")
@@ -76,7 +89,10 @@ class SharedSource:
             first = bisect_left(bad, begin, key=lambda one: one[0])
             last = bisect_left(bad, end, key=lambda one: one[0])
             part.bad.update((at - begin, error) for at, error in bad[first:last])
-            yield (None if code < 0 else keys[code]), part
+            yield Part(None if code < 0 else keys[code], part, None if due is None else due[due.key == code])
+        if due is not None and len(due):
+            for code in np.setdiff1d(due.key, rows.key).tolist():
+                yield Part(keys[code], rows[:0], due[due.key == code])
 
 
 class _Codes:
@@ -129,6 +145,9 @@ class KeySource:
         self.subject_kind, self.subject_column = source.subject_kind, source.subject_column
         self.is_changelog, self.has_labels = source.is_changelog, source.has_labels
         self.known_classes, self.target_dtype = source.known_classes, source.target_dtype
+        log = shared.log
+        #: The key's part of the deletion log.
+        self.log = None if log is None else KeyLog(log.column, log.name, log.described)
         self._waiting: deque[Rows] = deque()
         self._read = 0  # rows given so far
         self._block = np.empty(0, dtype=np.int64)  # numbers over the whole source of the rows given last
@@ -144,8 +163,12 @@ class KeySource:
         """Labels in the order of their codes, as known from the rows given so far."""
         return self._shared.source.classes if self._labels is None else self._labels.values
 
-    def give(self, rows: Rows) -> None:
+    def give(self, rows: Rows, due: Due | None = None) -> None:
         """Take the next rows of the key, which are changed and numbered anew (:meth:`SharedSource.split`)."""
+        if due is not None and self.log is not None and len(due):
+            self.log.add(due, rows.row, self._read)
+        if not len(rows):
+            return
         n, start, shared = len(rows), self._read, self._shared
         number = np.arange(start, start + n, dtype=np.int64)
         self._block = rows.row
@@ -194,8 +217,8 @@ class KeySource:
                 yield rows
 
     def identity(self) -> Identity:
-        """As of the whole source."""
-        return self._shared.source.identity()
+        """Refuse: the identity of data is that of the whole source."""
+        raise NotImplementedError
 
     def count_rows(self) -> int:
         """Rows given so far."""
@@ -238,7 +261,9 @@ class KeySource:
         known_labels = state.get("labels", {}).get("classes", ())
         self._labels = _Codes(known_labels, self._shared.most) if own else None
 
-    def go_to(self, row: int) -> None:
-        """Go on after so many rows of the key."""
+    def go_to(self, row: int, deletions: int = 0) -> None:
+        """Go on after so many rows of the key, and entries of its log."""
+        if self.log is not None:
+            self.log.go_to(deletions)
         self._waiting.clear()
         self._read, self._block = row, np.empty(0, dtype=np.int64)

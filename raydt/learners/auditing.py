@@ -32,11 +32,9 @@ def audit(
     history: History,
     groups: Mapping[int, Arrays],
 ) -> AuditReport:
-    """Prove or refute what a learner promises of a state, and that the state stores the rows of the source.
+    """Prove or refute what a learner promises of a state, and that it stores the rows of the source.
 
-    ``state`` is the coordinator's, ``groups`` are those of the feature groups, with the rows; ``classes`` is 0 for
-    numeric targets. Of an incomplete history, which was made of the stored rows, these are not compared. The report is
-    the learner's; conformance is violated, too, if arrays do not fit each other or a stored row differs.
+    Of an incomplete history, made of the stored rows, these are not compared. ``classes`` is 0 for numeric targets.
     """
     differing: list[Message] = []
     try:
@@ -57,11 +55,7 @@ def audit(
 def compare_stored_rows(
     features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> list[Message]:
-    """Compare id, label and features of every stored row with the example that the same update inserted.
-
-    Return one failure for each array that differs, which names the first example and feature and both values. KeyError
-    or ValueError if an array is missing, or has no entry for each row. O(rows x dense features + ones x log) time.
-    """
+    """Compare stored ids, labels and features with the examples inserted; return a failure for each array."""
     born, ids, y = state["born"], state["id"], state["y"]
     dtypes = {"born": np.int64, "id": np.int64, "y": history.y.dtype}
     check_arrays(state, [Array(name, dtype, ("rows",)) for name, dtype in dtypes.items()], {})

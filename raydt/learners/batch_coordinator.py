@@ -135,10 +135,7 @@ class BatchCoordinator(ABC):
 
     @abstractmethod
     def restore(self, state: Arrays) -> None:
-        """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.
-
-        The examples take slots 0, 1, ... in the order of the arrays.
-        """
+        """Replace everything by saved arrays, whose examples take slots 0, 1, ... in their order."""
 
     def gather(self) -> Exchange[None]:
         """Fetch from the shards what ``model`` and predictions need of them, if anything; lost with an update."""
@@ -319,10 +316,7 @@ class BatchCoordinator(ABC):
         return self.store.born[slots]
 
     def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Return what never changes of these examples, except birth and features; copies.
-
-        That is ``id`` (int64), ``y`` and, unless all are 1, ``weight``.
-        """
+        """Return copies of what never changes of examples: ``id``, ``y`` and, unless all are 1, ``weight``."""
         rows: dict[str, npt.NDArray[Any]] = {"id": self.store.id[slots], "y": self.store.y[slots]}
         weights = self.store.weights(slots)
         return rows if weights is None else rows | {"weight": weights}

@@ -15,14 +15,7 @@ import numpy.typing as npt
 
 from raydt.examples.updates import BatchResult
 from raydt.presentation.blocks import Block, Fact, Section, Text
-from raydt.presentation.charts import (
-    POINTS,
-    Chart,
-    Series,
-    has_curve,
-    line_panel,
-    over_stream,
-)
+from raydt.presentation.charts import POINTS, Chart, Series, has_curve, line_panel, over_stream
 from raydt.presentation.series import Columns, merged
 from raydt.presentation.trees import NOTHING, Names, drawable, features_used, live_tree
 from raydt.presentation.words import ABSENT, count, counted, figure, number, share

@@ -101,10 +101,7 @@ def rebuild_figures(summary: Mapping[str, Any]) -> list[Fact]:
 def rebuild_section(
     summary: Mapping[str, Any], metrics: Columns, events: Columns, rule: str, *, timed: bool = True
 ) -> Section:
-    """Return when, how large and how deep the rebuilds were, and where the time went if some are ``timed``.
-
-    ``rule`` says when a node is rebuilt.
-    """
+    """Return when, how large and how deep rebuilds were and, if ``timed``, their times; ``rule`` is for the text."""
     if not len(events.get("rows", ())) or not {"seq", "place", "depth"} <= events.keys():
         return Section("Rebuilds", [Text("The run recorded no rebuilds.", "none")])
     updates = int(summary.get("updates") or 0)
@@ -116,10 +113,7 @@ def rebuild_section(
 
 
 def built_note(model: Columns, node: int) -> Note:
-    """Return when a node was built, from how many examples, and the updates since; empty if unknown.
-
-    Stamps count half updates: an update of an example is a deletion and an insertion.
-    """
+    """Return when a node was built, from how many examples, and the updates since, two half ones each."""
     if not {"built", "s", "c"} <= model.keys():
         return Note()
     stamp, since = int(model["built"][node]), int(model["c"][node])

@@ -84,10 +84,7 @@ class TreeCoordinator(SequentialCoordinator):
         return {"leaf": self._outline.places(self.live.tree, self.live.members["leaf"][slots])}
 
     def digest(self) -> str:
-        """Digest of tree, counters, counts, sums, ids and labels; free of slots, node ids and list orders.
-
-        The first costs O(nodes + live examples), the next O(depth) for an update.
-        """
+        """Return the digest of tree and examples, free of node ids. O(nodes + live examples), then O(depth)."""
         parts = [("tree", self._outline.root(self.live.tree)), *self._digested_numbers(), self._row_part()]
         return digest(parts)
 

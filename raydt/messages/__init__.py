@@ -71,10 +71,7 @@ def message(id: str, /, **parameters: Any) -> Message:
 
 
 def message_of(error: BaseException) -> Message | None:
-    """Return the message of an error, None if its words are not of the catalogue.
-
-    For pydantic's ``ValidationError`` the message is that of its first problem.
-    """
+    """Return the message of an error (of pydantic's, of its first problem); None if not of the catalogue."""
     problems = getattr(error, "errors", None)
     if callable(problems):
         error = next((each["ctx"]["error"] for each in problems() if "error" in each.get("ctx", {})), error)

@@ -3,8 +3,6 @@
 ``{where}`` says at how many nodes, splits or rows, and which is the first, such as "3 nodes, first at node 5".
 """
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,7 +1,5 @@
 """Errors of Ray, of its addresses and resources, and of the processes of a job."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _LESS = "lower cluster.shards or cluster.resources, or add nodes"

@@ -1,7 +1,5 @@
 """Errors of the columns of a source: their names, their types, and differences between files."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _UNKNOWN = "{option} names a column that does not exist"

@@ -1,7 +1,5 @@
 """Errors of the options of commands, and verdicts of commands."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _FILE_NAME = "{name!r} cannot be used, since this process encodes the names of files as {encoding}"
@@ -47,9 +45,10 @@ SENTENCES: dict[str, Sentence] = {
     # predict
     "out_or_explain": "give --out FILE or --explain ROW",
     "only_with_out": "--id, --on-error and --overwrite apply only with --out",
-    "only_with_explain": "--tree applies only with --explain ROW",
+    "only_with_explain": "--tree and --key apply only with --explain ROW",
     "skipped_rows": "warning: skipped {rows}; {first}",
     "unseen_categories": "warning: {rows} with categories the model has never seen, in {columns}",
+    "without_model": "warning: {rows} of keys without a model, which have no prediction: {keys}",
     # validate
     "valid": "valid",
     "valid_but": "valid; {skipped} to be skipped",

@@ -1,7 +1,5 @@
 """Errors and warnings of a config: its file, its keys and values, and sections that do not fit each other."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _UNKNOWN = "unknown key"

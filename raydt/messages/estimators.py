@@ -5,8 +5,6 @@ expecting", "Found array with", "Reshape your data", "not fitted yet". An estima
 values in place of rows.
 """
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _ONE_KIND = "Use either numbers or strings for all labels"

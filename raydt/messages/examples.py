@@ -1,7 +1,5 @@
 """Errors of examples that a model cannot take or give back, and of labels and features that no learner takes."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

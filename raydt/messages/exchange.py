@@ -1,7 +1,5 @@
 """Messages between coordinator and shards that come out of order, and faults that are asked for."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

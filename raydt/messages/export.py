@@ -1,7 +1,5 @@
 """Reasons why a model cannot be exported to another library, or explained."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _OTHER = "Choose another format"

@@ -1,7 +1,5 @@
 """Errors of the files of a source: of finding and reading them, and of their content."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _KIND = "Check its kind: source.kind, --kind, or the ending of its name"

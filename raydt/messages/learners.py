@@ -1,7 +1,5 @@
 """Sentences of learners: options and batches that are refused, promises, and the outlook of a run."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

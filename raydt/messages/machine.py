@@ -1,7 +1,5 @@
 """Shortages of a process on its machine: memory, open files, room on a disk, packages."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -3,8 +3,6 @@
 Most sentences follow the name of a folder or a file: ``runs/a/model: has no ...``.
 """
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _AGAIN = "Restore the folder from a copy, or write it again"

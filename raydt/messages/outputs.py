@@ -1,7 +1,5 @@
 """Errors of a file or folder that a command is to write: its name, its place, and the storage."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

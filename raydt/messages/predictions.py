@@ -1,7 +1,5 @@
 """Errors of predictions, exports and explanations of a saved model."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

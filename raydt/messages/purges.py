@@ -1,7 +1,5 @@
 """Errors of a purge: the folder, its ids, its age, and its receipt."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,7 +1,5 @@
 """Errors of a file of receipts, of its entries, and of keys."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _MAKE_KEY = "Make one with: python -c 'import secrets; print(secrets.token_hex(32))' > FILE, and keep it apart"

@@ -1,7 +1,5 @@
 """Sentences of reports: missing reports and parts of runs, verdicts, and comparisons of runs."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _WORTH = "A learner that does not beat both is not worth its cost"

@@ -4,8 +4,6 @@ The remedy of a pair is for rows of files. :data:`IN_MEMORY` has the remedies fo
 faults can occur.
 """
 
-from __future__ import annotations
-
 from raydt.messages import OR_SKIP, Sentence
 
 _CORRECT = "Correct the file" + OR_SKIP

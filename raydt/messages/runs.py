@@ -1,7 +1,5 @@
 """Sentences about runs: their folders and states, where they work, how they are resumed, checkpointed and ended."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _NEW_FOLDER = "Choose a new or empty folder"

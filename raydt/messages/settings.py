@@ -1,7 +1,5 @@
 """Errors of the keys of any section of a config."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,7 +1,5 @@
 """Errors of the options of a source, and differences from the data of an earlier run."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,7 +1,5 @@
 """Errors of the arrays of a model or a state, and reasons why an audit cannot read trees or bins."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,7 +1,5 @@
 """Errors of a stream of updates: its options, its rows in their order, and deletion logs."""
 
-from __future__ import annotations
-
 from raydt.messages import OR_SKIP, Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,7 +1,5 @@
 """Errors of a sweep and its grid, its progress, and its verdict."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _EXAMPLE = "Write for example --grid learner.epsilon=0:2:0.1"

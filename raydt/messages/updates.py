@@ -1,7 +1,5 @@
 """Errors of an update of a saved state and of files of rows for a saved model; places where copies may remain."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _RESTORE = "Restore the files. Without them, audit one of the checkpoints/ against the examples in it"

@@ -1,7 +1,5 @@
 """Findings of audits, verifications and the doctor, and reasons why there is none."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _AT_ONCE = "Checkpoints need storage on which a write is visible at once. Choose another folder"

@@ -21,10 +21,7 @@ _END: Any = object()
 
 
 def ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield items, of which a thread of the pool makes the next one while the caller works on the one before.
-
-    In the end ``items`` is closed. Two threads are never in it at the same time.
-    """
+    """Yield items, of which a thread of the pool makes the next one meanwhile; in the end ``items`` is closed."""
     tasks = iter(lambda: lambda: next(items, _END), None)  # without an end
     with closing(items), closing(in_order(tasks, at_once=1, waiting=1)) as results:
         for item in results:
@@ -34,11 +31,7 @@ def ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
 
 
 def in_order(tasks: Iterator[Callable[[], T]], at_once: int, waiting: int) -> Generator[T, None, None]:
-    """Do tasks in threads of the pool and yield their results in order; the first error ends it.
-
-    At most ``at_once`` are under way, and ``waiting`` begun whose results were not asked for. Tasks are taken from
-    their iterator in the calling thread, which does a task itself if it is alone and nobody has begun it.
-    """
+    """Do tasks in threads, ``at_once``, and yield results in order, ``waiting`` for their turn; an error ends it."""
     changed, process = Condition(), os.getpid()
     begun: deque[_Task[T]] = deque()
 

@@ -45,20 +45,14 @@ def threads() -> int:
 
 
 def threads_of(n_jobs: int | None) -> int:
-    """Return how many threads ``n_jobs`` means.
-
-    None and -1 are all CPUs that this process may use, -2 all but one, and so on; at least one.
-    """
+    """Return the threads that ``n_jobs`` means: None and -1 all CPUs of this process, -2 all but one, and so on."""
     if n_jobs is None or n_jobs < 0:
         return max(1, cpus_here() + 1 + (-1 if n_jobs is None else n_jobs))
     return max(1, n_jobs)
 
 
 def limited(n: int | None) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which a call uses at most ``n`` threads, and no more than the contexts around it allow.
-
-    None changes nothing.
-    """
+    """Return a context in which a call uses at most ``n`` threads, and no more than around it; None: no change."""
     return _Limit(n)
 
 
@@ -81,10 +75,7 @@ def _within(n: int | None) -> int | None:
 
 
 def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call ``work`` with at most ``n`` threads, as :func:`limited` does, in a context that ends with the call.
-
-    So nothing of the limit is left, wherever an interrupt arrives.
-    """
+    """Call ``work`` with at most ``n`` threads; of the limit nothing is left, wherever an interrupt arrives."""
     context = copy_context()
     context.run(_limit.set, _within(n))
     return context.run(work, *arguments, **named)
@@ -103,20 +94,13 @@ def divided(cells: int, few: int) -> bool:
 
 
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
-    """Divide ``n`` items into neighbouring ranges of nearly equal length: ``each`` for every thread.
-
-    No range is shorter than ``smallest``, but for the only one.
-    """
+    """Divide ``n`` items into nearly equal ranges of at least ``smallest`` items, ``each`` for every thread."""
     parts = max(1, min(threads() * each if threads() > 1 else 1, n // max(1, smallest)))
     return [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
 
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Do all tasks, in threads, and return their results in order.
-
-    Tasks are begun in order. If one raises, or the calling thread is interrupted, no other is begun; the exception is
-    raised when no thread works any more.
-    """
+    """Do all tasks, in threads, and return their results in order; an error is raised when no thread works."""
     n = min(len(tasks), threads())
     if n <= 1:
         return [task() for task in tasks]

@@ -65,11 +65,7 @@ def linear(
     whole: bool = False,
     form: Literal["share", "number"] = "number",
 ) -> Axis:
-    """Return an axis that holds all ``values``, with ticks 1, 2 or 5 times a power of ten apart.
-
-    ``zero`` begins it at 0, ``within`` bounds its ends, ``whole`` keeps ticks at whole numbers, ``form`` writes them.
-    NaN among the values is ignored.
-    """
+    """Return an axis that holds all ``values`` but NaN, with ticks 1, 2 or 5 times a power of ten apart."""
     arrays = [np.asarray(value, dtype=np.float64).ravel() for value in values]
     known = np.concatenate([array[np.isfinite(array)] for array in arrays] or [np.empty(0)])
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
@@ -112,10 +108,7 @@ def powers(most: float, least: float = 1.0) -> Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A line through points, all coordinates shares of the axes; NaN is a gap, and a point without neighbours a dot.
-
-    ``step``: stairs; ``dotted``: a dot on each point.
-    """
+    """A line through points on axes; NaN is a gap. ``step``: stairs; ``dotted``: a dot on each point."""
 
     x: Floats
     y: Floats
@@ -155,11 +148,7 @@ Shape: TypeAlias = Line | Area | Box | Dots
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
-    """One series: its shape, None of one that is in words only, and what a legend says of it.
-
-    ``values`` are its numbers in words, one per position of the chart's ``at``; a legend shows ``now`` until a
-    reader points at a position.
-    """
+    """One series: its shape, if it has one, ``values`` in words by position, and ``now`` until one is chosen."""
 
     name: str
     tone: str
@@ -299,10 +288,7 @@ def over_stream(
     *,
     wide: bool = True,
 ) -> Chart:
-    """Return a chart whose horizontal axis counts updates, with a position at each row of ``table``.
-
-    The caption ends with the number of updates per point if ``metrics``, which ``table`` was merged from, are given.
-    """
+    """Return a chart over updates at the rows of ``table``; ``metrics``, which it was merged from, for the caption."""
     axis = updates_axis(last_of(table))
     names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
     at = axis.at(table["seq"]).tolist()

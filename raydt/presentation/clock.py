@@ -47,11 +47,7 @@ class Clock:
 
     @classmethod
     def of(cls, seq: npt.NDArray[Any], times: npt.NDArray[Any], moments: bool, first: float | None) -> Clock | None:
-        """Return the clock of a metrics table, whose row i ends with update ``seq[i]`` at the latest time ``times[i]``.
-
-        ``times`` of moments are microseconds, as the ``first`` of the stream is, if it is known. None if a time is
-        missing, there are fewer than two, or a moment is beyond the calendar. O(n).
-        """
+        """Return the clock of a table whose row i ends at ``seq[i]`` and ``times[i]``; None if times are no clock."""
         known = np.asarray(times, dtype=np.float64)
         if not len(known) or not np.isfinite(known).all():
             return None

@@ -11,17 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.presentation.blocks import Row, Table
-from raydt.presentation.charts import (
-    Axis,
-    Chart,
-    Mark,
-    Panel,
-    Stretches,
-    Tick,
-    bar_chart,
-    boxes,
-    stacked_bars,
-)
+from raydt.presentation.charts import Axis, Chart, Mark, Panel, Stretches, Tick, bar_chart, boxes, stacked_bars
 from raydt.presentation.series import Columns, size_classes
 from raydt.presentation.words import brief, count, counted, duration, share
 

@@ -32,11 +32,7 @@ def merged(metrics: Columns, limit: int) -> Columns:
 
 
 def whole_windows(metrics: Columns) -> Columns:
-    """Return the table with a last row that is short merged into the one before it.
-
-    Where a stream ends between two rows, the last one covers a handful of predictions, and its windowed scores are
-    those of no window. It is short with fewer than half the updates, or the predictions, of the row before.
-    """
+    """Return the table with a last row of less than half an interval merged into the one before it."""
     n = len(metrics.get("seq", ()))
     if n < 3 or not any(_is_short(increments(metrics[name])) for name in ("seq", "predictions") if name in metrics):
         return metrics

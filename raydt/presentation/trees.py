@@ -102,10 +102,7 @@ class Names:
 def drawn_tree(
     model: Columns, names: Names, note: Callable[[int], Note] = lambda node: NOTHING, cards: int = CARDS
 ) -> Node:
-    """Return the root with the descendants that most live examples pass, at most ``cards`` nodes.
-
-    ``note`` gives what the learner says of a node. O(n + cards log cards).
-    """
+    """Return the root with the descendants that most live examples pass, at most ``cards`` nodes."""
     card = partial(_card, model, names, note, class_tones(model))
     swapped = [names.is_sparse(feature) for feature in model["feature"].tolist()]
     return grown_cards(model["left"], model["right"], card, model["counts"].sum(axis=1), cards, swapped)
@@ -119,11 +116,7 @@ def grown_cards(
     most: int,
     swapped: Sequence[bool] = (),
 ) -> Node:
-    """Return the root of a tree in preorder with the descendants of most weight, at most ``most`` nodes.
-
-    Both children of a node are drawn, or neither. ``card`` makes the card of a node by its number and the answer that
-    leads to it; where ``swapped`` is true, ``yes`` leads to the right.
-    """
+    """Return a tree in preorder with the descendants of most weight, at most ``most`` nodes, both children or none."""
     sizes = subtree_sizes(left, right)
     root, drawn = card(0, ""), 1
     root.hidden = sizes[0] - 1
@@ -229,10 +222,7 @@ def depths(model: Columns) -> npt.NDArray[np.int64]:
 def feature_name(
     features: list[dict[str, Any]], column: int, categories: Mapping[str, Sequence[Any]] = MappingProxyType({})
 ) -> str:
-    """Return the name of a feature by its number, or this number where the summary does not name it.
-
-    ``categories`` may have the tokens that the indices of the sparse features stand for, under their column.
-    """
+    """Return the name of a feature, or its number where the summary lacks it; ``categories`` may name tokens."""
     last = features[-1] if features else {}
     index = column - len(features) + 1
     if last.get("kind") == "sparse" and 0 <= index < int(last.get("features", 0)):
@@ -271,11 +261,7 @@ def in_rows(arrays: Columns) -> Columns:
 
 
 def drawable(arrays: Columns) -> Columns:
-    """Return the arrays of a tree, with sums of weights in rows; empty where there are none.
-
-    ``ValueError`` if they do not describe one tree in preorder: not every inner node has two children that come later,
-    or not every node but the root one parent.
-    """
+    """Return the arrays of a tree, weights as rows, empty if there are none; ValueError if not in preorder."""
     if not all(name in arrays for name in DRAWN):
         return {}
     feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
@@ -292,10 +278,7 @@ def drawable(arrays: Columns) -> Columns:
 
 
 def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: str, *, lines: int = 1) -> Tree:
-    """Return the tree of a model as cards and icicle; ``about`` is what a card says besides questions and counts.
-
-    ``lines`` of the notes need room on a card.
-    """
+    """Return the tree as cards and icicle; ``about`` is what a card says besides, ``lines`` the room for notes."""
     root = drawn_tree(model, names, note)
     nodes, drawn = len(model["feature"]), root.cards()
     if drawn < nodes:

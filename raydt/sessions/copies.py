@@ -4,8 +4,6 @@ What the model itself keeps is each learner's own (``Traits.stays``); ``update``
 ``docs/explanation/erasure.md`` has the same list as a table, and ``raydt doctor`` finds what lies on this machine.
 """
 
-from __future__ import annotations
-
 #: After any deletion.
 IN_MEMORY = "freed memory of the processes that held them (overwritten when it is used again), swap space, core dumps"
 

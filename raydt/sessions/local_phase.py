@@ -24,10 +24,7 @@ _VALUE = 8
 
 
 def most_cells(divided: str, plan: WorkPlan) -> int | None:
-    """Return the cells (live rows x features) from which on the shards take over; None if they never do.
-
-    ``divided`` is :attr:`~raydt.learners.base.Traits.divided`; a plan with a limit of 0 leaves all work to the shards.
-    """
+    """Return the cells (live rows x features) from which on the shards take over; None if they never do."""
     if not plan.local_work_limit:
         return 0
     wins = {"always": 0, "large": plan.local_work_limit} if plan.faster else {}

@@ -74,10 +74,7 @@ class Receipt:
     def answering(
         self, whose: npt.NDArray[np.object_] | None, subjects: Sequence[Any], missing: Sequence[Any]
     ) -> Receipt:
-        """Return the same receipt for a request that named ``subjects``, and what was ``missing``.
-
-        ``whose`` are the subjects of the deleted examples, shape (m,), if these are known.
-        """
+        """Return the receipt for a request that named ``subjects``; ``whose`` rows were deleted, if known."""
         deletions = self.deletions
         if whose is not None:
             deletions = {"id": deletions["id"], "subject": whose, **deletions}
@@ -133,14 +130,9 @@ def apply_with_receipt(
 ) -> Receipt:
     """Apply a batch of deletions and insertions and say what it changed.
 
-    Deleted ids are live before the batch. ``classes`` are labels in the order of their codes (empty where labels are
-    numbers), ``ids`` the updates' ids as the user names them (by default ``batch.id``), ``copies`` where copies may
-    remain besides those in the model. Digests can be left out: the first costs a pass over the live examples, unless it
-    is given as ``digest_before``, the next what changed. A learner that collects updates applies all that wait, and
-    what it does then has no single cause.
-
-    RefusedError if the learner refuses an update. Those before it have taken effect: what is to take effect as a whole
-    is checked before, or the session is given up.
+    ``ids`` are the updates' ids as the user names them, ``copies`` where copies may remain. Digests can be left out:
+    the first costs a pass over the live examples, unless ``digest_before`` is given. Updates before a RefusedError have
+    taken effect.
     """
     names = batch.id if ids is None else ids
     deleted = batch.op == DELETE

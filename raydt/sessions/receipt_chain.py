@@ -137,11 +137,7 @@ class OpenChain:
         self._course = Course() if chain is None else chain.course
 
     def append(self, receipt: Receipt, *, time: str) -> dict[str, Any]:
-        """Append the entry of a receipt and return it; the line is on the disk then.
-
-        If the receipt is about an older state of this chain, an entry of the rollback to that state comes before it.
-        ConfigError if the receipt has no digests; after InputError (not written) the chain is as it was.
-        """
+        """Append the entry of a receipt, after that of a rollback to an older state if it is about one."""
         if receipt.digest_before is None or receipt.digest_after is None:
             raise ConfigError(message("receipts.no_digests"))
         values: dict[str, Any] = {
@@ -169,10 +165,7 @@ class OpenChain:
     def append_rollback(
         self, digest: str, options_hash: str, learner: str, *, time: str, note: str = ""
     ) -> dict[str, Any]:
-        """Append the entry of a rollback to the state of this digest, which an earlier entry has; as :meth:`append`.
-
-        ConfigError if no earlier entry has the digest under these options, or the model is in that state now.
-        """
+        """Append a rollback to the state of an earlier entry; ConfigError without one, or if it is that of now."""
         back = self._course.rollback_to(digest, options_hash, learner)
         if back is None:
             now = self._course.newest.get("digest_after") == digest
@@ -217,11 +210,7 @@ class OpenChain:
 
 @contextmanager
 def opened(path: str | Path, key: Key, signer: Signer | None = None) -> Iterator[OpenChain]:
-    """Open a chain to append to it, and begin it if there is no file; what cannot be appended to shows here.
-
-    A file that was made here and stays empty is removed. ConfigError if another process appends to the chain or its ids
-    are hashed with another key; InputError if it is no file, no whole chain, or cannot be written.
-    """
+    """Open a chain to append to it; what cannot be appended to shows here, and an empty new file is removed."""
     place, made = str(path), False
     flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK  # a pipe would wait for its reader
     try:
@@ -278,11 +267,7 @@ def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: S
 
 
 def read_chain(path: str | Path, key: Key | None = None) -> Chain:
-    """Read a chain and check its entries, hashes and signatures. O(entries).
-
-    InputError, which names the line, if it cannot be read or is not whole; ConfigError if ids are hashed with another
-    ``key``.
-    """
+    """Read a chain and check entries, hashes and signatures; InputError names the line, ConfigError the key."""
     try:
         lines = Path(path).read_bytes().splitlines(keepends=True)
     except OSError as error:

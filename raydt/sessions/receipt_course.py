@@ -41,10 +41,7 @@ class Course:
         return True
 
     def rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
-        """Return the values of the entry of a rollback to an earlier state of a model with these options.
-
-        None if no entry has the state, or it is that of now.
-        """
+        """Return the values of the entry of a rollback; None if no entry has the state, or it is that of now."""
         if not self.newest or self.newest["digest_after"] == digest or digest not in self._states:
             return None
         number, active, model = self._states[digest]

@@ -35,10 +35,7 @@ class Event(NamedTuple):
 
 
 def events_of(chain: Chain, hashes: Collection[str], named: Sequence[tuple[str, str]] = IDS) -> list[Event]:
-    """Return the entries that name an example, or a subject, by any of its ``hashes``, in order.
-
-    ``named`` is :data:`IDS` or :data:`SUBJECTS`. O(hashes in the chain).
-    """
+    """Return the entries that name an example (or of ``named`` a subject) by any of its ``hashes``, in order."""
     undone, wanted, events = undone_by(chain), set(hashes), list[Event]()
     for number, entry in enumerate(chain.entries, start=1):
         found = [what for key, what in named if not wanted.isdisjoint(entry.get(key, ()))]

@@ -20,11 +20,7 @@ from raydt.trees.canonical_arrays import Arrays
 def trained_from_nothing(
     options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64], state: Arrays
 ) -> InProcessSession:
-    """Train on the live examples of a history, inserted at once in ascending order of ids.
-
-    ``class_order`` has the class codes in ascending order of their labels. What the past has fixed for good is that of
-    ``state``.
-    """
+    """Train on the live examples of a history, inserted at once by ids, with what is fixed in ``state``."""
     learner = learners()[options.kind]
     live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
     live = live[np.argsort(history.id[live], kind="stable")]

@@ -178,10 +178,7 @@ def _features(described: list[_Feature], options: LearnerOptions) -> Features:
 
 
 def find_model(path: Any) -> str:
-    """Find the folder that a user names: a model, a state, a run (its ``model``), or checkpoints (the newest).
-
-    ModelFileError if none of these is there.
-    """
+    """Find the folder of a model, a state, a run or checkpoints; ModelFileError if there is none."""
     text = str(os.fspath(path))
     try:
         folder = newest(Folder(text))
@@ -198,15 +195,13 @@ def find_model(path: Any) -> str:
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
     """Read a model or state; ModelFileError if it is damaged, of another format, or of an unknown learner."""
     meta, components = open_folder(path, filesystem=filesystem)
+    if "key" in meta:
+        raise ModelFileError(message("keyed.folder"), file=str(path))
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
 def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) -> Learner:
-    """Return the learner of a model or state: to be asked before anything else is read.
-
-    FormatVersionError if the folder is sound but of a format that the learner does not read, unless ``any_format``;
-    ModelFileError if this version does not have the learner. ``path`` is for messages.
-    """
+    """Return the learner of a model or state; FormatVersionError for a format that it does not read."""
     options = meta["learner"]
     kind = options.get("kind") if isinstance(options, dict) else None
     if not isinstance(kind, str) or kind not in learners():
@@ -224,15 +219,24 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     return learner
 
 
+def outlined(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> SavedModel:
+    """Return what the manifest of a folder says, whatever the arrays are; errors as of :func:`understood`."""
+    learner = learner_of(meta, path)
+    try:
+        described = _Meta.model_validate(meta)
+        options = learner.Options.model_validate(described.learner)
+        features = _features(described.features, options)
+    except ValueError as error:
+        raise _unfit(meta["kind"], str(error), path) from error
+    return SavedModel(learner, options, features, described.classes, described.categories, meta, components)
+
+
 def understood(
     meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
 ) -> SavedModel:
     """Return the contents of a model or state folder, checked for all that kernels rely on.
 
-    ``components`` are as :func:`raydt.folders.checkpoint.with_rows` returns them, ``path`` is for messages.
-    ``any_format`` tells, of a format that the learner does not read, what is the same in all: features, classes,
-    categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
-    not fit each other, or as :func:`learner_of`.
+    Of ``any_format`` only what all formats share is read: arrays are not checked. ModelFileError if arrays do not fit.
     """
     learner = learner_of(meta, path, any_format=any_format)
     try:

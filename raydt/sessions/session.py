@@ -94,10 +94,7 @@ def is_warming(batch: UpdateBatch) -> bool:
 
 
 class InProcessSession:
-    """Coordinator and shards in this process.
-
-    With a row-cache budget, or ``shared_store=False``, in the plan, shards keep stores of their own.
-    """
+    """Coordinator and shards in this process; with a row cache in the plan shards have stores of their own."""
 
     def __init__(
         self, learner: Learner, options: Any, features: Features, shards: int = 1, plan: WorkPlan | None = None

@@ -1,10 +1,7 @@
-"""Taking a snapshot of a learner at a batch barrier.
+"""Taking a snapshot of a learner at a batch barrier, and where its next segment of rows begins.
 
 Invariant: a snapshot is taken between two batches, and within the numbered exchange, so that the arrays the shards set
 aside and those the coordinator returns belong to the same position, whichever message is lost, repeated or late.
-
-A snapshot holds the examples born since the last segment, and the births of all that live. This module also decides
-where the next segment begins: it merges ranges so that there are few of them.
 """
 
 from __future__ import annotations
@@ -24,10 +21,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
-    """Take the coordinator's half of a snapshot, after every shard has set its own aside; only between two batches.
-
-    ``segments`` are stored already.
-    """
+    """Take the coordinator's half of a snapshot after those of the shards, but for stored ``segments``."""
     yield from coordinator.gather_state()
     slots = coordinator.in_order_of_birth()
     born = coordinator.born(slots)

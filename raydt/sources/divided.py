@@ -39,10 +39,7 @@ class Readers(Protocol):
     """The shards, as those who read features."""
 
     def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], Sequence[BlockReport]]:
-        """Have every shard read a block of rows; the call returns their reports as soon as all have.
-
-        ``unwanted`` are first rows of blocks that nobody will take.
-        """
+        """Have every shard read a block of rows; the call returns their reports. Blocks at ``unwanted`` are dropped."""
 
 
 class DividedReading:
@@ -139,11 +136,7 @@ class DividedReading:
                 yield rows
 
     def _whole(self, start: int, *, from_beginning: bool = False) -> Generator[Rows, None, None]:
-        """Yield rows with all features.
-
-        The message of a damaged file may name where the chunk before the damage ends: ``from_beginning`` has chunks of
-        reading the source as a whole.
-        """
+        """Yield rows with all features, in chunks ``from_beginning`` where an error may name the chunk before it."""
         with closing(self._source.rows(0 if from_beginning else start)) as found:
             for rows in found:
                 cut = max(0, start - rows.start)
@@ -165,11 +158,9 @@ def _problem(reports: Sequence[BlockReport], length: int | None) -> Message | No
 
 
 def _from(rows: Rows, cut: int) -> Rows:
-    """Return the rows but for the first few."""
     return Rows(**rows[cut:].columns(), bad={place - cut: error for place, error in rows.bad.items() if place >= cut})
 
 
 def _until(rows: Rows, stop: int) -> Rows:
-    """Return the rows before row ``stop``."""
     length = min(len(rows), stop - rows.start)
     return Rows(**rows[:length].columns(), bad={place: e for place, e in rows.bad.items() if place < length})

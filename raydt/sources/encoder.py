@@ -147,7 +147,8 @@ class RowEncoder:
             self.key_kind = self._kind_of_ids(self._key, "columns.not_keys", untyped)
         self._reading = reading
         if reading.regression and self._label is not None:
-            self._require_numbers(self._label, untyped)
+            if holds_text(self._types[self._label]) and self._label not in untyped:
+                raise InputError(message("columns.not_targets"), file=self._file, column=self._label)
             self._numbers |= {self._label}
         elif self._label in untyped and not pa.types.is_null(self._types[self._label]):
             self._types[self._label] = pa.string()  # words such as NA, if anything: labels, as in any column of text
@@ -171,11 +172,6 @@ class RowEncoder:
             raise InputError(message(refusal, kind=in_words(stored)), file=self._file, column=name)
         self._types[name] = pa.string() if kind == "text" else pa.int64()
         return kind
-
-    def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
-        """Refuse labels that are text, where numbers are wanted."""
-        if holds_text(self._types[label]) and label not in untyped:
-            raise InputError(message("columns.not_targets"), file=self._file, column=label)
 
     def set_width(self, width: int) -> None:
         """Say how many sparse features there are, or of tokens may be."""
@@ -216,10 +212,7 @@ class RowEncoder:
         return self.finish(self.check(block))
 
     def check(self, block: Block) -> Checked:
-        """Do what depends on no other rows: values of columns, features that are numbers, and faults.
-
-        Several threads may check rows at the same time.
-        """
+        """Check what depends on no other rows: values, numeric features, faults. Threads may do so at the same time."""
         batch, n = block.batch, block.batch.num_rows
         faults = Faults(n, block.flaws)
         op = with_label = with_features = with_id = with_subject = with_key = None
@@ -351,11 +344,7 @@ class RowEncoder:
         return column, row, None if lost is None else ~lost
 
     def part(self, names: Sequence[str], *, keys: bool) -> RowEncoder:
-        """Return an encoder of the features in some columns, with dictionaries of its own.
-
-        With ``keys`` it also reads label, id, subject and time, with the labels of this one. Operations are read in
-        any case, since they say which features a row has. Tokens are numbered without regard to how many there may be.
-        """
+        """Return an encoder of some features with dictionaries of its own; with ``keys`` also of label, id and time."""
         part = copy.copy(self)
         kinds = dict(zip(self.features.names, self.features.categorical, strict=True))
         dense = tuple(name for name in names if name != self.sparse)

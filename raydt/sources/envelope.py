@@ -26,19 +26,13 @@ BEFORE, AFTER = "before", "after"
 
 
 class Envelope:
-    """Rows inside ``before`` and ``after``, which both have the field ``id``.
-
-    The columns ``outside`` stand beside the structs: the operation, and the time if it is not a field.
-    """
+    """Rows inside ``before`` and ``after``, which have the field ``id``; other columns stand ``outside``."""
 
     def __init__(self, outside: Iterable[str], id: str) -> None:
         self._outside, self._id = tuple(outside), id
 
     def row_schema(self, schema: pa.Schema, file: str) -> pa.Schema:
-        """Return the columns of the rows inside: those outside that ``schema`` has, then the fields of the structs.
-
-        A struct that is missing or is none is an InputError.
-        """
+        """Return the columns of the rows inside: outer ones, then fields of the structs, or an InputError."""
         fields = [schema.field(name) for name in self._outside if schema.names.count(name) == 1]
         inside: dict[str, pa.Field] = {}
         for side in (AFTER, BEFORE):
@@ -67,10 +61,7 @@ class Envelope:
     def open(
         self, batch: pa.RecordBatch, names: Iterable[str], op: npt.NDArray[np.int8], faults: Faults
     ) -> pa.RecordBatch:
-        """Return the columns ``names`` of the n rows inside a batch that holds :meth:`columns`.
-
-        Bad are rows whose struct is null, and updates that change the id.
-        """
+        """Return columns ``names`` of the rows inside; bad are null structs, and updates that change the id."""
         deletes = op == DELETE
         inserts = (op == INSERT) | (op == UPDATE) | (op == QUERY)
         for code, side, needed in (("no_after", AFTER, inserts), ("no_before", BEFORE, deletes)):

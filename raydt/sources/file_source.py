@@ -133,6 +133,11 @@ class FileSource:
         return self._encoder.labels.values()
 
     @property
+    def file_rows(self) -> list[tuple[str, int | None]]:
+        """Name of each file, and its rows, where they are known."""
+        return [(file.name, file.n_rows) for file in self._files]
+
+    @property
     def keys(self) -> list[Any]:
         """Keys of models in the order of their codes, as known from the rows read so far."""
         return self._encoder.keys.values
@@ -171,10 +176,7 @@ class FileSource:
         return column
 
     def identity(self) -> Identity:
-        """Columns and types, ``limit``, and each file's rows, size and content hash.
-
-        Paths do not enter, so that data may move. Bytes are read once.
-        """
+        """Identify columns and types, ``limit``, and rows, size and content hash of files, not their paths."""
         schema = [[field.name, str(field.type)] for field in self._agreed.schema]
         described = {"kind": self._files[0].kind, "schema": schema, "limit": self._limit}
         files = [file.described(rows) for rows, file in zip(self._rows_at_opening, self._files, strict=True)]
@@ -182,11 +184,9 @@ class FileSource:
         return Identity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
 
     def rows(self, start: int = 0) -> Generator[Rows, None, None]:
-        """Chunks of encoded rows from row ``start`` on.
+        """Yield chunks of encoded rows from row ``start`` on, whose codes follow the order of reading.
 
-        Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first. With
-        several threads the next rows are read while the caller works on those before; that shows nowhere else, but the
-        iteration has to be closed before the source is restored or read from elsewhere.
+        Threads read the next rows meanwhile, so close the iteration before the source is restored or read elsewhere.
         """
         n, self._counting = threads(), self.n_rows is None
         self._limit_threads(n)
@@ -245,7 +245,6 @@ class FileSource:
         return chunks, None
 
     def _blocks(self, start: int) -> Generator[Block, None, None]:
-        """Blocks of rows from row ``start`` on."""
         for found in self._batches(self._encoder.columns, start):
             yield _block(*found)
 
@@ -273,10 +272,7 @@ class FileSource:
         return part
 
     def block(self, start: int, stop: int) -> Iterator[Rows]:
-        """Yield the rows from ``start`` up to before ``stop``, of a :meth:`part`.
-
-        Categories are numbered by their first appearance among these rows. Blocks that follow one another are read on.
-        """
+        """Yield rows ``start`` to before ``stop`` of a :meth:`part`, with categories numbered as they appear there."""
         self._encoder.forget_categories()
         if self._cursor is None or self._cursor.row != start:
             self._limit_threads(threads())
@@ -369,7 +365,6 @@ class _Read(NamedTuple):
 
 
 def _read(blocks: Iterator[Block], size: int) -> _Read:
-    """Read up to ``size`` blocks."""
     read: list[Block] = []
     try:
         while len(read) < size:

@@ -31,10 +31,7 @@ def hashed(text: str) -> str:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return in what two descriptions of data differ; empty if in nothing.
-
-    What was read from a file may be of another version.
-    """
+    """Return in what two descriptions of data differ; ``then`` may be of another version."""
     found: list[str] = [
         message("sources.differs", what=key, then=_shown(then, key), now=_shown(now, key))
         for key in dict.fromkeys([*then, *now])

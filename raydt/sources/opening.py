@@ -46,9 +46,7 @@ def open_source(
 ) -> Source:
     """Open the source that ``options`` describe, for a learner that takes rows as ``reading`` says.
 
-    Relative paths start from ``base_dir``, the folder of the configuration file. It is an InputError if a file or
-    column is missing or cannot be used, or the learner takes no such features; a ConfigError if ``positive`` is not a
-    label of the source, or labels cannot be numbers as the learner wants.
+    InputError if a file or column cannot be used; ConfigError if labels cannot be what the options want.
     """
     if isinstance(options, FileOptions) and options.weight is not None and not reading.weights:
         from raydt.learners import for_weights  # needed for messages only: compiled kernels are imported with it

@@ -1,8 +1,4 @@
-"""Options of the sources: one strict model per kind, selected by ``kind`` (and ``generator``).
-
-A kind is added by its model here, its entry in :data:`SourceOptions` or :data:`Generator`, and the class that reads it
-in ``raydt.sources.opening``.
-"""
+"""Options of the sources: one strict model per kind, selected by ``kind`` (and ``generator``)."""
 
 from __future__ import annotations
 

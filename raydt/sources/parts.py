@@ -48,11 +48,7 @@ def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inp
 
 
 def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
-    """Find the part of each column.
-
-    It is an InputError if two columns have one name, an option names a missing column, or two options name the same
-    one.
-    """
+    """Find the part of each column; InputError if one is missing, is there twice, or plays two parts."""
     columns = Counter(schema.names)
     if len(columns) < len(schema.names):
         name = max(columns, key=columns.__getitem__)
@@ -90,10 +86,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
 
 
 def check_features(features: list[str], sparse: str | None, options: FileOptions, schema: pa.Schema, file: str) -> None:
-    """Raise an InputError about features that cannot be used.
-
-    That is: ``source.categorical`` names no feature, or the column ``sparse``; a feature has no name; or there is none.
-    """
+    """Raise an InputError if there is no feature, one without a name, or a categorical one is missing."""
     known = frozenset(features)
     for name in options.categorical:
         if name == sparse:

@@ -171,11 +171,7 @@ class BatchesStream(RowStream):
         return int(np.abs(np.diff(sizes)).sum())
 
     def state(self) -> dict[str, Any]:
-        """Position, dictionaries, and ids and rows of the active examples in their order.
-
-        ``row`` is where an upward way reads on. Dictionaries are as known before row ``seen``: what was read once
-        stays known when rows are read again.
-        """
+        """Return position, dictionaries as before row ``seen``, and ids and rows of active examples, in order."""
         active = self._active.array()
         return {
             **super().state(),

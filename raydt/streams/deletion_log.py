@@ -1,32 +1,18 @@
 """Stream model ``deletion_log``: every row of the source is inserted, and a second file says what to delete and when.
 
-The log is a Parquet, Arrow or CSV file with these columns; others are ignored, and so is the order of the columns.
-
-========  ==================================================================================================
-column    meaning
-========  ==================================================================================================
-id        Id of the example to delete: text if ``source.id`` is text; integers, also written as text, if it is
-          integers; the row number where it is not set. The column may also have the name that the source gives it
-subject   Instead of ``id``: the subject all of whose live rows are deleted, oldest first; as ``source.subject`` has it,
-          whose name the column may have, too
-after     Optional. The deletion takes effect when so many rows of the source have been passed (counted over
-          all files, bad rows included): after row ``after`` - 1, before row ``after``. Null, an absent
-          column, or a number beyond the end: after all rows
-========  ==================================================================================================
-
-Deletions due at the same place come in the order of the log. Each is one update. An id that is not live then, because
-it was never inserted, is already deleted, or comes later, is an update that the model refuses (unknown id). A subject
-without a live row is a bad row of the log.
-
-A log that cannot be read completely is an error whatever ``on_error`` says: a request to delete must not be passed
-over in silence.
+Its columns are ``id`` or ``subject``, by these names or the source's, and ``after``: the deletion takes effect when so
+many rows of the source, bad ones included, have been passed; null: all (``docs/reference/change-logs.md``). Deletions
+due at the same place come in the order of the log, each as one update, which the model refuses if the id is not live
+then; a subject without a live row is a bad row of the log. A log that cannot be read completely is an error whatever
+``on_error`` says: a request to delete must not be passed over in silence.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +43,9 @@ class DeletionLog(RowStreamOptions):
     )
 
     def make(self, source: Source, base_dir: str | Path = ".") -> DeletionLogStream:
-        """The stream over ``source``; the log's path is relative to ``base_dir``."""
-        return DeletionLogStream(self, source, base_dir)
+        """The stream over ``source``, which may have its log; the log's path is relative to ``base_dir``."""
+        log = getattr(source, "log", None)
+        return DeletionLogStream(self, source, log or LoggedDeletions(self.deletion_log, base_dir, LogKeys.of(source)))
 
 
 class LogKeys(NamedTuple):
@@ -129,6 +116,16 @@ class LoggedDeletions:
         when = np.concatenate(after)
         self.row = np.argsort(when, kind="stable")
         self.after = when[self.row]
+
+    @cached_property
+    def described(self) -> dict[str, Any]:
+        """The file, as it was when this was asked for first."""
+        return self.file.described(len(self.ids))
+
+    @property
+    def name(self) -> str:
+        """How messages call the file."""
+        return str(self.file.name)
 
     def _opened(self, path: str, base_dir: str | Path, keys: LogKeys) -> DataFile:
         form, places = find_kind(path, base_dir)
@@ -211,18 +208,37 @@ class LoggedDeletions:
         return InputError(said, file=self.file.name, column=column, row=row)
 
 
+class Log(Protocol):
+    """What a stream asks of a log, which may grow while the stream is read."""
+
+    by_subject: bool
+    column: str
+    #: Ids, or subjects, by row of the file.
+    ids: Any
+    #: ``after``, shape (n,), ascends; ``row`` is the row of the file of each entry of it.
+    after: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+
+    @property
+    def name(self) -> str:
+        """How messages call the file."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The file, as it was when this was asked for first."""
+
+
 class DeletionLogStream(RowStream):
     """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed.
 
     A log that cannot be read completely, or begins in the warm-up, is an InputError.
     """
 
-    def __init__(self, options: DeletionLog, source: Source, base_dir: str | Path = ".") -> None:
-        self._log = LoggedDeletions(options.deletion_log, base_dir, LogKeys.of(source))
+    def __init__(self, options: DeletionLog, source: Source, log: Log) -> None:
+        self._log = log
         self.chooses_deletes = self._log.by_subject  # so that an id leads to one row, and to one subject
         super().__init__(options, source)
         self._done = 0
-        self._described: dict[str, Any] = {}
         self._require_after_warmup()
 
     def _next(self, size: int) -> UpdateBatch | None:
@@ -241,7 +257,7 @@ class DeletionLogStream(RowStream):
         op[np.searchsorted(rows.row, after, side="left") + np.arange(len(after))] = DELETE
         op = op[:length]
         if self._seq < self.warmup and len(after):
-            op = op[: self._inserts_first(op, log.file.name, int(log.row[self._done]))]
+            op = op[: self._inserts_first(op, log.name, int(log.row[self._done]))]
         deletes = int(np.count_nonzero(op))
         done, self._done = self._done, self._done + deletes
         row = log.row[done : self._done]
@@ -263,18 +279,18 @@ class DeletionLogStream(RowStream):
         while self._done < len(log.after) and log.after[self._done] <= self._reader.horizon(0):
             row = int(log.row[self._done])
             if self._seq < self.warmup:
-                self._inserts_first(np.full(1, DELETE, dtype=np.int8), log.file.name, row)
+                self._inserts_first(np.full(1, DELETE, dtype=np.int8), log.name, row)
             ids, _, _ = subjects.rows_of([log.ids[row]])
             self._done += len(ids) <= size
             if len(ids):
                 op = np.full(min(size, len(ids)), DELETE, dtype=np.int8)
                 return self._spread(op, self._reader.peek(0), ids[:size], -2 - row)
             said = message("streams.no_subject", subject=quoted(log.ids[row], 40))
-            error = InputError(said, file=log.file.name, row=row, column=log.column)
+            error = InputError(said, file=log.name, row=row, column=log.column)
             if not self._skip_bad:
                 raise error
             reason = message_of(error.without_skipping())
-            self._reader.skipped.append(Skipped(self._reader.position, log.file.name, reason))
+            self._reader.skipped.append(Skipped(self._reader.position, log.name, reason))
             available = self._available(size)
         rows = self._peek(available)
         if self._done < len(log.after):
@@ -291,19 +307,15 @@ class DeletionLogStream(RowStream):
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it: of the log for its deletions (``row`` = -2 - row of the log), else of the source."""
-        return (self._log.file.name, -2 - row) if row < -1 else super().where(row)
+        return (self._log.name, -2 - row) if row < -1 else super().where(row)
 
     def _require_after_warmup(self) -> None:
-        """Raise an InputError about the first deletion that is surely due in the warm-up, before any row is read.
-
-        Bad rows that are passed over make the warm-up longer: a deletion that only they move into it is refused by
-        :meth:`_next`, when they have been read.
-        """
+        """Raise an InputError about the first deletion surely due in the warm-up; :meth:`_next` about others."""
         if len(self._log.after) and self._log.after[0] < self.warmup:
             after = quoted(int(self._log.after[0]))
             raise InputError(
                 message("streams.early_deletion", after=after, warmup=self.warmup),
-                file=self._log.file.name,
+                file=self._log.name,
                 column="after",
                 row=int(self._log.row[0]),
             )
@@ -320,9 +332,7 @@ class DeletionLogStream(RowStream):
 
     def inputs(self) -> dict[str, Any]:
         """The log, as it was when this was called first."""
-        if not self._described:
-            self._described = self._log.file.described(len(self._log.ids))
-        return {"deletion_log": self._described}
+        return {"deletion_log": self._log.described}
 
     def state(self) -> dict[str, Any]:
         """Position, dictionaries, deletions done, and a hash of the log."""
@@ -331,6 +341,6 @@ class DeletionLogStream(RowStream):
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position; it is a ConfigError if it belongs to another log."""
         if state["log"] != self.inputs()["deletion_log"]["sha256"]:
-            raise ConfigError(message("streams.changed_log", file=self._log.file.name))
+            raise ConfigError(message("streams.changed_log", file=self._log.name))
         super().restore(state)
         self._done = int(state["deletions"])

@@ -22,10 +22,7 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|min|s|m|h|d)(?![a-z])", re.ASCI
 
 
 def microseconds(text: str) -> int:
-    """Return the microseconds of a text such as ``90s``, ``1h30m`` or ``0.5 d``.
-
-    It is a ValueError if it is not a length of time, not a whole number of microseconds, or too long.
-    """
+    """Return the microseconds of a text such as ``90s``, ``1h30m`` or ``0.5 d``; ValueError if it is none."""
     total, place = Fraction(0), 0
     while (part := _PART.match(text, place)) is not None:
         total += Fraction(part[1]) * _NAMES[part[2]]

@@ -26,12 +26,9 @@ _BATCH = 1 << 14
 
 
 def history_of(stream: Stream, stop: int | None = None) -> History:
-    """Replay ``stream`` and return every example that was inserted, in the order of insertion.
+    """Replay ``stream``, up to ``stop`` updates, and return every example inserted, in order.
 
-    ``stop`` is the number of updates, refused ones included, that were taken; None for all. An update is a delete and
-    an insert at the same sequence number. Updates that cannot be applied (insert of a live id, delete or update of an
-    unknown id, delete of a value nobody holds) have no effect. O(1) per update; from the first delete by value on,
-    examples are also kept by value, which takes O(d) each.
+    An update is a delete and an insert of one number; what cannot be applied has no effect.
     """
     history = Replay(stream.source)
     history.read(stream, stop)

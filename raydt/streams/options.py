@@ -27,9 +27,5 @@ StreamOptions = Annotated[
 
 
 def make_stream(options: RowStreamOptions, source: Source, base_dir: str | Path = ".") -> Stream:
-    """Return the stream that ``options`` describe over a fresh ``source``, which belongs to it from now on.
-
-    ``base_dir``, from which relative paths start, is the folder of the configuration file. It is a ConfigError if the
-    source does not fit the model, and an InputError if a deletion log cannot be used.
-    """
+    """Return the stream over a fresh ``source``; ConfigError if they do not fit, InputError for a bad log."""
     return options.make(source, base_dir)

@@ -106,7 +106,8 @@ class RowReader:
             self._error = chunk.bad[first]
             self._read_to = chunk.start + first
             rows = rows[:first]
-        passed = self._passed_over(chunk.start, chunk.start + len(rows))
+        begin, end = np.searchsorted(self._without, (chunk.start, chunk.start + len(rows)))
+        passed = self._without[begin:end]
         if len(passed) or (chunk.bad and self._skip_bad):
             good = np.ones(len(rows), dtype=np.bool_)
             good[passed - chunk.start] = False
@@ -123,16 +124,8 @@ class RowReader:
             self._chunks.append(rows)
             self._buffered += len(rows)
 
-    def _passed_over(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """The rows from ``start`` up to ``stop`` among those to be passed over. O(log n)."""
-        begin, end = np.searchsorted(self._without, (start, stop))
-        return self._without[begin:end]
-
     def horizon(self, k: int) -> int:
-        """Row number before which everything is known once the next ``k`` available rows are taken.
-
-        That of the row after them, of the bad row that stops the reading, or the largest int64 at the end.
-        """
+        """Return the row before which everything is known after ``k`` more rows, the largest int64 at the end."""
         if k >= self._buffered:
             return self._read_to
         k += self._used

@@ -20,16 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.errors import ConfigError, InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import classes_in, in_order
-from raydt.examples.updates import (
-    CARRIES_ROW,
-    DELETE,
-    DUPLICATE_ID,
-    INSERT,
-    OP_NAMES,
-    REFUSALS,
-    UPDATE,
-    UpdateBatch,
-)
+from raydt.examples.updates import CARRIES_ROW, DELETE, DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UPDATE, UpdateBatch
 from raydt.examples.weights import unless_equal
 from raydt.messages import message
 from raydt.redaction import quoted
@@ -59,10 +50,7 @@ class RowStreamOptions(BaseModel, ABC):
 
 
 class RowStream(ABC):
-    """Updates made from the good rows of a source, fresh or restored together with the stream, in their order.
-
-    A source that does not fit the model is a ConfigError.
-    """
+    """Updates made from the good rows of a fresh source, in order; ConfigError if it does not fit the model."""
 
     changelog = False
     chooses_deletes = False
@@ -120,11 +108,7 @@ class RowStream(ABC):
         """The next at most ``size`` updates; None at the end, which calls ``finish`` of the reader."""
 
     def _available(self, size: int) -> int:
-        """How many of the next ``size`` rows can be taken, as :meth:`RowReader.available`, without inserting a live id.
-
-        Where the next row's id is live it is bad, unless updates of this model that come before it may delete that
-        example: then the answer is 1.
-        """
+        """Return how many of the next ``size`` rows can be taken without inserting a live id; 1 if that may go."""
         while (n := self._reader.available(size)) and self._live is not None:
             row = self._peek(1)
             if int(row.id[0]) not in self._live:
@@ -167,10 +151,7 @@ class RowStream(ABC):
         self._reader.skip(error)
 
     def _inserts_first(self, op: npt.NDArray[np.int8], file: str, row: int) -> int:
-        """Return how many of the next updates come before the first in the warm-up that is no insert.
-
-        It is an InputError if that is the very next one, which comes from ``row`` of ``file``.
-        """
+        """Return how many updates precede the first in the warm-up that is no insert; InputError if none does."""
         wrong = np.nonzero(op[: max(0, self.warmup - self._seq)] != INSERT)[0]
         if not len(wrong):
             return len(op)
@@ -226,10 +207,7 @@ class RowStream(ABC):
         deleted: npt.NDArray[np.int64],
         deleted_row: npt.NDArray[np.int64] | int = -1,
     ) -> UpdateBatch:
-        """A batch of inserts (``rows``, in order) and deletes (ids ``deleted``, in order), as ``op`` says.
-
-        ``deleted_row`` is what ``UpdateBatch.row`` says of the deletes.
-        """
+        """Return a batch of inserts (``rows``) and deletes (ids ``deleted``), each in order, as ``op`` says."""
         insert = op == INSERT
         ids = np.empty(len(op), dtype=np.int64)
         ids[insert] = rows.id

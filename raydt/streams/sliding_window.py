@@ -36,10 +36,7 @@ class SlidingWindow(RowStreamOptions):
 
 
 class SlidingWindowStream(RowStream):
-    """While fewer than W are active the next row is inserted; then delete and insert take turns.
-
-    A delete is sent only if a good row follows, so that the stream ends with W active.
-    """
+    """While fewer than W are active the next row is inserted; then a delete comes before each row."""
 
     chooses_deletes = True
 

@@ -50,11 +50,7 @@ class TextIds:
         return codes
 
     def give(self, names: Names, op: npt.NDArray[np.int8], *, logged: bool = False) -> Codes:
-        """Give the next updates codes, -1 without an id. O(1) an update.
-
-        An insert or a query makes an id live, a delete ends that. With ``logged``, deletes are no rows: they do not
-        count, and their ids get no codes.
-        """
+        """Give the next updates codes, -1 without an id; ``logged`` deletes are no rows and get no codes."""
         self._forget()
         codes = np.empty(len(names), dtype=np.int64)
         for i, (name, kind) in enumerate(zip(names.tolist(), op.tolist(), strict=True)):

@@ -1,11 +1,8 @@
 """Stream model ``time_window``: examples live for a while, by event time.
 
-The time of the stream is the largest event time seen. Before a row is inserted, every active example at least
-``duration`` older than that is deleted, in the order of (event time, arrival). Rows may come out of order, but not by
-more than ``lateness``: what comes later is a bad row. So is one whose id is still live at its time; its time counts.
-
-Invariant: the active examples are younger than ``duration``. ``lateness`` is less than ``duration``, so that a row is
-never expired when it arrives.
+Invariant: the active examples are younger than ``duration``, seen from the largest event time so far. ``lateness``, by
+which a row may be out of order, is less than ``duration``, so that a row is never expired when it arrives. A row whose
+id is live at its time is bad, too; its time counts.
 """
 
 from __future__ import annotations
@@ -62,10 +59,7 @@ def _length(duration: str | int) -> int:
 
 
 class _TimedReader(RowReader):
-    """Makes rows that are late by more than ``lateness`` bad.
-
-    ``now`` is the largest event time of the good rows before ``start``.
-    """
+    """Makes rows bad that are late by more than ``lateness``; ``now`` is the largest time before ``start``."""
 
     def __init__(
         self, source: Source, start: int, skip_bad: bool, *, column: TimeColumn, now: int, lateness: int

@@ -20,8 +20,9 @@ from pydantic import Field
 from raydt.arrays.rng import stream_key, uniform
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.sources.base import Rows, Source
+from raydt.streams.incremental import IncrementalStream
 from raydt.streams.reader import END, RowReader
-from raydt.streams.row_stream import RowStream, RowStreamOptions
+from raydt.streams.row_stream import RowStreamOptions
 
 #: A warm-up that no source completes: the end of the stream ends it.
 ALL_ROWS = 1 << 40
@@ -47,19 +48,12 @@ class Training(RowStreamOptions):
         return TrainingStream(self, source)
 
 
-class TrainingStream(RowStream):
+class TrainingStream(IncrementalStream):
     """Update t inserts the t-th good row."""
 
     def __init__(self, options: Training, source: Source) -> None:
         super().__init__(options, source)
         self._options = options
-
-    def _next(self, size: int) -> UpdateBatch | None:
-        rows = self._take(self._reader.available(size))
-        if not len(rows):
-            self._reader.finish()
-            return None
-        return self._batch(np.full(len(rows), INSERT, dtype=np.int8), rows.id, rows, rows.row)
 
     def rest(self) -> Rest:
         """Return the stream that inserts the rows that are not held out, over the same source, at its beginning."""

@@ -10,15 +10,7 @@ import numpy.typing as npt
 
 from raydt.examples.features import NUMERIC, Features
 from raydt.examples.store import ExampleStore
-from raydt.trees.counted_tree import (
-    TO_LEFT,
-    TO_RIGHT,
-    UNDECIDED,
-    CountedTree,
-    TreeRules,
-    new_tree,
-    with_room,
-)
+from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, CountedTree, TreeRules, new_tree, with_room
 from raydt.trees.exact_products import floor_product
 from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
 from raydt.trees.regression_sums import LARGEST_MASS, mass_ceilings
@@ -74,10 +66,7 @@ def tree_arrays(model: Mapping[str, npt.NDArray[Any]]) -> tuple[Array, ...]:
 
 
 def check_tree(arrays: Mapping[str, npt.NDArray[Any]], features: Features) -> Ints:
-    """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n).
-
-    ValueError names the array that cannot be.
-    """
+    """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n)."""
     inner, dense = check_trees(arrays), len(features.names)
     side = arrays.get(SIDES, np.zeros(len(arrays["feature"]), dtype=np.int8))
     number = np.append(features.kinds == NUMERIC, False)[np.minimum(arrays["feature"], dense)]

@@ -67,10 +67,7 @@ class TreePredictor:
         return self._as_sum(self._shares(n_classes), np.arange(n_classes))
 
     def importances(self) -> npt.NDArray[np.float64]:
-        """Share of each feature in the Gini impurity that all splits take away, shape (d,); all 0 without any.
-
-        Computed from the counts of the live examples: n of a node times its impurity, less those of its sides.
-        """
+        """Share of each feature in the Gini impurity that all splits take away, shape (d,); all 0 without any."""
         counts = self._model["counts"].astype(np.float64)
         n = counts.sum(axis=1)
         return self._gained(np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0))
@@ -116,10 +113,7 @@ class NumberPredictor(TreePredictor):
         return self._as_sum(self.numbers[:, None], np.empty(0, dtype=np.int64))
 
     def importances(self) -> npt.NDArray[np.float64]:
-        """Share of each feature in the variance that all splits take away, shape (d,); all 0 without any.
-
-        Computed from sums of the live labels in units, which are integers.
-        """
+        """Share of each feature in the variance that all splits take away, shape (d,); all 0 without any."""
         n, total = self._model["counts"][:, 0].astype(np.float64), self._sums[:, 0].astype(np.float64)
         return self._gained(np.divide(total * total, n, out=np.zeros(len(n)), where=n > 0))
 

@@ -151,11 +151,7 @@ def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any)
 
 
 def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
-    """Require the type, shape and bounds of each declared array. O(entries), with ``unique`` O(entries log entries).
-
-    ``lengths`` are those known before; takes those of the arrays, and numbers that stand alone. KeyError or ValueError
-    names an array that is missing, or cannot be.
-    """
+    """Require type, shape and bounds of each declared array, and take their ``lengths``. O(entries)."""
     for of in declared:
         array = arrays[of.name]
         fits = array.dtype in of.dtypes and array.ndim == len(of.shape)
@@ -178,10 +174,7 @@ def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, i
 
 
 def check_held(groups: Mapping[int, Arrays], features: Features, declared: Iterable[Array], rows: int) -> None:
-    """Require what is declared of every feature group, and the features of ``rows`` rows.
-
-    KeyError or ValueError names the array that cannot be.
-    """
+    """Require what is declared of every feature group, and the features of ``rows`` rows."""
     require(set(groups) == set(range(features.groups)), "X", "states.groups")
     for number, group in groups.items():
         columns = features.group_columns(number)
@@ -195,10 +188,7 @@ def check_held(groups: Mapping[int, Arrays], features: Features, declared: Itera
 
 
 def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:
-    """Require trees in preorder, one after the other, and return their inner nodes. O(nodes log nodes).
-
-    ``nodes`` has the number of nodes of each tree; by default there is one. Names of the arrays begin with ``prefix``.
-    """
+    """Require trees in preorder of so many ``nodes`` (None: one tree), and return inner nodes. O(nodes log nodes)."""
     feature, left, right = (arrays[prefix + name] for name in ("feature", "left", "right"))
     n = len(feature)
     nodes = np.array([n]) if nodes is None else nodes.astype(np.int64)
@@ -232,10 +222,7 @@ def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
 
 
 def check_leaves(arrays: Arrays, y: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
-    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples).
-
-    With weights in units it counts them, and examples of weight 0 are in no leaf (-1).
-    """
+    """Require that every leaf counts its examples, or weighs them: kernels make room by it. O(examples)."""
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
     there = leaf >= 0
     require(leaves[leaf[there]].all(), "leaf", "states.inner_leaf")

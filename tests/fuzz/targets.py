@@ -30,7 +30,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live
-from raydt.examples.reading import CLASSES
+from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.export import build
 from raydt.export.paths import sentences
@@ -39,7 +39,8 @@ from raydt.sessions.receipt_chain import read_chain
 from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
-from raydt.sources import Reading, SourceOptions, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import SourceOptions
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
 from raydt.trees.shapley import explain

@@ -17,10 +17,10 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 def cluster():
     """A private Ray, started as the product starts it, with room for the coordinator and three shards."""
     connection = connect("local", bundles(3))
-    from actors import session
+    from actors import starting
 
     # A process that starts shows no progress until it is there. On a machine full of other tests that may take minutes,
     # and a start that is given up is one more loss than a test has caused.
-    session.LOCAL_START_SECONDS = session.START_SECONDS
+    starting.LOCAL_START_SECONDS = starting.START_SECONDS
     yield connection
     connection.close()

@@ -12,7 +12,8 @@ from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.sources.opening import open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams import Incremental, make_stream
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
 
 
 @pytest.mark.data

@@ -380,7 +380,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(("quote", "words"), [(True, ["-v"]), (False, ["-v"]), (False, [])])
+@pytest.mark.parametrize(
+    ("quote", "words"), [(True, ["-v"]), (False, ["-v"]), pytest.param(False, [], marks=pytest.mark.nightly)]
+)
 def test_unexpected_errors(quote: bool, words: list[str], tmp_path: Path) -> None:
     """They are named, with the place, and their text is in no file and not on the terminal."""
     job = job_of(tmp_path, "number", "skip", quote) | {"checkpoint": {"every_updates": 50}}

@@ -48,6 +48,7 @@ class MemorySource:
     id_kind = "integer"
     id_column = "k"
     subject_column = subject_kind = None
+    complete = True
     known_classes = 0
     target_dtype = CODES
     has_labels = True

@@ -30,31 +30,30 @@ from raydt.examples.updates import UpdateBatch
 from raydt.exchange.blocks import Block
 from raydt.messages import message
 from raydt.parallel.threads import limited
-from raydt.sources import (
+from raydt.sources import file_source
+from raydt.sources.divided import DividedReading
+from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
+from raydt.sources.files import libsvm
+from raydt.sources.opening import open_source
+from raydt.sources.options import (
     ArrowFiles,
     CsvFiles,
     Hyperplane,
+    JsonLinesFiles,
+    LibsvmFiles,
     ParquetFiles,
     RandCbt,
     Sea,
     SparseSynthetic,
-    file_source,
-    open_source,
 )
-from raydt.sources.divided import DividedReading
-from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
-from raydt.sources.files import libsvm
-from raydt.sources.options import JsonLinesFiles, LibsvmFiles
-from raydt.streams import (
-    Batches,
-    Changelog,
-    DeletionLog,
-    Incremental,
-    RandomUpdates,
-    SlidingWindow,
-    TimeWindow,
-    make_stream,
-)
+from raydt.streams.batches import Batches
+from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import DeletionLog
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
+from raydt.streams.random_updates import RandomUpdates
+from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.time_window import TimeWindow
 from tests.volume import examples
 
 NAN, INF = float("nan"), float("inf")

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raydt.evaluation.tally import Tally
 from raydt.keyed.groups import GROUPS, digest_of, digest_of_groups, group_of
 from raydt.keyed.members import KeyedJob, Members
 from raydt.keyed.packing import packed, unpacked
@@ -23,6 +22,7 @@ from raydt.streams.changelog import Changelog
 from raydt.streams.incremental import Incremental
 from raydt.streams.random_updates import RandomUpdates
 from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.tally import Tally
 from raydt.streams.time_window import TimeWindow
 from tests.cases import Trial, change_log, every_case, one_of_each
 from tests.small_tables import table_of, written
@@ -120,7 +120,7 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, name: str, tmp_path: Path) -> N
     )
     members, blocks, changed = Members(job), 0, set[int]()
     for block in source.rows():
-        members.learn([(key, part) for key, part in job.shared.split(block) if key is not None])
+        members.learn(job.shared.split(block))
         blocks += 1
         if blocks % 4 == 0:
             changed.update(members.take_changed())

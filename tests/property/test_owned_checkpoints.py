@@ -26,8 +26,10 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import shard as gbdt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, understood
 from raydt.sessions.session import InProcessSession
-from raydt.sources import Hyperplane, open_source
-from raydt.streams import SlidingWindow, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import Hyperplane
+from raydt.streams.options import make_stream
+from raydt.streams.sliding_window import SlidingWindow
 from tests.actors_here import Handle, Waiting
 
 LEARNER = learners()["gbdt"]
@@ -116,7 +118,10 @@ def expected_of(case: Case) -> dict[int, Any]:
     [{}, {"objective": "squared_error"}, {"early_stopping": True}, {"class_weight": "balanced"}],
     ids=str,
 )
-@pytest.mark.parametrize(("shards", "others"), [(1, (2,)), (3, (1, 2)), (5, (3,)), (2, (2, 5))])
+@pytest.mark.parametrize(
+    ("shards", "others"),
+    [(1, (2,)), (3, (1, 2)), (5, (3,)), pytest.param(2, (2, 5), marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize("pieces_of", [pytest.param(None, marks=pytest.mark.nightly), 1])
 def test_any_number_of_shards_goes_on(
     options: dict[str, Any],

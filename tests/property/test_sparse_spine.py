@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 
 from pipelines.running.intake import split_at_multiples
 from raydt.arrays.sparse import concatenated
-from raydt.sources import ParquetFiles, open_source
-from raydt.streams import StreamOptions
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles
 from raydt.streams.history import history_of
+from raydt.streams.options import StreamOptions
 from tests.simulation.chain import Chain, ChainOptions
 from tests.strategies import ones
 from tests.volume import examples

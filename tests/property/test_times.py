@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from raydt.encoding.times import LARGEST_TIME
 from raydt.examples.updates import DELETE, INSERT
 from raydt.redaction import text
-from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
-from raydt.streams import TimeWindow
+from raydt.sources.opening import open_source
+from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
+from raydt.streams.time_window import TimeWindow
 from tests.volume import examples
 
 EPOCH = datetime(1970, 1, 1)

@@ -276,7 +276,14 @@ for learner in ("forest: two classes", "fudyadt: spread"):
 
 
 #: Found after many seeds, and so every night only.
-LATE = ("a_stream_restores_its_active_ids_in_another_order", "a_stream_counts_rows_anew")
+LATE = (
+    "a_stream_restores_its_active_ids_in_another_order",
+    "a_stream_counts_rows_anew",
+    "a_stream_forgets_which_ids_have_died",
+    "births_are_numbered_anew_by_a_restore",
+    "a_bitmap_forgets_deletions",
+    "a_coordinator_does_not_restore_the_rest_of_the_warm_up",
+)
 
 
 @pytest.mark.parametrize(

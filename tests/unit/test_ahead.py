@@ -30,8 +30,10 @@ from raydt.parallel.ahead import ahead, in_order
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_missing
-from raydt.sources import CsvFiles, ParquetFiles, file_source, open_source
+from raydt.sources import file_source
 from raydt.sources.files import csv
+from raydt.sources.opening import open_source
+from raydt.sources.options import CsvFiles, ParquetFiles
 from raydt.streams.incremental import Incremental
 from tests.nets.test_interrupts import at_bytecode
 

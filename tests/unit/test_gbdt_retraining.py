@@ -15,8 +15,10 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.update_batch import TrainingRecord
 from raydt.sessions.session import InProcessSession
-from raydt.sources import Hyperplane, open_source
-from raydt.streams import Incremental, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import Hyperplane
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
 
 
 def record(changes: int, work: int = 0, work_changes: int = 0) -> TrainingRecord:

@@ -57,7 +57,7 @@ def judging_all(session: InProcessSession) -> None:
     ("seed", "changed"),
     [
         (0, {}),
-        (1, {}),
+        pytest.param(1, {}, marks=pytest.mark.nightly),
         (2, {"robustness_tolerance": 0.0}),  # only the best candidate stays
         (3, {"robustness_tolerance": 0.4, "candidate_fraction": 0.5}),
         (4, {"l2_regularization": 0.5}),

@@ -37,6 +37,7 @@ ROOMS = {
         ("sources",),
         ("export", "streams"),
         ("sessions",),
+        ("keyed",),
         ("estimators",),
     ),
     "raydt/sources": (
@@ -54,6 +55,7 @@ ROOMS = {
     "pipelines/running": (
         ("interruption", "differences", "preflight"),
         ("records",),
+        ("parts",),
         ("checkpoint", "previous_run"),
         ("adoption", "ending", "incarnations", "intake"),
         ("holdout",),

@@ -20,10 +20,12 @@ from raydt.examples.updates import UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources import Hyperplane, open_source
 from raydt.sources.divided import DividedReading
 from raydt.sources.feature_reader import Opening
-from raydt.streams import SlidingWindow, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import Hyperplane
+from raydt.streams.options import make_stream
+from raydt.streams.sliding_window import SlidingWindow
 from tests.actors_here import Handle, Waiting
 
 SOURCE = Hyperplane(n=500, n_features=6)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from raydt.arrays.rng import stream_key, uniform
-from raydt.sources import RandCbt, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import RandCbt
 from raydt.sources.synthetic.randcbt import random_tree
 
 CASES = [

@@ -14,10 +14,11 @@ import pytest
 
 from raydt.encoding.times import LARGEST_TIME
 from raydt.errors import ConfigError, InputError
-from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, Reading, Sea, open_source
+from raydt.examples.reading import Reading
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file
+from raydt.sources.opening import open_file, open_source
+from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles, Sea
 from tests.refusals import refused
 
 NAN, INF = float("nan"), float("inf")

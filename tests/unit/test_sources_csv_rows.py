@@ -3,7 +3,8 @@
 import pytest
 
 from raydt.errors import InputError
-from raydt.sources import CsvFiles, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import CsvFiles
 from tests.refusals import refused
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.parallel.threads import limited
-from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
 from tests.refusals import refused
 
 FIRST = pa.table(

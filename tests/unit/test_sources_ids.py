@@ -13,8 +13,10 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
-from raydt.sources import ArrowFiles, CsvFiles, open_source
-from raydt.streams import DeletionLog, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import ArrowFiles, CsvFiles
+from raydt.streams.deletion_log import DeletionLog
+from raydt.streams.options import make_stream
 from tests.refusals import refused
 
 UUIDS = [uuid.UUID(int=i) for i in (7, 2**127, 3)]

@@ -7,7 +7,8 @@ import pytest
 from raydt.encoding.faults import Faults
 from raydt.encoding.labels import Labels, find_label, resolve_positive
 from raydt.errors import ConfigError
-from raydt.sources import Reading, open_source
+from raydt.examples.reading import Reading
+from raydt.sources.opening import open_source
 from raydt.sources.options import CsvFiles
 from tests.refusals import refused
 

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raydt.errors import ConfigError
-from raydt.sources import CsvFiles, ParquetFiles, Reading, Rows, Sea, open_source
+from raydt.examples.reading import Reading
+from raydt.sources.base import Rows
+from raydt.sources.opening import open_source
+from raydt.sources.options import CsvFiles, ParquetFiles, Sea
 from raydt.streams.changelog import Changelog
 from raydt.streams.history import history_of
 from tests.refusals import refused

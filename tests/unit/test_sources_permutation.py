@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from raydt.arrays.rng import bits, permutation, stream_key
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
-from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea, open_source
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file
+from raydt.sources.opening import open_file, open_source
+from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea
 from raydt.sources.permuted import PermutedFiles
-from raydt.streams import DeletionLog, Incremental, make_stream
+from raydt.streams.deletion_log import DeletionLog
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
 from tests.refusals import refused
 
 N = 257

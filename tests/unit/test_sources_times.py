@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.encoding.times import LARGEST_TIME, times
-from raydt.sources import CsvFiles, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import CsvFiles
 
 EPOCH = datetime(1970, 1, 1)
 HOUR = 3_600_000_000

@@ -13,7 +13,9 @@ from raydt.encoding.faults import Faults
 from raydt.encoding.tokens import Tokens
 from raydt.errors import InputError
 from raydt.estimators.best_split import SparseBestSplit
-from raydt.sources import Reading, SourceOptions, open_source
+from raydt.examples.reading import Reading
+from raydt.sources.opening import open_source
+from raydt.sources.options import SourceOptions
 from raydt.sources.stored import StoredSource
 from tests.refusals import refused
 

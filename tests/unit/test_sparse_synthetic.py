@@ -6,8 +6,9 @@ import pytest
 from raydt.arrays.rng import stream_key, uniform
 from raydt.arrays.sparse import concatenated
 from raydt.errors import ConfigError
-from raydt.examples.reading import CLASSES
-from raydt.sources import Reading, SparseSynthetic, open_source
+from raydt.examples.reading import CLASSES, Reading
+from raydt.sources.opening import open_source
+from raydt.sources.options import SparseSynthetic
 from tests.refusals import refused
 
 SPARSE = Reading(sparse=True)

@@ -5,8 +5,10 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT
-from raydt.sources import ParquetFiles, Sea, open_source
-from raydt.streams import DeletionLog, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles, Sea
+from raydt.streams.deletion_log import DeletionLog
+from raydt.streams.options import make_stream
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refused
 

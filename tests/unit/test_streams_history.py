@@ -8,8 +8,13 @@ import pytest
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
-from raydt.sources import ParquetFiles, open_source
-from raydt.streams import Changelog, Incremental, SlidingWindow, history_of, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles
+from raydt.streams.changelog import Changelog
+from raydt.streams.history import history_of
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import make_stream
+from raydt.streams.sliding_window import SlidingWindow
 from tests.oracles.streams import MemorySource, Row
 
 ALIVE = np.iinfo(np.int64).max

@@ -3,7 +3,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from raydt.sources import Hyperplane, Sea, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import Hyperplane, Sea
 from raydt.sources.synthetic.numeric import SEA_THRESHOLDS
 
 #: Options of generated numbers, and the first digits of the SHA-256 of their rows and labels, the same everywhere.

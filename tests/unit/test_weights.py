@@ -31,7 +31,8 @@ from raydt.examples.weights import (
     unknown_labels,
 )
 from raydt.learners.class_weight import ClassWeight
-from raydt.sources import ParquetFiles, open_source
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles
 from tests.refusals import refused
 
 DRAW = np.random.default_rng(5)

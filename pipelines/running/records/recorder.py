@@ -29,11 +29,11 @@ from pipelines.running.records.tables import (
 )
 from raydt.arrays.arrow import arrow_column
 from raydt.encoding.times import NO_TIME
-from raydt.evaluation.tally import Tally, truths
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import CARRIES_ROW, BatchResult, Log, Refusal, UpdateBatch
 from raydt.redaction import text
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.tally import Tally, truths
 
 _METRIC_ROWS = 256
 
@@ -135,21 +135,15 @@ class Recorder(Tally):
         }
 
     def require(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that is not complete, or whose tables are not there in full; no file is changed.
-
-        InputError if a part of a table is missing or damaged; LookupError, TypeError, ValueError or AttributeError if
-        the state lacks something or holds something else instead. Then this recorder is of no use, either.
-        """
+        """Refuse a state that is incomplete, or lacks its tables; no file is changed."""
         for name, table in self._tables.items():
             table.require(state["tables"].get(name, NO_ROWS))
         self._restore_counts(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: the tables hold what they held then, and nothing else.
+        """Go on from a state that :meth:`require` has accepted: the tables hold what they held then.
 
-        Can be repeated after a crash at any point of it. Whoever wrote the folder before must have ended, or
-        :meth:`abandon` been called there, and :meth:`require` has to have found nothing to refuse. InputError if a part
-        is gone since then (the tables before it have been restored), NotWrittenError if a table cannot be changed.
+        Can be repeated after a crash. InputError if a part is gone since, NotWrittenError if a table cannot be changed.
         """
         for name, table in self._tables.items():
             table.restore(state["tables"].get(name, NO_ROWS))
@@ -247,10 +241,7 @@ class Recorder(Tally):
         return batch.id[places] if names is None else [names[place] for place in places.tolist()]
 
     def _names(self, codes: Targets) -> pa.Array:
-        """Labels of class codes; null for -1, and for the guess of a model before any label is known.
-
-        Numbers stand for themselves.
-        """
+        """Return labels of class codes, null for -1 or before any label is known; numbers as they are."""
         if codes.dtype == NUMBERS:
             return arrow_column(codes, mask=~there(codes))
         if len(self._labels) < self.n_classes:

@@ -18,10 +18,7 @@ WITHDRAWN = "recovery_withdrawn"
 
 
 class Recoveries:
-    """Each time that a run has gone back to a checkpoint, or to its beginning, after those of ``earlier`` processes.
-
-    ``entries`` are as in the summary; ``from_update`` and ``seconds`` of the last one are None until they are known.
-    """
+    """Each return to a checkpoint or the beginning, after those of ``earlier`` processes; for the summary."""
 
     def __init__(self, earlier: Sequence[Mapping[str, Any]] = ()) -> None:
         self.entries: list[dict[str, Any]] = [dict(entry) for entry in earlier]

@@ -1,10 +1,8 @@
 """The committed parts of a table: numbered Parquet files, listed by a checkpoint.
 
-Invariant: the rows of a table are those of the listed parts, in the order of the list. A part that is not listed was
-written after the checkpoint and is deleted on restore, so that what is written again is there once. A listed part is
-complete: it has got its visible name, or it is the result of a compaction whose checkpoint was the last thing that
-happened; then it lies under its hidden name (a dot in front, which dataset readers pass over), and restore gives it
-the visible one.
+Invariant: the rows of a table are those of the listed parts, in the order of the list. A part that is not listed is
+deleted on restore, so that what is written again is there once. A listed part is complete; the result of a compaction,
+which lies under its hidden name (a dot in front, which dataset readers pass over), gets the visible one on restore.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ def writing(place: str) -> Iterator[None]:
 
 
 class Parts:
-    """The parts of one table; its folder is made with the first.
-
-    ``names`` are the parts that are committed as soon as a checkpoint lists them, ``location`` is for messages.
-    """
+    """The parts of one table, whose folder is made with the first; ``names`` are committed when listed."""
 
     def __init__(self, folder: RunFolder, table: str) -> None:
         self._here = folder.inside(table)
@@ -77,11 +72,7 @@ class Parts:
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Make the listed parts the only ones, hidden ones included. O(files), one listing.
-
-        Can be repeated after a crash at any point. InputError, before anything is changed, if a listed part is missing
-        or has another size; NotWrittenError if the storage does not let it be done, which is to be repeated.
-        """
+        """Make the listed parts the only ones; can be repeated. InputError, first, if one is missing or damaged."""
         sizes = self._found()
         error = self._missing(state, sizes)
         if error is not None:
@@ -106,18 +97,12 @@ class Parts:
                 self._merge(lambda batch: batch)
 
     def rewrite(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Write what ``choose`` makes of each batch of rows into one part, as :meth:`merge` does; none without rows.
-
-        NotWrittenError if the storage refuses.
-        """
+        """Write ``choose`` of all batches of rows into one part, as :meth:`merge` does; none without rows."""
         with writing(self.location):
             self._merge(choose)
 
     def changed_by(self, state: Mapping[str, Any], choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> bool:
-        """Return True if ``choose`` changes any batch in the parts that a state lists; nothing is written.
-
-        InputError if a listed part is missing or has another size.
-        """
+        """Return True if ``choose`` changes a batch in the parts of a state; InputError for a damaged part."""
         sizes = self._found()
         error = self._missing(state, sizes)
         if error is not None:
@@ -154,10 +139,7 @@ class Parts:
         self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
 
     def finish(self) -> None:
-        """Put the merged part in place of those it was made of. Only after a checkpoint that lists it.
-
-        After NotWrittenError not all of it was done; a restore of that checkpoint does it.
-        """
+        """Put the merged part in place of the others, after a checkpoint that lists it; a restore does so, too."""
         if self._replaced:
             with writing(self.location):
                 if self.names:

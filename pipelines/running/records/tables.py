@@ -67,10 +67,7 @@ def predictions_schema(text_ids: bool, target_dtype: np.dtype[Any] = CODES) -> p
 
 
 class TableWriter:
-    """One table of a run, written by one owner; its file appears with the first row.
-
-    Without a ``schema`` it is taken from the first columns.
-    """
+    """One table of a run, written by one owner from its first row on, which may give the ``schema``."""
 
     def __init__(self, folder: RunFolder, name: str, schema: pa.Schema | None = None) -> None:
         self._filesystem, self._schema = folder.filesystem, schema
@@ -80,10 +77,7 @@ class TableWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def append(self, columns: Mapping[str, Any]) -> None:
-        """Add rows: arrays or lists of one length, by column name, which must not change any more.
-
-        After NotWrittenError the rows that were not committed are lost, as after :meth:`abandon`.
-        """
+        """Add rows by the same columns each time; NotWrittenError loses those not committed."""
         if self._schema is None:
             self._schema = pa.schema([(name, arrow_column(values).type) for name, values in columns.items()])
         rows = len(columns[self._schema.names[0]])

@@ -4,8 +4,6 @@ Read in this order: ``options``, ``coordinator`` (the path of a batch), ``schedu
 ``shard``, ``raydt.finders`` (the search), ``model``, ``audit``.
 """
 
-from __future__ import annotations
-
 from raydt.learners.best_split.learner import LEARNER
 
 __all__ = ["LEARNER"]

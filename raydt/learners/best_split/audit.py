@@ -71,8 +71,7 @@ def audit(
 ) -> AuditReport:
     """Prove or refute that a split is what the method promises. O(ones log) time.
 
-    If the history is not complete, a split of an earlier search than after the last update is not checked: ``splits``
-    of ``checked`` is 1 if it was. ``worst`` has the ``score`` of the split, the ``optimum``, and the ``ratio`` of both.
+    Of an incomplete history only a split searched after the last update is checked.
     """
     assert history.sparse is not None
     broken = compare_rows(state, history)

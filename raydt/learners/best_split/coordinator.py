@@ -1,9 +1,8 @@
 """The coordinator of the sparse best split: ids, labels and totals; features and their counters are with the shards.
 
-One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards receive the new rows;
-(3) and the steps, in one round: they change their counters, and answer for every search with the candidate of each of
-their feature groups; (4) the best candidate of each search is the split from there on, and what each row is predicted
-by follows. The rows of a warm-up wait for its end and are then taken at once, in their order.
+One batch is one round after its rows: shards take the steps, and answer for every search with the candidate of each of
+their feature groups, of which the best is the split from there on. The rows of a warm-up are taken at its end, in their
+order.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class BestSplitCoordinator(SequentialCoordinator):
         yield from ()
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of the splits that changed."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = admitted.row[added]
         sparse = batch.sparse or SparseRows.empty(self.features.sparse, len(batch.X))
@@ -111,11 +109,7 @@ class BestSplitCoordinator(SequentialCoordinator):
     def _advance(
         self, kind: npt.NDArray[np.int32], slots: Slots, seq: npt.NDArray[np.int64], begin: int, stop: int
     ) -> Exchange[tuple[Splits, npt.NDArray[np.int64], Log]]:
-        """Take the steps of the updates from ``begin`` up to before ``stop``.
-
-        Returns the split as it was and those of the searches; of each step, which of them was the split just before it;
-        and the log.
-        """
+        """Take the updates ``begin`` to ``stop``; return the splits, the one before each step, and the log."""
         warm = seq < self._warmup
         self._waiting = np.concatenate([self._waiting, slots[warm & (kind == ADD)]])
         self._waiting = self._waiting[~np.isin(self._waiting, slots[warm & (kind == REMOVE)])]

@@ -1,8 +1,4 @@
-"""How the sparse best split presents itself: which feature was best when, and what the search for it took.
-
-Works on the summary, on the events, which give the best features (``leader_chart.py``), and on the metrics, which count
-moves and filled buckets.
-"""
+"""How the sparse best split presents itself: which feature was best when, and what the search for it took."""
 
 from __future__ import annotations
 
@@ -67,12 +63,7 @@ class BestSplitDescription(Description):
         return f"{counted(statistics['changes'], 'change')} of the best feature"
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """Return the split of the last search, the finder and why it was chosen, and what it took.
-
-        ``finder``: its name, and of ``auto`` what the warm-up had: ``features`` seen, their ``ones``, ``rows``.
-        ``split``: ``feature`` and its ``name`` (both null where none was seen), ``score``, ``rows`` at the search,
-        and those ``with_feature``; null before any search. ``changes``, ``moves``, ``buckets``.
-        """
+        """Return the split of the last search, the finder and why it was chosen, and what it took."""
         if "finder" not in statistics:
             return {}
         options, at = BestSplitOptions.model_validate(self.options), statistics["finder"]

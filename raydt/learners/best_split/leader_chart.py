@@ -1,8 +1,4 @@
-"""The features that were the best during a run: for how long each, and every change, as charts and tables.
-
-Works on the events: one for each search that found another feature than the one before. Between two events the best
-feature is the same; its score is not known there.
-"""
+"""The features that were the best during a run, by its events: for how long each, and every change."""
 
 from __future__ import annotations
 

@@ -68,10 +68,7 @@ class BestSplitOptions(LearnerOptions, ClassWeight):
         return "updent" if self.entropy else "updgini"
 
     def chosen(self, seen: int, ones: int, rows: int) -> FinderName:
-        """Return the finder of the option or, of ``auto``, that for a warm-up.
-
-        It had ``seen`` features that are 1 somewhere, so many ``ones`` in all, and ``rows``.
-        """
+        """Return the finder; for ``auto`` by the features ``seen`` in the warm-up, their ``ones``, and ``rows``."""
         if self.finder != "auto":
             return self.finder
         return self.structure if ones and seen * rows >= STRUCTURE_FROM * ones else "scan"

@@ -40,11 +40,7 @@ def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
 def work_of(
     kind: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], seq: Int64, searches: Int64, fresh: bool
 ) -> SearchSteps:
-    """Make the work of the shards from steps: of each its kind, its slot, and its update, ascending.
-
-    ``searches`` are the numbers of the updates, of these and of refused ones between them, after which the split is
-    searched, ascending. ``fresh``: before these steps nothing has changed since the last search.
-    """
+    """Return the shards' work: steps, and searches after some updates; ``fresh``: unchanged since the last one."""
     changes = kind != LOOK
     kind, slots, seq = kind[changes], slots[changes], seq[changes]
     last = np.searchsorted(seq, searches, side="right")  # steps before each search

@@ -42,10 +42,7 @@ class BestSplitShard(ShardWithRows):
         return np.array([len(np.unique(ones)), len(ones)], dtype=np.int64)
 
     def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> dict[str, npt.NDArray[Any]]:
-        """Take steps, and answer for each search with the candidates of the groups, shape (groups, searches, 3).
-
-        ``work`` has what the structures took: features moved by these steps, and buckets that are filled after them.
-        """
+        """Take steps; return candidates of each search, shape (groups, searches, 3), and the structures' ``work``."""
         if finder != self._number:
             self._number, self._finder = finder, self._new_finder(FINDERS[finder])
         self._weigh(np.array(sign))

@@ -6,8 +6,6 @@ is outside of this folder: ``counted_tree``, ``canonical_arrays``, ``tree_coordi
 ``fully_dynamic``.
 """
 
-from __future__ import annotations
-
 from raydt.learners.fudyadt.learner import LEARNER
 
 __all__ = ["LEARNER"]

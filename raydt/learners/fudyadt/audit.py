@@ -19,11 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport, noted
-from raydt.audits.recorded_tree import (
-    FOREVER,
-    MalformedTreeError,
-    RecordedTree,
-)
+from raydt.audits.recorded_tree import FOREVER, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import (
     compare_counters,
     compare_counts,
@@ -57,11 +53,8 @@ def audit(
 ) -> AuditReport:
     """Prove or refute what FuDyADT promises of a state. O(depth x rows x features x log(rows)) time.
 
-    If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
-    ``checked["counters"]`` is 0. ``worst`` has ``gap``, the most that a node's split lacks to the best one;
-    ``leaf_gini`` (of numeric labels ``leaf_variance``) and ``leaf_gain`` among leaves with g >= alpha that neither size
-    nor depth excuses; ``change``, the largest c / s; under the schedule by certificates ``slack``, the largest share of
-    its budget that a certificate has used.
+    Of an incomplete history counters and build-time splits are not checked. ``FuDyADTDescription.measures`` says what
+    ``worst`` holds.
     """
     try:
         tree = RecordedTree.read(state, len(features))

@@ -70,7 +70,6 @@ class FuDyADTCoordinator(TreeCoordinator):
             raise InputError(message("learners.unknown_range"))
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
@@ -198,10 +197,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """Smoothed shares of the classes in each row's leaf, shape (n, n_classes).
-
-        O(depth) a row, with smoothing O(depth K): the tree is not copied.
-        """
+        """Smoothed shares of the classes in each row's leaf, shape (n, n_classes). O(depth K) a row, without a copy."""
         live = self.live
         if self.smoothing == 0:
             leaves = [route(live.tree, live.categorical, X, np.int32(row), False) for row in range(len(X))]

@@ -79,10 +79,7 @@ class FuDyADTDescription(RebuildingDescription):
 
 
 def margins_of(run: RunRecords) -> Margins | None:
-    """Return the margins of a run's tree; None where there is no tree, no counters, or no epsilon.
-
-    O(n) exact integer operations.
-    """
+    """Return the margins of a run's tree, exact; None without a tree, counters or an epsilon. O(n)."""
     if not {"s", "c"} <= run.model.keys():
         return None
     try:

@@ -34,13 +34,7 @@ from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
-from raydt.trees.counted_tree import (
-    WARMUP_LEFT,
-    most_nodes,
-    start_node,
-    stays_leaf,
-    with_room,
-)
+from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
 from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
@@ -105,10 +99,7 @@ class FuDyADTTree(LiveTree):
         return self.rules.unit > 1
 
     def make_room(self, batch: UpdateBatch) -> None:
-        """Make room for the rows and classes of one batch.
-
-        InputError, before anything is applied, if one BUILD cannot take so many live rows with so many classes.
-        """
+        """Make room for rows and classes of a batch; InputError, before any change, if one BUILD cannot take them."""
         inserts, classes = inserts_of(batch), max(self._fewest_classes, batch.n_classes)
         numeric = self.label_range is not None
         limit = MOST_EXAMPLES if numeric else largest_build(classes)
@@ -161,10 +152,7 @@ class FuDyADTTree(LiveTree):
             weigh(self.tree, self.rules)
 
     def end_warmup(self, seq: int) -> None:
-        """Take the range of numeric labels, unless it is known, from the examples in the tree, which is one leaf.
-
-        Before update ``seq``; balanced weights of classes, too.
-        """
+        """Take the range of numeric labels and balanced weights from the one leaf, before update ``seq``."""
         if self.weighting.is_open:
             self._balance(seq)
         if self.label_range is None or self.label_range.known:

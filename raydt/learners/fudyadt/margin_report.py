@@ -1,16 +1,9 @@
 """The guarantee margin of every node: how many more updates may reach it, and how far its split can be from the best.
 
-FuDyADT rebuilds a node at the first update after which ``c > epsilon * s``: ``s`` examples when it was built, ``c``
-updates since. Whole numbers therefore decide: the budget of a node is ``floor(epsilon * s)``, its margin what ``c``
-leaves of that. And whatever those updates were, its split lacks at most ``2 c / n`` to the best gain on its n live
-examples (``docs/explanation/guarantees.md``, Lemma 3): a gap that is known without an audit.
-
-By certificates a split is rebuilt when the mass that it may lack exceeds ``beta n``. An update takes at most 2 + beta
-of what is left of that (1 + beta of numeric labels, whose masses are in units of the range squared): the budget of a
-split is the updates that a fresh certificate surely outlasts, its margin those that its own does, and its gap is the
-mass that it may lack over n.
-
-Invariant: budgets of a schedule are exact, also where the float64 product would be rounded up to the next integer.
+The budget of a node is ``floor(epsilon * s)``, its margin what the ``c`` updates since its build leave of that, and its
+split lacks at most ``2 c / n`` to the best gain; by certificates the budget is the updates that a fresh certificate
+surely outlasts, and the gap the mass that it may lack over n (``docs/explanation/guarantees.md``). Invariant: budgets
+of a schedule are exact, also where the float64 product would be rounded up to the next integer.
 """
 
 from __future__ import annotations
@@ -212,10 +205,7 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
 
 
 def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]:
-    """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first.
-
-    An update reaches node v with probability ``live[v] / live[0]``.
-    """
+    """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first."""
     nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
     due = [(node, (max(int(margin.left[node]), 0) + 1) * int(live[0]) / int(live[node])) for node in nodes]
     return sorted(due, key=lambda pair: (pair[1], pair[0]))[:NEXT_SHOWN]

@@ -2,8 +2,6 @@
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
 ``raydt.audits.recorded_tree``.
-
-Not here: verdicts (``audit``).
 """
 
 from __future__ import annotations
@@ -74,10 +72,7 @@ class Gini:
         return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
-        """Return n^2 times the gain of each node's split, from the statistics of its left side.
-
-        That is the sum of float(D_k)^2 over float(n_left n_right).
-        """
+        """Return n^2 times the gain of each node's split: the sum of float(D_k)^2 over float(n_left n_right)."""
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
     def in_rows(self, sizes: Ints) -> Ints | Floats:
@@ -242,11 +237,7 @@ class SplitConditions:
 
 
 class Recomputed(BuildHistory):
-    """Everything that a history says about a recorded tree. O(depth x cells x log(rows)).
-
-    Without a complete history only ``leaf`` and ``live``, ``live_...`` mean something. Build-time sets of up to
-    ``budget`` cells (rows x features) are searched; beyond it nodes are sampled.
-    """
+    """Everything that a history says about a recorded tree, sampled beyond ``budget`` cells. O(depth x cells x log)."""
 
     def __init__(
         self,

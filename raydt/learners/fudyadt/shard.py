@@ -23,10 +23,7 @@ from raydt.trees.regression_sums import LabelRange
 
 
 class FuDyADTShard:
-    """Owner of whole feature groups.
-
-    With the coordinator's store, when both live in one process and share it, rows and labels are not sent.
-    """
+    """Owner of whole feature groups; with the coordinator's store in one process nothing is sent."""
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64], store: ExampleStore | None = None) -> None:
         self.groups = groups
@@ -80,7 +77,6 @@ class FuDyADTShard:
             self._labels[slots] = y
 
     def _on_read(self, slots: Any, y: Any, rows: Any, blocks: Any) -> None:
-        """Keep new rows that this shard has read."""
         assert self.reader is not None
         self._on_rows(slots, y, self.reader.take(rows, blocks)[0])
 
@@ -110,7 +106,6 @@ class FuDyADTShard:
         return self._meeting.begin(build_steps(level, columns, order, place))
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
-        """Columns of rows that the coordinator does not keep."""
         fault("shard.before_columns")
         return self._columns_of(slots)
 

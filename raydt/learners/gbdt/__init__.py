@@ -7,8 +7,6 @@ changes), ``split_search``, ``growth`` (of a tree), ``update`` (which splits fai
 promise about derivatives). Last ``update_batch`` (D'), ``model`` and ``audit``.
 """
 
-from __future__ import annotations
-
 from raydt.learners.gbdt.learner import LEARNER
 
 __all__ = ["LEARNER"]

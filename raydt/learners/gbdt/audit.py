@@ -313,10 +313,7 @@ class _Trees:
     def _staleness(
         self, F: Floats, trees: list[tuple[int, RecomputedTree, list[Message]]], part: slice
     ) -> tuple[float, int]:
-        """Return the largest distance of ledger entries of some rows from those of their scores, and the number beyond.
-
-        Beyond is an entry whose distance exceeds the tolerance. The values of the trees are added to the scores.
-        """
+        """Add the trees to ``F``; return the ledger's largest distance from it, and how many exceed the tolerance."""
         scores, y, stale, too_stale = F[part], self.y[part], 0.0, 0
         scale = self.unit if self.options.regression else 1.0 / ONE
         for t, tree, _ in trees:

@@ -1,12 +1,8 @@
 """The coordinator of the GBDT: collects updates to batches D', trains once, and updates the trees in place.
 
-One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
-the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
-passes through the trees, first its deletions, then its insertions (``passes``), or all trees and bins are made again.
-Predictions are made by the model of the last such end.
-
-Here the rows are this process's own, and it trains and updates the trees itself (``trainer``). Where shards own the
-rows, ``owned_coordinator`` has them do it.
+At the end of the warm-up the bins are fixed and the trees trained; at the end of each D' it passes through the trees,
+or all trees and bins are made again. Predictions are made by the model of the last such end. Here the rows are this
+process's own (``trainer``); where shards own them, ``owned_coordinator`` has these do it.
 """
 
 from __future__ import annotations
@@ -183,10 +179,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _summaries(
         self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
     ) -> Exchange[list[Summary]]:
-        """Return summaries of the labels of the examples that were live before each of some updates (``seqs``).
-
-        ``deleted`` are slots whose examples an update has deleted: number ``since``.
-        """
+        """Return summaries of the labels live before updates ``seqs``; those in ``deleted`` went at ``since``."""
         yield from ()
         return summaries_before(self.store, seqs, deleted, since)
 
@@ -225,10 +218,7 @@ class GBDTCoordinator(BatchCoordinator):
         self.store.release(pending.freed)
 
     def _train(self) -> Exchange[None]:
-        """Make the bins from the live rows and train on these; those held out (only the first time) are left waiting.
-
-        The first rows of all are in the order in which they came.
-        """
+        """Make bins of the live rows and train on these, but for rows held out the first time."""
         o, y, first = self.options, self.store.y, self.ensemble is None
         slots = self._pending.inserts if first else self.store.slots()
         parts = yield Ask("learn", {"slots": slots})
@@ -266,10 +256,7 @@ class GBDTCoordinator(BatchCoordinator):
         return counts
 
     def _change(self, deletes: bool) -> Exchange[Counts]:
-        """Delete rows from the trees, if there are some in these, and insert those that wait.
-
-        A class that was never seen gets trees of its own between.
-        """
+        """Delete rows from the trees, add trees for new classes, and insert the rows that wait."""
         yield from ()
         slots, y = self._pending.inserts, self.store.y
         anew = slots[:0]
@@ -305,10 +292,7 @@ class GBDTCoordinator(BatchCoordinator):
         return constant_of(summary_of(self.store.y[self.store.slots()]))
 
     def digest(self) -> str:
-        """Digest of trees, sums, bins, and of label and ledger by id.
-
-        The first costs O(nodes + live examples x trees), the next O(nodes), and O(trees) for each row that changed.
-        """
+        """Return the digest of trees, bins and rows. O(nodes + rows x trees) once, then for rows that changed."""
         slots = self._pending.deletes
         slots = slots[np.argsort(self.store.id[slots])]
         leaving = {"id": self.store.id[slots], **self._row_columns(slots)}

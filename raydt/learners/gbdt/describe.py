@@ -1,8 +1,4 @@
-"""How boosted trees present themselves: the first of them, what features gain, and what each batch D' has touched.
-
-Works on the arrays of a predict-only model, whose trees lie one after the other in preorder, and on the events of the
-run: an entry for each batch of updates that was applied at once, and one for the first training.
-"""
+"""How boosted trees present themselves: the first of them, what features gain, and what each batch D' has touched."""
 
 from __future__ import annotations
 
@@ -188,7 +184,6 @@ def _about(model: Columns) -> str:
 
 
 def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], node: int, answer: str) -> Node:
-    """Return the card of a node."""
     if tree["node_feature"][node] < 0:
         value = float(tree["node_value"][node])
         largest = float(np.abs(tree["node_value"]).max()) or 1.0

@@ -73,10 +73,7 @@ class RecordedGBDTTree:
 
 
 def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedGBDTTree]:
-    """Return the trees of a coordinator's state.
-
-    MalformedModelError if they are no trees in preorder over features with so many ``cuts``.
-    """
+    """Return the trees of a state; MalformedModelError unless in preorder over features with so many ``cuts``."""
     names = ("node_feature", "node_cut", "node_left", "node_right")
     nodes = [np.asarray(state[name], np.int64) for name in names]
     ends = np.cumsum(state["tree_nodes"])
@@ -97,11 +94,7 @@ def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[Re
 
 @dataclass(frozen=True)
 class RecomputedTree:
-    """Expected contents of a tree: the leaf of each row, (G, H) of each node; and of each split how good it is now.
-
-    ``better``: candidates of greater gain, -1 where the split leaves a side empty; ``gain`` its own, ``best`` the
-    greatest.
-    """
+    """Expected leaves and (G, H) of a tree, and of each split the candidates that are ``better`` (-1: it has none)."""
 
     leaf: Ints
     G: Ints

@@ -69,10 +69,7 @@ _ROWS = 1 << 16
 
 
 class RowShard:
-    """Cells, of which some may be encoded already, histograms, and room to work.
-
-    Trees, leaves and ledger of ``ensemble`` change with the histograms.
-    """
+    """Cells, histograms and room to work, which change with trees, leaves and ledger of ``ensemble``."""
 
     def __init__(self, ensemble: Ensemble, features: Features, cells: CellStore | None = None) -> None:
         self.ensemble, self._features = ensemble, features

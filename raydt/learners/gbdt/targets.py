@@ -41,10 +41,7 @@ def summary_of(y: Labels, weights: Weights | None = None) -> Summary:
 
 
 def summaries_before(store: Any, seqs: Any, deleted: Any, since: Any) -> list[Summary]:
-    """Return summaries of the labels of the examples of a store that were live before each of some updates (``seqs``).
-
-    ``deleted`` are slots of rows that a later update, ``since``, has deleted.
-    """
+    """Return summaries of the labels live before updates ``seqs``; slots ``deleted`` were emptied at ``since``."""
     after, y, born, found = store.slots(), store.y, store.born, []
     for seq in seqs.tolist():
         slots = np.concatenate([after, deleted[since > seq]])
@@ -76,10 +73,7 @@ def classes_in(summary: Summary) -> int:
 
 
 def scale_of(summary: Summary) -> tuple[float, int]:
-    """Return origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
-
-    Of equal targets it is at least their distance from 0.
-    """
+    """Return origin (mean) and exponent e: 2**e is at least the largest distance from it (of equals, from 0)."""
     least, largest = summary[1:3].tolist()
     if least >= largest:  # the least of no numbers is inf
         origin = least if least == largest else 0.0

@@ -253,6 +253,5 @@ class ThreadTrainer:
 
 
 def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
-    """Return which slots are in a range."""
     within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
     return within

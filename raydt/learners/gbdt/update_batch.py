@@ -69,10 +69,7 @@ class PendingUpdates:
 
 @dataclass(slots=True)
 class Counts:
-    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed.
-
-    ``trained``: rows that all trees were trained on instead, 0 if they were updated.
-    """
+    """Costs of an update, or the rows that all trees were ``trained`` on instead."""
 
     trees_checked: int = 0
     trees_retrained: int = 0
@@ -168,29 +165,20 @@ class TrainingRecord:
         return asdict(self)
 
     def is_due(self, options: GBDTOptions, changes: int, live: int, trees: int) -> bool:
-        """Return True if all trees are to be trained again instead of updated by a batch, that is counted already.
-
-        ``changes`` are its inserts and deletes, ``live`` the live rows after it.
-        """
+        """Return True if all trees are to be trained again for ``changes``, which leave ``live`` rows."""
         if self.changes >= options.trains_after(self.trained_rows):
             return True
         return options.retrain == "auto" and self._costs_a_training(changes, live, trees)
 
     def _costs_a_training(self, changes: int, live: int, trees: int) -> bool:
-        """Return True if the update of so many rows would be as much work as a training, judged by the last update.
-
-        A smaller batch is taken to be less work in proportion. A larger one is taken to be as much work as the last:
-        beyond the rows that it changes, its work does not grow in proportion.
-        """
+        """Return True if the update would be as much work as a training: in proportion, at most as the last one."""
         training = live * trees
         return self.work_changes > 0 and self.work * min(changes, self.work_changes) >= self.work_changes * training
 
     def add_training(self, seq: int, rows: int) -> None:
-        """Record a training on so many rows that ended before update ``seq``.
+        """Record a training on so many rows before update ``seq``.
 
-        What is known of the work of an update grows old. It counts for less after each training, so that one update
-        that was much work does not decide for training forever: after some trainings an update is tried again, sooner
-        if it was little more work than a training.
+        The known work of an update then counts less, so that one that was much work does not decide for ever.
         """
         self.work -= -(-self.work // _FORGOTTEN)
         self.trained, self.trained_rows, self.changes = seq, rows, 0

@@ -136,11 +136,7 @@ MOST_AHEAD = 1
 
 
 class LocalSums(NamedTuple):
-    """Rows, candidates, and the histogram of every inner node over the features that a shard owns.
-
-    ``sums``, int64, shape (trees, inner nodes, S + 1, 2), has G and H by stored segment; of several shards each fills
-    in its own range.
-    """
+    """Rows, candidates, and the ``sums`` (G, H) of every inner node, int64, shape (trees, inner nodes, S + 1, 2)."""
 
     cells: Cells
     candidates: Candidates

@@ -11,8 +11,6 @@ The coordinator's half, in the order to read it: ``coordinator`` (the path of a 
 beside them). Both use ``rules`` and ``shard_build``. On saved models and states: ``audit`` and its ``recompute``.
 """
 
-from __future__ import annotations
-
 from raydt.learners.sparse_tree.learner import LEARNER
 
 __all__ = ["LEARNER"]

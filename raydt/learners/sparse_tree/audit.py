@@ -51,10 +51,8 @@ def audit(
 ) -> AuditReport:
     """Prove or refute what the sparse tree promises of a state. O(depth x (ones + rows x dense features) x log) time.
 
-    If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
-    ``checked["counters"]`` is 0; ``checked["entries"]`` are features at nodes. ``worst`` has ``gap``, the most that the
-    score of a node lacks to (1 + finder_alpha) times the least of the sparse features; ``lack``, to the least itself;
-    ``dense_gap``, to the best dense split; ``depth``, that of the tree.
+    Of an incomplete history counters and build-time splits are not checked. ``SparseTreeDescription.measures`` says
+    what ``worst`` holds.
     """
     try:
         tree = RecordedTree.read(state, len(features))

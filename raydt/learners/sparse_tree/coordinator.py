@@ -1,10 +1,8 @@
 """The coordinator of the sparse tree: processes windows of updates with the shards, and rebuilds split nodes.
 
-A window (``speculation``): (1) its steps are routed and counted as if nothing had to be rebuilt; (2) in one round the
-shards change the structures along every path and answer with the first step after which one of their candidates beats a
-split; (3) the steps after the earliest of these are rolled back, by the coordinator at once, by the shards with the
-next message; (4) the root-most node found there, or an ancestor of its size, is rebuilt (``building``), and the next
-window begins.
+In one round shards change the structures along every path of a window (``window_length``) and answer with the first
+step after which a candidate beats a split. Later steps are rolled back, the root-most node found there, or an ancestor
+of its size, is rebuilt (``coordinator_build``), and the next window begins.
 """
 
 from __future__ import annotations
@@ -81,7 +79,6 @@ class SparseTreeCoordinator(TreeCoordinator):
             self._tree_unsent = False
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = RowBlock.of(batch.X, batch.sparse)
         if batch.blocks:  # of the warm-up: until it ends the tree is a leaf, for which no row is looked at

@@ -2,8 +2,6 @@
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
 ``raydt.audits.recorded_tree``.
-
-Not here: verdicts (``audit``).
 """
 
 from __future__ import annotations

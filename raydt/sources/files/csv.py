@@ -103,10 +103,7 @@ class CsvDataFile(DataFile):
         return pa.float64() if share(texts, NUMBER) > 0.5 else kind
 
     def _look(self, block: int) -> tuple[pa.Schema, pa.RecordBatch | None, bool]:
-        """Return the inferred columns of the whole lines of a first block, these rows, and True if the file has none.
-
-        It is ``pa.ArrowInvalid`` if there is no whole row in a block of this size.
-        """
+        """Return columns and rows of the whole lines of a first block, and True if there are none in the file."""
         data = b""  # in memory, as Arrow goes on reading a file ahead even when it has given up on it
         with self.open_stream() as source:
             while len(data) < block and (piece := source.read(block - len(data))):
@@ -129,10 +126,7 @@ class CsvDataFile(DataFile):
         note: Callable[[pacsv.InvalidRow], None],
         convert: pacsv.ConvertOptions | None = None,
     ) -> pacsv.CSVStreamingReader:
-        """Arrow's reader, which calls ``note`` with rows of another length and passes over them.
-
-        In one thread, since only then does it count rows; its threads gain nothing for a stream.
-        """
+        """Return Arrow's reader, in one thread, so that it counts rows; ``note`` gets rows of another length."""
 
         def skip(row: pacsv.InvalidRow) -> str:
             note(row)

@@ -63,10 +63,7 @@ def diagnosis(head: bytes, tail: bytes, kind: str) -> Message | None:
 
 
 def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tuple[str, Message]]]:
-    """Return a batch with null in the place of invalid text or dictionary codes, and column and problem by row.
-
-    Of several flaws in one row it is the first column's. A batch that is damaged in another way is ``pa.ArrowInvalid``.
-    """
+    """Return a batch with null in the place of invalid values, and the first column and problem by row."""
     columns: list[pa.Array] = []
     flaws: dict[int, tuple[str, Message]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

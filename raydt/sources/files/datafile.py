@@ -43,14 +43,11 @@ class Place:
 
 
 def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
-    """Return the files that a configured path, relative to ``base_dir``, stands for.
+    """Return the files that a path, relative to ``base_dir``, stands for, each once.
 
-    It is a file, a folder (searched through, for files that end in one of ``suffixes``, which are in lower case), a
-    pattern with ``*``, ``?``, ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system,
-    or a list of these. Names that begin with a dot or an underscore are passed over in folders and patterns. A file
-    that links give several paths counts once, under the shortest one. It is an InputError if nothing is there, two
-    entries of a list name the same file, or it belongs to a table with a log of its own
-    (:mod:`raydt.sources.files.tables`).
+    It is a file, a folder, a pattern (``**`` at the end is a folder), a URI or a list of these; names that begin with a
+    dot or an underscore are passed over. InputError if nothing is there, a file is listed twice, or it belongs to a
+    table with a log (:mod:`raydt.sources.files.tables`).
     """
     if isinstance(path, list):
         entry_of: dict[Hashable, int] = {}
@@ -157,10 +154,7 @@ def _file_itself(filesystem: Any, path: str) -> Hashable:
 
 @contextlib.contextmanager
 def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]:
-    """Turn what Arrow or the system raises while a file is read into an :class:`InputError` that names it.
-
-    With ``row``, the file was sound before that row.
-    """
+    """Turn what Arrow or the system raises into an InputError about ``file``, sound before ``row``."""
     try:
         yield
     except (InputError, UnicodeEncodeError):  # of a name, about which the file says nothing
@@ -226,10 +220,7 @@ class DataFile(ABC):
         """
 
     def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
-
-        It is an InputError if the file cannot be read on, or is no longer the one that was found.
-        """
+        """Yield batches of at most ``size`` rows from ``start`` on; InputError if the file is not as it was found."""
         self.require_unchanged()
         source, row = self._batches(columns, start, size), start
         while True:
@@ -264,16 +255,12 @@ class DataFile(ABC):
         return {i: self.flaws.pop(start + i) for i in range(length) if start + i in self.flaws}
 
     def _ends_of_file(self) -> tuple[bytes, bytes]:
-        """The first and the last bytes."""
         with reading(self.name), self.open_input() as file:
             size = file.size()
             return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
 
     def require_unchanged(self) -> None:
-        """Raise an InputError if the file was replaced, written to or removed since it was found.
-
-        Its size and the time of its last change tell.
-        """
+        """Raise an InputError if a file's size or the time of its last change is not what was found."""
         with reading(self.name):
             info = self.place.filesystem.get_file_info(self.place.path)
             if info.type == pafs.FileType.NotFound:

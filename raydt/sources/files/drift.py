@@ -56,11 +56,9 @@ def agreement(files: Sequence[Columns]) -> Agreement:
 
 
 def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str], strict: bool) -> None:
-    """Raise an InputError if the columns of a file differ from those of the others.
+    """Raise an InputError, with the remedy, if the columns of a file differ from those of the others.
 
-    It says what the column holds here and there, and the remedy. ``parts`` are the columns that are read, and what each
-    is: ``feature``, ``label``, ``id``, ``subject``, ``op`` or ``ts``. With ``strict`` a column that the first file
-    lacks is an error: it would be a feature, had it been there.
+    ``parts`` says what each column read is. With ``strict`` a column that the first file lacks is an error.
     """
     if file.empty:
         return

@@ -1,8 +1,4 @@
-"""The formats of files, and which one a name stands for.
-
-Invariant: whatever reads files without being told their format (a deletion log, files for a model) knows it by
-:func:`find_kind`.
-"""
+"""The formats of files, and which one a name stands for (:func:`find_kind`) where no config tells it."""
 
 from __future__ import annotations
 
@@ -29,11 +25,7 @@ FORMATS: tuple[type[DataFile], ...] = (
 def find_kind(
     path: str, base_dir: str | Path, kind: str | None = None, *, or_else: str = ""
 ) -> tuple[type[DataFile], list[Place]]:
-    """Return the format of the files that a path stands for (see :func:`find_files`), and these files.
-
-    Without ``kind`` the ends of the names say it. It is an InputError, with ``or_else`` as another remedy, if nothing
-    is there or the kind is unclear.
-    """
+    """Return the format of a path's files (:func:`find_files`), and these; InputError if it is unclear."""
     among = [form for form in FORMATS if kind in (None, form.kind)]
     suffixes = tuple(suffix for form in among for suffix in form.suffixes)
     places = find_files(path, base_dir, suffixes)

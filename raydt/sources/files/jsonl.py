@@ -1,13 +1,9 @@
-"""Files of JSON Lines (also called NDJSON): a line is one JSON object, a row; its keys are the columns.
+"""Files of JSON Lines (NDJSON): a line is one JSON object, a row; its keys are the columns.
 
 A key that a row lacks is null, and so is everything of a line ``null``; empty lines are no rows. The types of the
-columns are those that hold all values: integers become floating-point numbers where some have a fraction, and texts
-that all look like times are times. Objects are structs, so that a change of Debezium is read as it was written; where
-Kafka Connect has wrapped it (``{"schema": ..., "payload": ...}``), its payload is the row. There is nothing to seek by:
-a seek parses from the beginning.
-
-Invariant: every row of the file is there. One that is no JSON object, or has a value of another kind than the rows
-before it, is a row of nulls, and is noted.
+columns hold all values; objects are structs, as in a change of Debezium, whose payload is the row where Kafka Connect
+has wrapped it. A seek parses from the beginning. Invariant: every row of the file is there. One that is no JSON object,
+or has a value of another kind than the rows before it, is a row of nulls, and is noted.
 """
 
 from __future__ import annotations

@@ -11,10 +11,7 @@ from raydt.sources.files.datafile import DataFile
 
 
 def whole_lines(file: DataFile, size: int, longest: int) -> Iterator[bytes]:
-    """Yield whole lines, about as many as fit into ``size`` bytes; the last one ends with a newline, too.
-
-    A line of more than ``longest`` bytes is an InputError.
-    """
+    """Yield whole lines of about ``size`` bytes; InputError for a line of more than ``longest`` bytes."""
     rest: list[bytes] = []  # of a line that has not ended yet, joined once: a long line takes linear time
     length, lines = 0, 0
     with file.open_stream() as source:

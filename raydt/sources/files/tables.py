@@ -40,10 +40,7 @@ _FORMATS = {
 
 
 def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
-    """Raise an InputError if the log of such a table is among the files and folders of a listing.
-
-    It names the table's folder, its format and how to read it.
-    """
+    """Raise an InputError, with format and remedy, if the log of such a table is in a listing."""
     for info in listed:
         form = _FORMATS.get(info.base_name)
         if form is None or info.type != pafs.FileType.Directory:
@@ -55,10 +52,7 @@ def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
 
 
 def refuse_tables_above(filesystem: Any, paths: Iterable[str]) -> None:
-    """Raise an InputError if one of these paths is or lies in such a table.
-
-    So it is for what a link leads to from there.
-    """
+    """Raise an InputError if one of these paths, as where a link leads to, is or lies in such a table."""
     given = list(paths)
     if isinstance(filesystem, pafs.LocalFileSystem):
         given += [os.path.realpath(path) for path in given]

@@ -7,7 +7,7 @@ written here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from raydt.examples.updates import (
     Refusal,
     UpdateBatch,
 )
+from raydt.learners.description import Description
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.refused import update_error
 
@@ -87,10 +88,7 @@ class Tally:
         return self.inserts - self.deletes
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
-        """Take one answered batch into account, of which ``result`` may answer a part from the front only.
-
-        ``seconds`` is the processing time of the run so far.
-        """
+        """Take an answered batch, or its front, into account, after so many ``seconds`` of processing."""
         n = result.applied
         op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
         self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
@@ -171,6 +169,10 @@ class Tally:
         """The error of a refused update: its place, its id and the remedy."""
         return update_error(self._stream, batch, refusal.position, refusal.reason)
 
+    def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
+        """Return what the learner says of its model, with the names of features."""
+        return description.outcome(self.statistics, name)
+
     @property
     def classes(self) -> list[str]:
         """Labels that the updates so far have shown, in the order of their codes."""
@@ -181,10 +183,7 @@ class Tally:
         return known(self.prequential.figures(self.n_classes))
 
     def times_read(self) -> dict[str, Any] | None:
-        """The ``times`` of the summary: the column of event times, and the first and the latest; None without any.
-
-        Points in time are microseconds since 1970-01-01 UTC.
-        """
+        """Return column, first and latest of event times, of points in microseconds since 1970; None without."""
         if self._stream.times is None or self.time is None:
             return None
         name, kind = self._stream.times

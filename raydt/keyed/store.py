@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raydt.exchange.snapshot import Snapshot
+from raydt.exchange.snapshot import Parts, Segment, Snapshot
 from raydt.folders.arrays import publish_component
 from raydt.folders.checkpoint import BESIDE, ROWS, Checkpoint, CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import FileEntry, read_manifest
+from raydt.folders.parts import PartsElsewhere, Place, Written
+
+
+def write_groups(place: Place, parts: Parts) -> Written:
+    """Write the groups of keys beside the checkpoint, to be shared."""
+    files = []
+    for group, found in parts.items():
+        files += publish_component(place.folder, f"group-{group:03d}", found.state, beside=place.beside)
+    return Written([], files)
 
 
 class KeyedStore(CheckpointStore):
@@ -28,12 +37,13 @@ class KeyedStore(CheckpointStore):
             self._groups = {file.component: file for file in files if file.name.startswith(BESIDE)}
 
     def _write_rows(self, folder: Folder, number: int, snapshot: Snapshot) -> tuple[list[Any], Any, Mapping[str, Any]]:
-        """Write the groups that have changed, or whose files are gone, beside the checkpoint."""
-        for part in snapshot.parts:
-            for group, found in part.items():
-                component = f"group-{group:03d}"
-                (entry,) = publish_component(folder, component, found.state, beside=BESIDE)
-                self._groups[component] = entry
+        """Write the groups that have changed; those before are shared. FileNotFoundError if a file of one is gone."""
+        place, parts = Place(folder, BESIDE, Segment(0, number, 0), none_live=True), snapshot.parts
+        written_by = (
+            parts.write(place) if isinstance(parts, PartsElsewhere) else (write_groups(place, p) for p in parts)
+        )
+        for written in written_by:
+            self._groups |= {entry.component: entry for entry in written.rest}
         there = set(self.folder.names(ROWS))
         missing = [one.name for one in self._groups.values() if one.name.removeprefix(BESIDE) not in there]
         if missing:

@@ -1,0 +1,62 @@
+"""Starting the actors of a session: each with the resources that it reserves, and with the sources of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from actors.cluster import Bundle, Cluster
+from actors.identity import identity, require_same
+from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
+
+#: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
+START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An actor to be started: the coordinator, or process ``shard`` with so many ``shards``."""
+
+    actor: type
+    bundle: Bundle
+    shard: int | None = None
+    shards: int = 1
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return "the coordinator" if self.shard is None else f"shard {self.shard}"
+
+
+def started(cluster: Cluster, group: Any, wanted: Sequence[Wanted], peers: list[Peer]) -> None:
+    """Create actors, in the bundles of a placement group if there is one, and add each to ``peers`` as soon as it is.
+
+    RaydtError if one cannot be started, or has loaded other sources than this process.
+    """
+    for index, one in enumerate(wanted):
+        bundle = one.bundle
+        options: dict[str, Any] = {
+            "num_cpus": bundle["CPU"],
+            "memory": bundle.get("memory"),
+            "resources": {name: bundle[name] for name in bundle.keys() - {"CPU", "memory"}},
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "concurrency_groups": {CONTROL: 1, PARTS: 1, READING: 1},
+            **cluster.actor_environment(),
+        }
+        if group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+        handle: Any = ray.remote(**options)(one.actor).remote()
+        numbered = {} if one.shard is None else {"shard": one.shard, "shards": one.shards}
+        peers.append(Peer(one.name, handle, **numbered))
+    asked = [peer.handle.identity.remote() for peer in peers]
+    starting = Watch(LOCAL_START_SECONDS if cluster.started else START_SECONDS)
+    for index, theirs in enumerate(starting.collect(asked, peers)):
+        peer = peers[index]
+        require_same(identity(), theirs, peer.name)
+        name = f"{peer.name} (pid {theirs.pid} on {theirs.host})"
+        peers[index] = replace(peer, name=name, pid=theirs.pid if cluster.started else None)

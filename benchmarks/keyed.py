@@ -1,0 +1,293 @@
+"""Models by key: one job beside a training for each key and day, actors, many keys, updates a second, real tables.
+
+Works:
+  window   hours of many keys, a window of days by event time; the peer trains LightGBM anew for each key and day on the
+           rows in the window (a sample of keys and days, of which the mean is multiplied by the number of trainings).
+           Processor time of both; the digests of the sampled keys are compared with runs of these keys alone.
+  actors   the same job on Ray with one actor and with two, by wall time.
+  many     very many keys of few rows: throughput, memory, and the checkpoint's time and size.
+  speed    updates a second of one process: keys with windows of 1,000 rows, blocks of 4,096 rows of any keys.
+  real     tables of ../shared/data by a column, beside one global model of the same learner.
+
+Run: python benchmarks/keyed.py --work window [--keys 2000] [--days 90] [--window 60] [--learner fudyadt]
+
+The rows of ``window`` and ``many`` are drawn: ten standard normal numbers, and the label tells on which side of a
+plane of the key's own a row is, blurred by noise of half a standard deviation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from measure import DATA, machine
+
+import pipelines
+from raydt.keyed.members import KeyedJob, Members
+from raydt.keyed.source import SharedSource
+from raydt.learners import learners
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles
+from raydt.streams.sliding_window import SlidingWindow
+
+HOURS, FEATURES = 24, 10
+#: Options of learners beside their kind.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fudyadt": {},
+    "confidence_tree": {},
+    "forest": {"n_estimators": 10},
+    "gbdt": {"max_iter": 20},
+}
+WARMUP = {"confidence_tree": 200, "gbdt": 200}
+
+#: Column of keys, label, other columns of the source, and rows at most.
+REAL: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "noshow": ("neighbourhood", "label", {"exclude": ["patient", "scheduled", "time"]}, 110_527),
+    "kddcup99_10pct": ("service", "label", {}, 200_000),
+    "adult_train": ("occupation", "label", {}, 32_561),
+    "electricity": ("hour", "label", {}, 45_312),
+}
+
+
+def processor() -> float:
+    """Seconds of processor time of this process and of its children that have ended."""
+    return sum(
+        getattr(resource.getrusage(who), name)
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        for name in ("ru_utime", "ru_stime")
+    )
+
+
+def hours(path: Path, keys: int, days: int) -> None:
+    """Write the hours of all keys, in the order of time."""
+    rng = np.random.default_rng(0)
+    planes = np.random.default_rng(1).normal(size=(keys, FEATURES))
+    schema = pa.schema(
+        [("store", pa.int32()), ("time", pa.timestamp("us")), ("y", pa.int8())]
+        + [(f"x{j}", pa.float64()) for j in range(FEATURES)]
+    )
+    with pq.ParquetWriter(path, schema) as writer:
+        for day in range(days):
+            x = rng.normal(size=(keys * HOURS, FEATURES))
+            k = np.tile(np.arange(keys), HOURS)
+            y = ((x * planes[k]).sum(axis=1) + rng.normal(size=len(x)) * 0.5 > 0).astype(np.int8)
+            t = np.datetime64("2026-01-01") + np.repeat(np.arange(day * HOURS, (day + 1) * HOURS), keys).astype("m8[h]")
+            columns = [k.astype(np.int32), t.astype("M8[us]"), y, *x.T]
+            writer.write_table(pa.table(dict(zip(schema.names, map(pa.array, columns), strict=True)), schema))
+
+
+def config(path: Path, given: argparse.Namespace, **sections: Any) -> dict[str, Any]:
+    """The config of the job."""
+    kind = given.learner
+    return {
+        "source": {"kind": "parquet", "path": str(path), "label": "y", "key": "store", "ts": "time"},
+        "stream": {"model": "time_window", "duration": f"{given.window}d", "warmup": WARMUP.get(kind, 0)},
+        "learner": {"kind": kind, **OPTIONS[kind]},
+        "cluster": {"backend": "in_process"},
+        "checkpoint": {"every_seconds": None},
+        "output": {"report": False},
+        **sections,
+    }
+
+
+def table_of_keys(run: pipelines.RunResult) -> dict[Any, dict[str, Any]]:
+    """The table of keys."""
+    return {row["key"]: row for row in ds.dataset(Path(run.path) / "keys").to_table().to_pylist()}
+
+
+def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """One job beside a training for each key and day."""
+    import lightgbm
+
+    path = folder / "hours.parquet"
+    hours(path, given.keys, given.days)
+    before, began = processor(), time.perf_counter()
+    run = pipelines.replay(config(path, given), folder / "run")
+    ours, wall = processor() - before, time.perf_counter() - began
+    yield "updates", run.summary["updates"]
+    yield "ours: processor seconds, wall seconds", (round(ours, 1), round(wall, 1))
+    yield "accuracy over all keys", run.summary["metrics"]["accuracy"]
+    yield "digest", run.digest
+
+    found, table = table_of_keys(run), pq.read_table(path)
+    sample = np.random.default_rng(2).choice(given.keys, given.sample, replace=False).tolist()
+    equal, scores, trained, right, tested = 0, [], 0, 0, 0
+    seconds = 0.0
+    for key in sample:
+        rows = table.filter(pc.equal(table["store"], key))
+        own = folder / f"{key}.parquet"
+        pq.write_table(rows.drop_columns(["store"]), own)
+        given_alone = config(own, given)
+        del given_alone["source"]["key"]
+        alone = pipelines.replay(given_alone, folder / f"alone {key}")
+        equal += alone.digest == found[key]["digest"]
+        scores.append(found[key]["accuracy"])
+        x = np.column_stack([rows[f"x{j}"].to_numpy() for j in range(FEATURES)])
+        y = rows["y"].to_numpy()
+        for day in range(2, given.days, given.every):
+            first, end = max(0, day - given.window) * HOURS, day * HOURS
+            start = processor()
+            model = lightgbm.LGBMClassifier(n_estimators=20, verbose=-1, n_jobs=1).fit(x[first:end], y[first:end])
+            seconds += processor() - start
+            trained += 1
+            right += int(np.count_nonzero(model.predict(x[end : end + HOURS]) == y[end : end + HOURS]))
+            tested += len(y[end : end + HOURS])
+    yield "digests equal to runs of a key alone", f"{equal} of {len(sample)}"
+    each, trainings = seconds / trained, given.keys * (given.days - 2)
+    yield "LightGBM, 20 trees: processor ms a training", round(1e3 * each, 2)
+    yield "LightGBM for each key and day: processor seconds", round(each * trainings, 1)
+    yield "ours / LightGBM", round(ours / (each * trainings), 3)
+    yield "accuracy of the sampled keys: ours, LightGBM", (round(statistics.mean(scores), 4), round(right / tested, 4))
+
+
+def actors(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """One actor beside two."""
+    path = folder / "hours.parquet"
+    hours(path, given.keys, given.days)
+    walls: dict[int, list[float]] = {}
+    for repeat in range(given.repeats):
+        for shards in given.shards:
+            cluster = {"backend": "ray", "shards": shards}
+            run = pipelines.replay(config(path, given, cluster=cluster), folder / f"run {shards} {repeat}")
+            walls.setdefault(shards, []).append(run.summary["seconds"])
+            yield f"digest, {shards} actors", run.digest
+            yield "busiest actor, seconds", max(entry["seconds"] for entry in run.summary["work"])
+    for shards, seconds in walls.items():
+        yield f"processing seconds, {shards} actors", [round(one, 2) for one in seconds]
+    first, last = (statistics.median(walls[shards]) for shards in (given.shards[0], given.shards[-1]))
+    yield "times", round(first / last, 2)
+
+
+def many(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Very many keys of few rows."""
+    rng, n = np.random.default_rng(0), given.keys * given.rows
+    planes = np.random.default_rng(1).normal(size=(given.keys, FEATURES))
+    k = rng.permutation(np.repeat(np.arange(given.keys), given.rows))
+    x = rng.normal(size=(n, FEATURES))
+    y = ((x * planes[k]).sum(axis=1) > 0).astype(np.int8)
+    path = folder / "many.parquet"
+    columns = {"store": k, "y": y, **{f"x{j}": x[:, j] for j in range(FEATURES)}}
+    pq.write_table(pa.table(columns), path)
+    made = config(path, given, stream={"model": "incremental"})
+    del made["source"]["ts"]
+    began = time.perf_counter()
+    run = pipelines.replay(made, folder / "run")
+    yield "wall seconds", round(time.perf_counter() - began, 1)
+    yield "updates a second", round(run.summary["updates_per_second"])
+    yield "peak MB", round(run.summary["peak_rss_bytes"] / 1e6)
+    written = run.summary["checkpoints"]
+    yield "checkpoints: seconds, MB", (round(written["seconds"], 1), round(written["bytes"] / 1e6, 1))
+
+
+def speed(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Updates a second of one process."""
+    path, rows = folder / "speed.parquet", 1_000
+    rng = np.random.default_rng(0)
+    n = given.keys * rows + given.blocks * 4096
+    k = np.concatenate([np.tile(np.arange(given.keys), rows), rng.integers(0, given.keys, given.blocks * 4096)])
+    x, planes = rng.normal(size=(n, FEATURES)), rng.normal(size=(given.keys, FEATURES))
+    y = ((x * planes[k]).sum(axis=1) > 0).astype(np.int8)
+    pq.write_table(pa.table({"store": k, "y": y, **{f"x{j}": x[:, j] for j in range(FEATURES)}}), path)
+    learner = learners()[given.learner]
+    options = learner.Options.model_validate({"kind": given.learner, **OPTIONS[given.learner]})
+    reading = learner.traits(options).reading
+    source: Any = open_source(ParquetFiles(path=str(path), label="y", key="store"), reading=reading)
+    source._chunk_rows = 4096
+    features = replace(source.features, groups=options.feature_groups)
+    stream = SlidingWindow(window=rows, warmup=WARMUP.get(given.learner, 0))
+    members = Members(KeyedJob(SharedSource(source, reading), learner, options, features, stream))
+    spent, updates = 0.0, 0
+    for chunk in source.rows():
+        parts = list(members.job.shared.split(chunk))
+        began = time.process_time()
+        members.learn(parts)
+        if chunk.start >= given.keys * rows:
+            spent, updates = spent + time.process_time() - began, updates + 2 * len(chunk)
+    yield "updates", updates
+    yield "updates a second of processor time", round(updates / spent)
+
+
+def real(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Tables by a column, beside one global model."""
+    for name in given.sets or REAL:
+        column, label, more, most = REAL[name]
+        table = pq.read_table(DATA / f"{name}.parquet").slice(0, most)
+        if name == "electricity":
+            half_hour = np.round(np.asarray(table["period"]) * 48).astype(np.int64) // 2
+            table = table.append_column("hour", pa.array(half_hour))
+        path = folder / f"{name}.parquet"
+        pq.write_table(table, path)
+        made = {
+            "source": {"kind": "parquet", "path": str(path), "label": label, **more},
+            "stream": {"model": "sliding_window", "window": given.rows, "warmup": 0},
+            "learner": {"kind": given.learner, **OPTIONS[given.learner]},
+            "cluster": {"backend": "in_process"},
+            "checkpoint": {"every_seconds": None},
+            "output": {"report": False},
+        }
+        whole = pipelines.replay(made, folder / f"{name} whole")
+        by_key = pipelines.replay({**made, "source": {**made["source"], "key": column}}, folder / f"{name} by key")
+        rows = list(table_of_keys(by_key).values())
+        behind = sum(row["accuracy"] < max(row["no_change"], row["majority"]) for row in rows if row["predictions"])
+        yield (
+            f"{name} by {column}: keys, accuracy by key, of one model, keys behind a baseline",
+            (
+                len(rows),
+                round(by_key.summary["metrics"]["accuracy"], 4),
+                round(whole.summary["metrics"]["accuracy"], 4),
+                behind,
+            ),
+        )
+
+
+WORKS: dict[str, Callable[[argparse.Namespace, Path], Iterator[tuple[str, Any]]]] = {
+    "window": window,
+    "actors": actors,
+    "many": many,
+    "speed": speed,
+    "real": real,
+}
+
+
+def main() -> None:
+    """Run what is asked for, each in a folder of its own that is removed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--work", action="append", choices=WORKS, required=True)
+    parser.add_argument("--learner", choices=OPTIONS, default="fudyadt")
+    parser.add_argument("--keys", type=int, default=2_000)
+    parser.add_argument("--days", type=int, default=90)
+    parser.add_argument("--window", type=int, default=60, help="days")
+    parser.add_argument("--rows", type=int, default=100, help="of a key in many; of the window in real")
+    parser.add_argument("--blocks", type=int, default=50, help="of 4,096 rows, in speed")
+    parser.add_argument("--sample", type=int, default=10, help="keys that are run alone, and trained by the peer")
+    parser.add_argument("--every", type=int, default=11, help="days between two trainings of the sample")
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sets", nargs="+", choices=REAL)
+    given = parser.parse_args()
+    print(machine("lightgbm"))
+    for work in given.work:
+        folder = Path(tempfile.mkdtemp(prefix="raydt-keyed-"))
+        try:
+            for what, value in WORKS[work](given, folder):
+                print(f"{work}: {what}: {json.dumps(value)}", flush=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

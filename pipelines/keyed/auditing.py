@@ -1,0 +1,110 @@
+"""The audit of models by key: each key's state against the raw rows of its key, read again from the source.
+
+Invariant: as of :mod:`pipelines.auditing`. The rows are told apart by key as they are for a run; all else of the
+history is the plain replay of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.keyed.streams import streams_of
+from pipelines.running.preflight import features_of
+from raydt.audits.audit_report import AuditReport
+from raydt.errors import InputError, ModelFileError
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.keyed.groups import Key
+from raydt.keyed.saved import SavedKeys
+from raydt.keyed.stream import KeyedStream
+from raydt.learners import learners
+from raydt.learners.auditing import audit
+from raydt.learners.base import Learner
+from raydt.messages import message
+from raydt.redaction import quoted
+from raydt.sessions.saved_model import SavedModel
+from raydt.streams.history import Replay
+
+#: Failures that a report lists.
+_MOST_FAILURES = 50
+
+
+def histories(config: Config, stream: KeyedStream, at: Mapping[str, Any], only: Key | None = None) -> dict[Key, Replay]:
+    """Replay the rows of the source up to a saved state of the stream for each key, or for one."""
+    found: dict[Key, Replay] = {}
+    for key, own in streams_of(config, stream, at, only):
+        found.setdefault(key, Replay(own.source)).read(own)
+    return found
+
+
+def audit_keys(config: Config, saved: SavedKeys, stream: KeyedStream, only: Key | None = None) -> AuditReport:
+    """Audit the last state of every key of a run, or of one; InputError if there is no such key."""
+    known = histories(config, stream, saved.components["stream"], only)
+    features = features_of(stream.source, config.learner)
+    if only is not None and only not in saved:
+        raise InputError(message("keyed.unknown", key=str(only)), file=saved.place)
+    reports = _reports(config, saved, known, features, only)
+    return together(reports, missing=[key for key in known if key not in saved] if only is None else [])
+
+
+def _reports(
+    config: Config, saved: SavedKeys, known: dict[Key, Replay], features: Features, only: Key | None
+) -> Iterator[tuple[Key, AuditReport]]:
+    learner = learners()[config.learner.kind]
+    for key in [only] if only is not None else list(saved.keys()):
+        if key not in known:
+            yield key, AuditReport.malformed("key", message("keyed.no_rows", key=quoted(key)))
+            continue
+        history = known[key].result()
+        yield key, _audited(saved, key, partial(_against, learner, config.learner, features, history))
+
+
+def _against(learner: Learner, options: Any, features: Features, history: History, one: SavedModel) -> AuditReport:
+    return audit(learner, options, features, len(one.classes), one.arrays, history, one.groups)
+
+
+def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
+    """Audit one key; arrays that cannot be are a verdict, too."""
+    try:
+        return work(saved.saved(key))
+    except ModelFileError as error:
+        return AuditReport.malformed("key", error.problem)
+
+
+def audit_states(saved: SavedKeys, only: Key | None, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
+    """Audit the state of each key, or of one, against its own examples."""
+    keys = list(saved.keys()) if only is None else [only]
+    return together(((key, _audited(saved, key, work)) for key in keys), missing=[])
+
+
+def together(reports: Iterator[tuple[Key, AuditReport]], missing: list[Key]) -> AuditReport:
+    """Return the report on all keys: the worst verdicts, sums of what was checked, and failures with their keys."""
+    whole: AuditReport | None = None
+    failures: list[Any] = [message("keyed.lost", key=quoted(key)) for key in missing]
+    keys, failed, reasons = 0, len(missing), dict[str, None]()
+    for key, report in reports:
+        keys, failed = keys + 1, failed + (not report.ok)
+        reasons[report.reason] = None
+        failures += [message("keyed.failure", key=quoted(key), failure=one) for one in report.failures]
+        if whole is None:
+            whole = AuditReport(report.conformance, report.feasibility, report.reason)
+        if report.conformance == "violated":
+            whole.conformance = "violated"
+        if report.feasibility == "violated":
+            whole.feasibility = "violated"
+        for name, count in report.checked.items():
+            whole.checked[name] = whole.checked.get(name, 0) + count
+        for name, value in report.worst.items():
+            whole.worst[name] = max(whole.worst.get(name, value), value)
+    if whole is None:
+        whole = AuditReport("holds", "not_promised", message("keyed.none"))
+    if missing:
+        whole.conformance = "violated"
+    whole.checked = {"keys": keys, **whole.checked}
+    if len(reasons) > 1:
+        whole.reason = message("keyed.verdicts_failed" if failed else "keyed.verdicts", keys=keys, failed=failed)
+    whole.failures = failures[:_MOST_FAILURES]
+    return whole
