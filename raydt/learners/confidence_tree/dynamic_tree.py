@@ -76,7 +76,7 @@ class LiveConfidenceTree:
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self.period = options.grace_period, options.drift_period  #: ``period``: Of comparisons.
+        self.grace, self.period = options.grace_period, options.drift_period  #: ``period``: Of comparisons.
         #: Whether leaves may predict by naive Bayes; whether each chooses.
         self.naive, self.adaptive = options.leaf_prediction != "majority", options.leaf_prediction in ADAPTIVE
         self.normal = options.leaf_prediction in NORMAL  #: Whether with normal features, too.
@@ -143,9 +143,9 @@ class LiveConfidenceTree:
         room = len(path.pending) if counted else 0
         entries, deltas = empty(room, ENTRY), empty((4, room), self.delta)
         # A row that counts for several may make a check due alone.
-        checks = empty(room // self._grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
+        checks = empty(room // self.grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = WalkRules(self.categorical, self._grace * self.unit if counted else 0, scored, self.naive)
+        rules = WalkRules(self.categorical, self.grace * self.unit if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
         asked = np.empty(rows_scored, np.int64)
         priors = np.empty((rows_scored, tree.own.shape[1] * self._step), np.int64)

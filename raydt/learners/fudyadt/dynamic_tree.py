@@ -5,6 +5,7 @@ Where a rebuild is done depends on its size and on which features are at hand; w
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -41,12 +42,24 @@ from raydt.trees.state_schema import UNIT_ARRAY
 LOOP_CELLS = 1 << 15
 #: Cells up to which scratch is kept: fresh pages cost a third of a BUILD's time (16 MiB of elements).
 KEPT_CELLS = 1 << 21
+#: For so many shapes of trees.
+KEPT_KINDS = 4
 #: Rows fetched in one round when the cache is filled after a restore.
 FETCHED_ROWS = 1 << 16
 
 
+class _Kept(threading.local):
+    """Scratch of a thread, by columns, classes and whether rows have weights."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[int, int, bool], BuildScratch] = {}
+
+
+_KEPT = _Kept()
+
+
 class FuDyADTTree(LiveTree):
-    """The live tree, scratch, and the units of numeric labels, which grow together."""
+    """The live tree, and the units of numeric labels, which grow together."""
 
     def __init__(self, features: Features, options: FuDyADTOptions, shards: int, plan: WorkPlan) -> None:
         label_range, d = options.declared_range(), len(features)
@@ -61,7 +74,6 @@ class FuDyADTTree(LiveTree):
         self.columns = [features.columns_of(owned) for owned in features.assign(shards)]
         self._labels_sent = True  # the shards have the labels of all live rows
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
-        self._scratch: BuildScratch | None = None
         if label_range is not None:
             self._take_range(label_range)
         self._rows_to_fetch = 0
@@ -96,8 +108,6 @@ class FuDyADTTree(LiveTree):
             self.units = grown(self.units, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
-        if len(self.scratch.left) < self.tree.counts.shape[1]:
-            self._scratch = self._new_scratch(self.loop_rows)
 
     @property
     def takes_rows(self) -> bool:
@@ -111,8 +121,7 @@ class FuDyADTTree(LiveTree):
         )
         if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
             return False
-        classes = self.tree.counts.shape[1]
-        return len(self.scratch.left) >= classes and self.store.live < largest_build(classes)
+        return self.store.live < largest_build(self.tree.counts.shape[1])
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
@@ -123,7 +132,6 @@ class FuDyADTTree(LiveTree):
         super().restore(state)
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
-        self._scratch = None
         self._labels_sent = self.plan.shared_store
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
@@ -134,7 +142,6 @@ class FuDyADTTree(LiveTree):
 
     def _count_masses(self) -> None:
         self.rules = self._options.weighed_rules()
-        self._scratch = None
 
     def end_warmup(self, seq: int) -> None:
         """Take the range of numeric labels and balanced weights from the one leaf, before update ``seq``."""
@@ -204,28 +211,23 @@ class FuDyADTTree(LiveTree):
 
     @property
     def scratch(self) -> BuildScratch:
-        """Return the scratch of the loop, made when it is first needed."""
-        if self._scratch is None:
-            self._scratch = self._new_scratch(self.loop_rows)
-        return self._scratch
-
-    def rest(self) -> None:
-        """Drop the scratch, which the next update makes again."""
-        self._scratch = None
+        """Scratch of this thread for the rebuilds of the compiled loop; all trees use it in turn."""
+        return self._scratch_for(self.loop_rows)
 
     def _scratch_for(self, rows: int) -> BuildScratch:
-        """Scratch for a BUILD; that of a very large one is not kept."""
-        have = len(self.scratch.spare)
-        if rows <= have:
-            return self.scratch
-        d = len(self.features)
-        if rows * d > KEPT_CELLS:
-            return self._new_scratch(rows)
-        self._scratch = self._new_scratch(min(2 * rows, KEPT_CELLS // d))
-        return self._scratch
-
-    def _new_scratch(self, rows: int) -> BuildScratch:
-        return new_scratch(rows, len(self.features), self.tree.counts.shape[1], self.weighted)
+        """Scratch of this thread for a BUILD; that of a very large one is not kept."""
+        d, kept = len(self.features), _KEPT.kinds
+        kind = d, self.tree.counts.shape[1], self.weighted
+        found = kept.get(kind)
+        if found is not None and rows <= len(found.spare):
+            return found
+        if rows * d > KEPT_CELLS and rows > self.loop_rows:
+            return new_scratch(rows, *kind)
+        if found is None and len(kept) >= KEPT_KINDS:
+            kept.clear()
+        more = rows if rows <= self.loop_rows else min(2 * rows, KEPT_CELLS // d)
+        found = kept[kind] = new_scratch(more, *kind)
+        return found
 
     def _build(
         self,
