@@ -30,9 +30,9 @@ def load_model(path: Any) -> Any:
     place = find_model(path)
     keys = open_keys(place)
     if keys is not None:
-        from raydt.estimators.keyed_saving import load_keyed
+        from raydt.estimators.keyed_loading import load_keyed
 
-        return load_keyed(keys)
+        return load_keyed(keys, estimator_of)
     saved = open_model(place)
     return estimator_of(saved.options).from_saved(saved)
 

@@ -41,9 +41,9 @@ class KeyedClassifier(Keyed):
 
     Examples
     --------
-    >>> from raydt import ConfidenceTreeClassifier, KeyedClassifier
+    >>> from raydt import FullyDynamicTreeClassifier, KeyedClassifier
     >>> X = [[0.0], [1.0], [0.0], [1.0]]
-    >>> model = KeyedClassifier(ConfidenceTreeClassifier()).partial_fit(X, [0, 1, 1, 1], keys=["a", "a", "b", "b"])
+    >>> model = KeyedClassifier(FullyDynamicTreeClassifier()).partial_fit(X, [0, 1, 1, 1], keys=["a", "a", "b", "b"])
     >>> receipt = model.forget([0])
     >>> model.predict([[0.0], [0.0]], keys=["a", "b"]).tolist(), sorted(model.models_), receipt.active
     ([1, 1], ['a', 'b'], 3)

@@ -169,7 +169,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "no_key_column": (
         "X lacks the column {name!r}, which has the key of each row",
-        "Pass a frame with this column, or keys=...",
+        "Pass a frame with this column, or one key for each row as keys",
     ),
     "two_keys": ("X has the column {name!r} of keys, and keys were given, too", "Pass one of them"),
     "other_keys": ("X has {rows} rows and there are {keys} keys", "Pass one key for each row"),

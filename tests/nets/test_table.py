@@ -25,6 +25,7 @@ MODULES = (
     "nets.test_keyed_ray",
     "property.test_keyed_members",
     "property.test_keyed_runs",
+    "property.test_keyed_estimators",
     "nets.test_purge",
     "nets.test_rounds",
     "nets.test_runs",
