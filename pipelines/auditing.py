@@ -36,7 +36,7 @@ from raydt.keyed.saved import open_keys
 from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel, groups_of
+from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
 
@@ -87,12 +87,14 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
     source, stream = open_stream(config)
     if saved is None:
         raise ModelFileError(message("keyed.one"), file=place.location)
-    _require_same(config, saved.meta, source, stream, folder)
+    require_same_data(config, saved.meta, source, stream, folder)
     return audit_keys(config, saved, cast(Any, stream), None if key is None else saved.find(key))
 
 
-def _require_same(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
-    """Refuse (InputError) a source that is no longer what the run has read."""
+def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
+    """Refuse (InputError) a source that is no longer what the run has read, or not all that its keys have."""
+    if BY_KEY in meta and meta.get("lineage"):
+        raise InputError(message("keyed.lineage"), file=folder.location)
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
         said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
@@ -116,7 +118,7 @@ def last_of(folder: RunFolder) -> Ended:
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
-    _require_same(config, meta, source, stream, folder)
+    require_same_data(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)

@@ -25,10 +25,10 @@ from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
-from raydt.keyed.saved import BY_KEY, SavedKeys, open_keys
+from raydt.keyed.saved import SavedKeys, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
 

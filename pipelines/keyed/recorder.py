@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.config import Config
+from pipelines.keyed.scores import pooled
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableWriter, metrics_schema, time_type
 from raydt.evaluation.classification import Prequential
-from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.examples.targets import NUMBERS
@@ -197,15 +197,7 @@ class KeyedRecorder:
 
     def _pooled(self, sums: npt.NDArray[Any]) -> dict[str, float]:
         """Return scores over the predictions of all keys."""
-        if not len(sums):
-            return {}
-        if self._numbers:
-            pooled = PrequentialErrors()
-            pooled.add(sums)
-            return {**pooled.scores(), **pooled.baselines()}
-        scored = float(sums[SCORED])
-        places = {"accuracy": LEARNER, "no_change": NO_CHANGE, "majority": MAJORITY}
-        return {name: float(sums[place]) / scored if scored else math.nan for name, place in places.items()}
+        return pooled(sums, numbers=self._numbers)
 
     def metrics(self) -> dict[str, Any]:
         """Pooled scores."""

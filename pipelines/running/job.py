@@ -36,7 +36,6 @@ from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
 from raydt.errors import InputError, RaydtError
-from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
@@ -179,8 +178,8 @@ def resume(
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
             summary = _summary(folder)
-            store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
-            adoption = Adoption(config, folder, store, state) if state is not None else None
+            store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
+            adoption = _adoption_of(config)(config, folder, store, state) if state is not None else None
             if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:
@@ -189,6 +188,15 @@ def resume(
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), stream, progress, began)
             return _run(start, folder, data, interruption, past)
+
+
+def _adoption_of(config: Config) -> type[Adoption]:
+    """Return the kind of adoption of a run: of one model, or of models by key."""
+    if getattr(config.source, "key", None) is None:
+        return Adoption
+    from pipelines.keyed.adoption import KeyedAdoption
+
+    return KeyedAdoption
 
 
 def _with_address(config: Config, address: str | None) -> Config:

@@ -15,9 +15,9 @@ from raydt.estimators.keyed_saving import OWN
 from raydt.estimators.targets import Regressor
 from raydt.examples.subjects import objects
 from raydt.keyed.groups import Key, group_of
-from raydt.keyed.saved import BY_KEY, SavedKeys
+from raydt.keyed.saved import SavedKeys
 from raydt.messages import message
-from raydt.sessions.saved_model import understood
+from raydt.sessions.saved_model import BY_KEY, understood
 
 
 def load_keyed(saved: SavedKeys, estimator_of: Callable[[Any], Any]) -> Keyed:

@@ -18,8 +18,7 @@ from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
 from raydt.keyed.groups import Key, group_of, in_order
 from raydt.keyed.packing import packed
-from raydt.keyed.saved import BY_KEY
-from raydt.sessions.saved_model import model_meta
+from raydt.sessions.saved_model import BY_KEY, model_meta
 
 #: Entry of ``meta`` with what an estimator knows of all keys; of a key's values, with what its model knows.
 OWN = "estimator"

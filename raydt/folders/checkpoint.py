@@ -184,7 +184,9 @@ class CheckpointStore:
         """Write a state with all its rows as the only checkpoint; NotWrittenError if others cannot be removed."""
         folder = self.folder.inside(str(number))
         try:
-            files = [file for name, part in components.items() for file in publish_component(folder, name, part)]
+            files = []
+            for name, part in components.items():
+                files += publish_component(folder, name, part, beside=self._beside(name))
             fault("checkpoint.before_manifest")
             write_manifest(folder, "state", meta, files)
             fault("checkpoint.after_manifest")
@@ -194,6 +196,10 @@ class CheckpointStore:
             self._sweep()
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
+
+    def _beside(self, component: str) -> str:
+        """Where a component of a state that is alone lies."""
+        return ""
 
     def _write_rows(
         self, folder: Folder, number: int, snapshot: Snapshot

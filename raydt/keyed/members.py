@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.evaluation.classification import Prequential
-from raydt.evaluation.ranking import dense_ranks, sparse_ranks
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.pool import apply_all
+from raydt.keyed.scores import narrow, whole
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
@@ -27,9 +27,6 @@ from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.tally import Tally
 
 Arrays = dict[str, "npt.NDArray[Any]"]
-
-#: Tables of ranks in the state of the scores.
-_RANKS = ("ranks", "window_ranks")
 
 
 class Observer(Protocol):
@@ -88,10 +85,7 @@ class Member:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
         tally = self.tally.state()
-        scores = tally.pop("prequential")
-        for name in [one for one in _RANKS if one in scores and scores[one].size]:  # most of a table is 0
-            places, numbers = sparse_ranks(scores.pop(name))
-            scores |= {f"{name}_places": places, f"{name}_numbers": numbers}
+        scores = narrow(tally.pop("prequential"))
         return {
             "coordinator": coordinator,
             **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
@@ -117,11 +111,7 @@ class Member:
         self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
-        scores = dict(state["scores"])
-        for name in _RANKS:
-            if f"{name}_places" in scores:
-                scores[name] = dense_ranks((scores.pop(f"{name}_places"), scores.pop(f"{name}_numbers")))
-        self.tally.restore({**state["recorder"], "prequential": scores})
+        self.tally.restore({**state["recorder"], "prequential": whole(state["scores"])})
         self.rest()
 
     def rest(self) -> None:
@@ -247,8 +237,15 @@ class Members:
         return np.array(counts, dtype=np.int64)
 
     def digests(self, groups: Iterable[int]) -> dict[int, dict[Key, str]]:
-        """Return the digests of the models in some groups, by group and key."""
-        return {group: {key: one.session.digest() for key, one in self.of_group(group).items()} for group in groups}
+        """Return the digests of the models in some groups, by group and key; a key without live examples has none."""
+        return {
+            group: {
+                key: one.session.digest()
+                for key, one in self.of_group(group).items()
+                if one.session.coordinator.store.live
+            }
+            for group in groups
+        }
 
     def digest_of_groups(self, groups: Iterable[int]) -> dict[int, str]:
         """Return the digest of each of some groups."""

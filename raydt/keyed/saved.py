@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
-from raydt.keyed.groups import Key, group_of
+from raydt.keyed.groups import GROUPS, Key, digest_of_group, digest_of_groups, group_of
 from raydt.keyed.packing import unpacked
+from raydt.keyed.scores import whole
+from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel, groups_of, outlined, understood
-
-#: Entry of ``meta`` that names the column of keys, in folders of models by key only.
-BY_KEY = "key"
+from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, outlined, understood
+from raydt.sessions.session import InProcessSession
 
 
 @dataclass
@@ -61,8 +64,43 @@ class SavedKeys:
         for group in sorted(self.groups):
             yield from self.of_group(group)
 
+    __iter__ = keys
+
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str | int) and key in self.of_group(group_of(key))
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Figures of all groups: as the state that an update wrote says, else from the models."""
+        if "digests" in self.arrays:
+            return Figures(*(self.arrays[name] for name in Figures._fields))
+        return self.counted()
+
+    def counted(self) -> Figures:
+        """Return figures of all groups, from their models."""
+        found = Figures.none()
+        for group in self.groups:
+            self.count(found, group, self.of_group(group))
+        return found
+
+    def count(self, figures: Figures, group: int, held: Mapping[Key, Mapping[str, Any]]) -> None:
+        """Enter the figures of a group, from what its keys hold."""
+        alive = {key: live(one) for key, one in held.items()}
+        digests = {key: str(self.understood(held[key]).session().digest()) for key, n in alive.items() if n}
+        figures.keys[group], figures.active[group] = len(alive), sum(alive.values())
+        digest = bytes.fromhex(digest_of_group(digests).removeprefix("sha256:"))
+        figures.digests[group] = np.frombuffer(digest, dtype=np.uint8) if digest else 0
+
+    @property
+    def warmup(self) -> int:
+        """Updates of the warm-up of a key."""
+        meta = self.meta
+        return int(meta["warmup"] if "warmup" in meta else meta.get("config", {}).get("stream", {}).get("warmup", 0))
+
+    @cached_property
+    def kind(self) -> Literal["integer", "text"]:
+        """Kind of the keys; text if there are none."""
+        return "integer" if isinstance(next(self.keys(), ""), int) else "text"
 
     def find(self, text: str) -> Key:
         """Return the key that a text names, as users write it; ModelFileError if there is no model for it."""
@@ -76,25 +114,88 @@ class SavedKeys:
         """Return what all keys have in common: learner, options, features, and all classes and categories."""
         return outlined(self.meta, self.components, self.place)
 
-    def saved(self, key: Key) -> SavedModel:
-        """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
+    def held(self, key: Key) -> dict[str, Any]:
+        """Return what one key holds; ModelFileError if there is no such key."""
         held = self.of_group(group_of(key)).get(key)
         if held is None:
             raise ModelFileError(message("keyed.unknown", key=str(key)), file=self.place)
-        meta = {name: value for name, value in self.meta.items() if name != BY_KEY}
+        return held
+
+    def saved(self, key: Key) -> SavedModel:
+        """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
+        return self.understood(self.held(key))
+
+    def understood(self, held: Mapping[str, Any]) -> SavedModel:
+        """Return what a key holds as a model or state of its own, checked."""
+        meta = self._meta_of_one()
         if meta["kind"] == "model":
             meta |= {"classes": held["classes"], "categories": held["categories"]}
             return understood(meta, {"arrays": held["arrays"]}, self.place)
-        stream, recorder = held["stream"], held["recorder"]
-        labels = stream["source"]["labels"]
-        classes = labels.get("classes", labels.get("names", []))
-        meta |= {
-            "classes": classes[: stream["n_classes"]],
-            "categories": stream["source"]["categories"],
-            "next_id": recorder["next_id"],
-            "offset": recorder["updates"],
-        }
-        return understood(meta, held, self.place)
+        held = {**held, "scores": whole(held["scores"])} if "scores" in held else dict(held)
+        return understood(meta | own_meta(held), held, self.place)
+
+    def beginning(self) -> SavedModel:
+        """Return the state of a key that has no row yet."""
+        labels = self.components["stream"].get("source", {}).get("labels", {})
+        labels = labels if "positive" in labels else {"classes": []}
+        classes = list(labels.get("names", [])) if "positive" in labels else []
+        own = {"classes": classes, "categories": {}, "next_id": 0, "offset": 0}
+        none = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
+        stream = {"source": {"categories": {}, "labels": labels}}
+        common, components = self.outline(), dict[str, dict[str, Any]](coordinator=none, stream=stream)
+        meta = self._meta_of_one() | own
+        return _Beginning(common.learner, common.options, common.features, classes, {}, meta, components)
+
+    def _meta_of_one(self) -> dict[str, Any]:
+        return {name: value for name, value in self.meta.items() if name != BY_KEY}
+
+
+class _Beginning(SavedModel):
+    """A state without anything."""
+
+    def session(self) -> InProcessSession:
+        """Return a session at its beginning."""
+        return InProcessSession(self.learner, self.options, self.features, 1, NOTHING_DIVIDED)
+
+
+def own_meta(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of ``meta`` that are a key's own, of what it holds: written by an update, or by a run."""
+    if "meta" in held:
+        return {name: held["meta"][name] for name in ("classes", "categories", "next_id", "offset")}
+    stream, recorder = held["stream"], held["recorder"]
+    labels = stream["source"]["labels"]
+    return {
+        "classes": labels.get("classes", labels.get("names", []))[: stream["n_classes"]],
+        "categories": stream["source"]["categories"],
+        "next_id": recorder["next_id"],
+        "offset": recorder["updates"],
+    }
+
+
+def live(held: Mapping[str, Any]) -> int:
+    """Return how many live examples a key of a state has."""
+    return len(held["coordinator"]["id"])
+
+
+class Figures(NamedTuple):
+    """Of each group of keys: how many keys and live examples it has, shape (256,), and its digest, shape (256, 32)."""
+
+    keys: npt.NDArray[np.int64]
+    active: npt.NDArray[np.int64]
+    digests: npt.NDArray[np.uint8]  #: Zeros of a group without one.
+
+    @classmethod
+    def none(cls) -> Figures:
+        """Return those of no key."""
+        counts = np.zeros((2, GROUPS), dtype=np.int64)
+        return cls(counts[0], counts[1], np.zeros((GROUPS, 32), dtype=np.uint8))
+
+    @property
+    def digest(self) -> str:
+        """The digest over all keys."""
+        return digest_of_groups(
+            {group: f"sha256:{row.tobytes().hex()}" for group, row in enumerate(self.digests) if row.any()}
+        )
 
 
 def open_keys(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedKeys | None:

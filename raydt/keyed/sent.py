@@ -62,7 +62,7 @@ class SentSource:
             source.state(0)["labels"],
             source.times(),
             tuple(source.categories()),
-            source.file_rows,
+            [(file.name, file.n_rows) for file in source.data_files],
             dictionaries={name: Dictionary() for name in source.categories()},
         )
 
@@ -128,7 +128,12 @@ class Sending:
         self._keys, self._labels = self._keys + len(keys), self._labels + len(labels)
         for name, values in found.items():
             self._categories[name] += len(values)
-        return News(keys, labels, {name: values for name, values in found.items() if values}, source.file_rows)
+        return News(
+            keys,
+            labels,
+            {name: values for name, values in found.items() if values},
+            [(file.name, file.n_rows) for file in source.data_files],
+        )
 
 
 @dataclass(frozen=True)

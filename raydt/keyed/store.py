@@ -36,6 +36,10 @@ class KeyedStore(CheckpointStore):
             files = read_manifest(self.folder.inside(str(checkpoint.number))).files
             self._groups = {file.component: file for file in files if file.name.startswith(BESIDE)}
 
+    def _beside(self, component: str) -> str:
+        """Groups lie beside the checkpoint, so that those that follow can share them."""
+        return BESIDE if component.startswith("group-") else ""
+
     def _write_rows(self, folder: Folder, number: int, snapshot: Snapshot) -> tuple[list[Any], Any, Mapping[str, Any]]:
         """Write the groups that have changed; those before are shared. FileNotFoundError if a file of one is gone."""
         place, parts = Place(folder, BESIDE, Segment(0, number, 0), none_live=True), snapshot.parts

@@ -37,6 +37,8 @@ from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"
+#: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.saved`).
+BY_KEY = "key"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 T = TypeVar("T")
@@ -197,8 +199,7 @@ def find_model(path: Any) -> str:
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
     """Read a model or state; ModelFileError if it is damaged, of another format, or of an unknown learner."""
     meta, components = open_folder(path, filesystem=filesystem)
-    if "key" in meta:
-        raise ModelFileError(message("keyed.folder"), file=str(path))
+    require_one(meta, str(path))
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
@@ -234,18 +235,6 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     return learner
 
 
-def outlined(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> SavedModel:
-    """Return what the manifest of a folder says, whatever the arrays are; errors as of :func:`understood`."""
-    learner = learner_of(meta, path)
-    try:
-        described = _Meta.model_validate(meta)
-        options = learner.Options.model_validate(described.learner)
-        features = _features(described.features, options)
-    except ValueError as error:
-        raise _unfit(meta["kind"], str(error), path) from error
-    return SavedModel(learner, options, features, described.classes, described.categories, meta, components)
-
-
 def understood(
     meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
 ) -> SavedModel:
@@ -257,16 +246,10 @@ def understood(
     categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
     not fit each other, or as :func:`learner_of`.
     """
-    learner = learner_of(meta, path, any_format=any_format)
+    require_one(meta, path)
+    saved = outlined(meta, components, path, any_format=any_format)
+    learner, options, features = saved.learner, saved.options, saved.features
     try:
-        described = _Meta.model_validate(meta)
-        options = (
-            learner.Options.model_construct(**described.learner)
-            if any_format
-            else learner.Options.model_validate(described.learner)
-        )
-        features = _features(described.features, options)
-        saved = SavedModel(learner, options, features, described.classes, described.categories, meta, components)
         groups = saved.groups if saved.is_state else None
         if not any_format:
             buckets = saved.buckets if saved.is_state else {}
@@ -274,10 +257,10 @@ def understood(
                 if meta["format_version"] >= number and name not in saved.arrays:
                     raise KeyError(name)
             if OWNED in saved.arrays:
-                learner.check_owned(options, features, len(described.classes), saved.arrays, None, {})
+                learner.check_owned(options, features, len(saved.classes), saved.arrays, None, {})
                 saved = replace(saved, components=Lazy(components, partial(_checked, saved, path)))
             else:
-                learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
+                learner.check(options, features, len(saved.classes), saved.arrays, groups, buckets)
         if saved.is_state and OWNED not in saved.arrays:
             _in_range(saved, saved.arrays)
     except (KeyError, ValueError) as error:
@@ -310,6 +293,33 @@ def _in_range(saved: SavedModel, rows: Arrays) -> Arrays:
     if saved.next_id <= rows["id"].max(initial=-1):
         raise ValueError(message("models.next_id", next=saved.next_id))
     return rows
+
+
+def outlined(
+    meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
+) -> SavedModel:
+    """Return what a manifest says, with components that nobody looks at; arguments and errors as of :func:`understood`.
+
+    Of models by key, what they have in common.
+    """
+    learner = learner_of(meta, path, any_format=any_format)
+    try:
+        told = _Meta.model_validate(meta)
+        options = (
+            learner.Options.model_construct(**told.learner)
+            if any_format
+            else learner.Options.model_validate(told.learner)
+        )
+        features = _features(told.features, options)
+    except (KeyError, ValueError) as error:
+        raise _unfit(meta["kind"], str(error), path) from error
+    return SavedModel(learner, options, features, told.classes, told.categories, meta, components)
+
+
+def require_one(meta: Mapping[str, Any], path: str) -> None:
+    """Refuse (ModelFileError) a folder with a model for each key, where one model is wanted."""
+    if BY_KEY in meta:
+        raise ModelFileError(message("keyed.folder"), file=path)
 
 
 def _unfit(kind: str, reason: str, path: str) -> ModelFileError:

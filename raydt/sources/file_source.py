@@ -133,11 +133,6 @@ class FileSource:
         return self._encoder.labels.values()
 
     @property
-    def file_rows(self) -> list[tuple[str, int | None]]:
-        """Name of each file, and its rows, where they are known."""
-        return [(file.name, file.n_rows) for file in self._files]
-
-    @property
     def keys(self) -> list[Any]:
         """Keys of models in the order of their codes, as known from the rows read so far."""
         return self._encoder.keys.values
@@ -252,6 +247,11 @@ class FileSource:
         """Have Arrow decode columns in threads of its own only if ``n`` may be used, more than one."""
         for file in self._files:
             file.in_threads = n > 1
+
+    @property
+    def data_files(self) -> list[DataFile]:
+        """The files, in their order."""
+        return list(self._files)
 
     @property
     def places(self) -> list[tuple[str, int, int | None]]:
