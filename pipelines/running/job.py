@@ -16,7 +16,7 @@ from pipelines.outputs import inputs_of, require_run_apart
 from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
-from pipelines.run_folder import RunFolder
+from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
@@ -290,7 +290,7 @@ def _has_grown(folder: RunFolder, overrides: Sequence[str]) -> bool:
     """Return True if a completed run is of a change log that has more files than it had at its end."""
     if _summary(folder).get("status") != "completed":
         return False
-    with suppress(RaydtError):
+    with suppress(RaydtError), fitting(folder.location):
         config = load_config(config_of(folder), overrides)
         if isinstance(config.stream, Changelog) and isinstance(config.source, FileOptions):
             known = read_manifest(last_state(states_of(config, folder))).meta["source"]["files"]

@@ -150,7 +150,8 @@ class Learner(ABC):
     Description: ClassVar[type[Any]] = description.Description
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
     unproven: ClassVar[Mapping[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind"
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "weighed": "another time with the same rows gives the same weights of classes",
     }
 
     #: Arrays that states have only from a format on, and its number.

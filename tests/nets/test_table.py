@@ -47,6 +47,7 @@ MODULES = (
     "nets.test_audit_mutants",
     "nets.test_memory",
     "fuzz.learners",
+    "property.test_keyed_pool",
     "property.test_tree_sum",
     "unit.test_export",
 )

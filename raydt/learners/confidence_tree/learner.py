@@ -50,7 +50,6 @@ class ConfidenceTree(Learner):
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
         "restarted": COUNTS_WORK,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
         **{
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"

@@ -114,7 +114,6 @@ class GBDT(Learner):
         "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "trained": "another end of the last training that leaves the same rows gives the same bins",
-        "weighed": "another time with the same rows gives the same weights of classes",
         "trained_rows": "of an earlier time: it decides when the trees are trained again",
         "changes": "counted since then: it decides when the trees are trained again",
         "work": "of the last update in place: it decides when the trees are trained again",
