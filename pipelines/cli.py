@@ -79,6 +79,7 @@ for _command in (
     runs.resume,
     runs.sweep,
     models.predict,
+    models.serve,
     models.export,
     states.update,
     states.purge,

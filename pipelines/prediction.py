@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, new_file, require_apart, writing_alone, written
 from pipelines.redaction import may_quote, quoting_as_its_run, said
+from pipelines.run_folder import fitting
 from pipelines.saved_runs import folder_of_model, load_model
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
@@ -209,7 +210,8 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
 
 
 def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None) -> pa.Schema:
-    target = pa.float64() if traits_of(saved.options).reading.regression else pa.array(saved.classes).type
+    with fitting("the classes of the model"):
+        target = pa.float64() if traits_of(saved.options).reading.regression else pa.array(saved.classes).type
     fields = [("prediction", target), *((f"p_{label}", pa.float64()) for label in saved.classes)]
     if id_column is not None and ids is not None:
         if id_column in dict(fields):

@@ -40,7 +40,9 @@ def changes_lines(done: ChangesResult, state: str, *, dry_run: bool) -> str:
     """Return the outcome of change logs: what they changed, and how well their rows were predicted before."""
     known, receipt = names(done.known, 3), done.receipt
     if receipt is None:
-        return terminal(pairs([("state", done.state), ("files", message("commands.known_files", files=known))]))
+        told = message("commands.no_updates", files=names(done.files, 3)) if done.files else ""
+        told = told or message("commands.known_files", files=known)
+        return terminal(pairs([("state", done.state), ("files", told)]))
     skipped = [f"{done.counts['skipped']:,} bad rows"] * bool(done.counts["skipped"])
     changed, more = updates({**done.counts, "updates": done.updates}), receipt.words.counts
     rows = [

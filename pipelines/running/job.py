@@ -17,7 +17,7 @@ from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
 from pipelines.run_files import BEGINNING
-from pipelines.run_folder import RunFolder
+from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
@@ -321,7 +321,7 @@ def _has_grown(folder: RunFolder, overrides: Sequence[str]) -> bool:
     """Return True if a completed run is of a live source, or of a change log with more files than at its end."""
     if _summary(folder).get("status") != "completed":
         return False
-    with suppress(RaydtError):
+    with suppress(RaydtError), fitting(folder.location):
         config = load_config(config_of(folder), overrides)
         if isinstance(config.source, LiveOptions):
             return True

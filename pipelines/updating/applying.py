@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.updating.change_files import (
-    ChangeFile,
-    ChangeStreams,
-)
+from pipelines.updating.change_files import ChangeFile, ChangeStreams, is_weighted
 from pipelines.updating.changes import Deletions, Insertions, StateNames
 from raydt.examples.subjects import objects
 from raydt.examples.targets import NUMBERS, Targets, dtype_of, no_targets
@@ -106,7 +103,7 @@ class Applied:
 
     def _tally(self, stream: ChangelogStream, before: Tally | None) -> Tally:
         """Return the counts of a file, which go on from those of the file before, or from the scores of the state."""
-        tally = Tally(stream)
+        tally = Tally(stream, weighted=is_weighted(self._saved.meta))
         if before is not None:
             tally.restore(before.state())
             return tally
@@ -119,11 +116,13 @@ class Applied:
         return tally
 
     def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally, whose: Mapping[int, Any]) -> None:
-        store, by_value = self._session.coordinator.store, bool((batch.op == DELETE_VALUE).any())
-        asked = store.slots() if by_value else store.find(batch.id)
+        store = self._session.coordinator.store
+        by_value = batch.op[0] == DELETE_VALUE  # alone in its piece
+        asked = self._equal(batch) if by_value else store.find(batch.id)
         ids, y = (
             column[asked] if len(column) else np.zeros(len(asked), column.dtype) for column in (store.id, store.y)
         )
+        named = ids if by_value else batch.id
         result = self._session.apply(batch, skip_refused=self._streams.skips)
         tally.record(batch, result, 0.0)
         if result.applied < len(batch):
@@ -132,12 +131,8 @@ class Applied:
             raise tally.update_error(batch, refusal).but(remedy=remedy)
         taken = np.ones(len(batch), dtype=np.bool_)
         taken[[refusal.position for refusal in result.refused]] = False
-        deleted = np.flatnonzero(taken & ((batch.op == DELETE) | (batch.op == UPDATE)))
+        deleted = np.flatnonzero(taken & ((batch.op == DELETE) | (batch.op == UPDATE) | by_value))
         at = deleted + batch.start
-        if by_value:  # one example, which the update does not name
-            deleted = np.flatnonzero(store.find(ids) < 0)
-            at = np.full(len(deleted), batch.start)
-        named = ids if by_value else batch.id
         of_new = [self._whose.pop(one, _OF_STATE) for one in named[deleted].tolist()]
         self._gone.append(_Deleted(at, named[deleted], stream.names_of(named[deleted]), y[deleted], of_new))
         begun = np.flatnonzero(taken & ((batch.op == INSERT) | (batch.op == UPDATE)))
@@ -149,6 +144,14 @@ class Applied:
         self._new_names += stream.names_of(inserted)
         self._path.append(result.path)
         self._logs.append(result.log)
+
+    def _equal(self, batch: UpdateBatch) -> npt.NDArray[np.int32]:
+        """Return the slot of the example that a deletion by value takes: of those that equal its row, the oldest."""
+        if not self._session.coordinator.store.live:
+            return np.empty(0, dtype=np.int32)
+        sparse = {} if batch.sparse is None else {"sparse": batch.sparse}
+        equal = self._session.coordinator.find_equal(batch.X, 0, batch.y[0].item(), **sparse)
+        return self._session.driver.run(equal)[:1]
 
     @property
     def session(self) -> InProcessSession:

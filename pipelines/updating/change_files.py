@@ -82,8 +82,18 @@ def applied_files(meta: Mapping[str, Any]) -> set[str]:
 
 def read_before(saved: SavedModel) -> dict[str, Any]:
     """Return what ``meta`` of a new state has to know of the changes that the state before it has read."""
-    found = {"read": sorted(applied_files(saved.meta)), "spelling": spelling_of(saved, None, None)}
+    found = {
+        "read": sorted(applied_files(saved.meta)),
+        "spelling": spelling_of(saved, None, None),
+        "weighted_metrics": is_weighted(saved.meta),
+    }
     return {name: value for name, value in found.items() if value}
+
+
+def is_weighted(meta: Mapping[str, Any]) -> bool:
+    """Return True if scores count each prediction by the weight of its row, as those of the run did."""
+    of_run = meta.get("config", {}).get("output", {})
+    return bool(meta.get("weighted_metrics", of_run.get("weighted_metrics", False)))
 
 
 def spelling_of(saved: SavedModel, op: str | None, envelope: str | None) -> Spelling:

@@ -33,6 +33,7 @@ from pipelines.updating.lineage import absolute
 from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
+from raydt.folders.manifest import MANIFEST
 from raydt.keyed.saved import open_keys
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
@@ -45,7 +46,7 @@ class ChangesResult:
     """Outcome of :func:`apply_changes`."""
 
     state: str  #: The new state; the newest one there was, if no file was new; empty of a dry run.
-    receipt: Receipt | None  #: None if no file was new.
+    receipt: Receipt | None  #: None if no file was new, or the new ones have no update.
     files: list[str]  #: Files that were applied.
     known: list[str]  #: Files passed over, since the state has their contents.
     updates: int = 0
@@ -130,6 +131,9 @@ def apply_changes(
             return result
         meta, components = job.contents(receipt)
         meta |= {"spelling": spelling} if spelling else {}
+        target = writing.place(meta["offset"])
+        if target.has(MANIFEST):  # no update: there is nothing to write, and nothing that a receipt could tell
+            return replace(result, state=target.location, receipt=None)
         meta["lineage"][-1] |= {
             "files": {"changes": [{**one.described(), "path": absolute(one.path)} for one in new]},
             "read_as": {"spelling": spelling, "label": names.label, "id": names.id, "on_error": on_error}
@@ -141,7 +145,6 @@ def apply_changes(
             "active": receipt.active,
             "scores": result.scores,
         }
-        target = writing.place(meta["offset"])
         save_state(target, meta, components, receipt, receipts_open)
         return replace(result, state=target.location)
 

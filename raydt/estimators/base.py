@@ -62,7 +62,7 @@ class Estimator(NamedExamples):
         """
         self._require_classes(y)
         given = np.asarray(1.0 if sample_weight is None else sample_weight)
-        if given.dtype.kind in "biuf" and not given.any():
+        if given.dtype.kind in "biuf" and given.size and not given.any():
             raise ValueError(message("estimators.zero_weights"))
         return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
 
@@ -337,6 +337,8 @@ class Estimator(NamedExamples):
                 raise HalfAppliedError(message("estimators.interrupted_first"))
             sound._seq, sound._known = 0, {}
             sound._open_session()
+            if (factors := self.session_.coordinator.class_factors) is not None:
+                sound.session_.coordinator.weigh_classes(factors)
             op, weight = np.full(n, INSERT, dtype=np.int8), unless_equal(held.weight)
             sound._apply(sound._next_batch(op, held.id, held.X, held.y, held.sparse, n, weight))
             if sound._subjects is not None:

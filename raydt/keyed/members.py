@@ -6,7 +6,7 @@ model, predictions, scores and stream. Rows may come in blocks cut anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from raydt.evaluation.classification import Prequential
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
+from raydt.keyed.pool import apply_all
 from raydt.keyed.scores import narrow, whole
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
@@ -177,31 +178,38 @@ class Members:
             waiting.append((member, member.batches(self.job)))
         taken = [member for member, _ in waiting]
         while waiting:
-            waiting = [one for one in waiting if self._step(*one, observer)]
+            ready = [(*one, batch) for one in waiting if (batch := self._next(*one, observer)) is not None]
+            self._apply([(member, batch) for member, _, batch in ready], observer)
+            waiting = [(member, batches) for member, batches, _ in ready]
         for member in taken:
             if observer is not None:
                 observer.after(member)
             member.rest()
 
-    def _step(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> bool:
-        """Apply the next batch of a key, if there is one; return whether there was."""
+    def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
+        """Return the next batch of a key, if there is one."""
         batch = next(batches, None)
         skipped = member.stream.take_skipped()
         if skipped:
             member.tally.record_skipped(skipped)
             if observer is not None:
                 observer.records.record_skipped(member, skipped)
-        if batch is None:
-            return False
+        return batch
+
+    def _apply(self, ready: Sequence[tuple[Member, UpdateBatch]], observer: Observer | None) -> None:
+        """Apply one batch of each of some keys, together where that is faster."""
         skip = self.job.stream.on_error == "skip"
-        result = member.session.apply(batch, skip_refused=skip)
-        member.seconds += result.seconds
-        member.tally.record(batch, result, member.seconds)
-        if observer is not None:
-            observer.records.record(member, batch, result)
-        if result.applied < len(batch):
-            raise member.tally.update_error(batch, result.refused[-1])
-        return True
+        results = apply_all([member.session for member, _ in ready], [batch for _, batch in ready], skip)
+        errors = []
+        for (member, batch), result in zip(ready, results, strict=True):
+            member.seconds += result.seconds
+            member.tally.record(batch, result, member.seconds)
+            if observer is not None:
+                observer.records.record(member, batch, result)
+            if result.applied < len(batch):
+                errors.append(member.tally.update_error(batch, result.refused[-1]))
+        if errors:
+            raise errors[0]
 
     def finish(self, observer: Observer | None = None) -> set[int]:
         """Complete what waits for more updates, once the source has ended; return groups that got a row of metrics.

@@ -150,7 +150,8 @@ class Learner(ABC):
     Description: ClassVar[type[Any]] = description.Description
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
     unproven: ClassVar[Mapping[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind"
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "weighed": "another time with the same rows gives the same weights of classes",
     }
 
     #: Arrays that states have only from a format on, and its number.
@@ -278,6 +279,15 @@ class Learner(ABC):
         ``tree_sum(n_classes)`` (:class:`raydt.trees.tree_sum.HasTreeSum`).
         """
         return self.Predictor(features, model)
+
+    def model_within(self, options: Any, features: Features, state: Arrays) -> Arrays | None:
+        """Return the arrays of a model that predicts as a coordinator's ``state`` does, without the rows.
+
+        None if the model has to be restored from the rows. The default takes the arrays that the schema of a model
+        declares, which a reader of a run then serves within milliseconds.
+        """
+        declared = self.schema(options, features, state, state=False).arrays
+        return {of.name: state[of.name] for of in declared} if all(of.name in state for of in declared) else None
 
     def promise(self, options: Any) -> Promise:
         """Return whether the guarantee of the method holds with these options; an audit proves that it does."""

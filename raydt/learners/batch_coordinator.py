@@ -8,8 +8,8 @@ everything before it is applied, and before an update that is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,13 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 def rows_in(state: Mapping[str, npt.NDArray[Any]]) -> int:
     """Return how many examples a state has, with those that wait to be deleted."""
     return int(state[OWNED][0] + state[OWNED][2]) if OWNED in state else len(state["born"])
+
+
+class Many(Protocol):
+    """A group of models whose batches one call takes (``raydt.learners.many``)."""
+
+    def take(self, sessions: Sequence[Any], batches: Any) -> list[BatchResult | None]:
+        """Take the batches of some sessions; None of those that go the usual way: nothing of them is done then."""
 
 
 class BatchCoordinator(ABC):
@@ -91,6 +98,13 @@ class BatchCoordinator(ABC):
         then; and what is left to run, if anything is.
         """
         return None, None
+
+    def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
+        """Return what takes this batch with those of other models, by one call; None if it goes the usual way.
+
+        ``worker`` is that of the only shard. Models with the same group may be taken together.
+        """
+        return None
 
     @property
     def weighs(self) -> bool:
@@ -262,6 +276,11 @@ class BatchCoordinator(ABC):
         targets: Targets = self.predictor().predict(X, sparse)
         return targets
 
+    @property
+    def class_factors(self) -> npt.NDArray[np.int64] | None:
+        """Factors of balanced classes, in units, once they are resolved."""
+        return None if self._weighting is None else self._weighting.factors
+
     def weigh_classes(self, factors: npt.NDArray[np.int64]) -> None:
         """Balance classes by these factors, in units, not by those that the first examples would give."""
         assert self._weighting is not None
@@ -321,6 +340,10 @@ class BatchCoordinator(ABC):
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """What a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
+
+    def _class_parts(self) -> list[Part]:
+        """Part of the digest for the factors of balanced classes, once they are resolved; when they were is none."""
+        return [] if self._weighting is None else list(self._weighting.digested().items())
 
     def _row_part(self) -> Part:
         """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""

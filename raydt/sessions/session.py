@@ -21,7 +21,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.folders.rows import whole_rows
 from raydt.learners.base import Learner, WorkPlan
-from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator, Many
 from raydt.messages import message
 from raydt.sessions.snapshots import take_snapshot, whole
 
@@ -160,6 +160,13 @@ class InProcessSession:
         except BaseException:
             self.whole = self.coordinator.store.changes == changes
             raise
+
+    def group(self, batch: UpdateBatch) -> Many | None:
+        """What takes this batch with those of other sessions (``raydt.keyed.pool``); None if :meth:`apply` has to."""
+        self.require_whole()
+        if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
+            return None
+        return self.coordinator.group(batch, self.shards[0].worker)
 
     def predict_row(self, row: npt.NDArray[Any]) -> int | None:
         """Return the predicted class code of one row, as :meth:`BatchCoordinator.predict_row`."""

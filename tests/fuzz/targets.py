@@ -33,10 +33,12 @@ from raydt.errors import InputError, ModelFileError
 from raydt.examples.history import history_of_live
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.weights import fixed
 from raydt.export import build
 from raydt.export.paths import sentences
 from raydt.folders.manifest import MANIFEST
 from raydt.keyed.saved import open_keys
+from raydt.learners import traits_of
 from raydt.sessions.receipt_chain import read_chain
 from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
@@ -264,7 +266,7 @@ def read_saved(saved: SavedModel) -> None:
 
 
 def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[Any], sparse: SparseRows | None) -> None:
-    """Insert rows into a state, and delete half of what it had."""
+    """Insert rows into a state, every other time with weights, and delete half of what it had."""
     session = InProcessSession(saved.learner, saved.options, saved.features)
     session.restore(saved.arrays, saved.groups)
     store = session.coordinator.store
@@ -274,7 +276,10 @@ def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[Any], 
     op = np.repeat(np.array([INSERT, DELETE], dtype=np.int8), [len(X), len(gone)])
     ids, row = np.concatenate([fresh, gone]), np.full(len(op), -1)
     seq, classes = int(saved.arrays["seq"][0]), len(saved.classes)
-    result = session.apply(UpdateBatch(seq, op, ids, X, y, classes, row, sparse=sparse))
+    weight = None
+    if traits_of(saved.options).reading.weights and len(live) % 2:
+        weight = np.resize(fixed(np.array([0.0, 0.3, 1.0, 2.5])), len(X))
+    result = session.apply(UpdateBatch(seq, op, ids, X, y, classes, row, sparse=sparse, weight=weight))
     assert result.applied == len(op), "an update was refused"
     session.finish()
     assert session.statistics()["active"] == len(live) + len(X) - len(gone), "examples are lost"
@@ -291,6 +296,7 @@ def _drain(stream: Stream, live: set[int] | None = None) -> None:
         assert not np.signbit(batch.X[batch.X == 0]).any(), "a zero is negative"
         assert batch.n_classes <= len(stream.source.classes)
         assert (batch.y < max(1, batch.n_classes)).all(), "a label is no class"
+        assert batch.weight is None or len(batch.weight) == len(batch.X), "rows without a weight"
         done += len(batch)
         if done > ENOUGH:
             return
@@ -324,6 +330,8 @@ def data_targets() -> list[Target]:
         Target("arrow file", "t.arrow", files, read_data),
         Target("arrow stream", "t.arrows", streams, read_data),
         Target("csv", "t.csv", [csv, *((FILES / n).read_bytes() for n in ("bom.csv", "quoted.csv"))], read_data, True),
+        Target("weighted csv", "t.csv", [_text(_weighted())], _read_weighted, True),
+        Target("weighted parquet", "t.parquet", [parquet(_weighted())], _read_weighted),
         Target("changelog", "t.csv", [(FILES / "changelog.csv").read_bytes()], _read_changelog, True),
         Target("envelope", "t.parquet", [parquet(_changes(), compression=c) for c in ("none", "zstd")], _read_envelope),
         Target("timed csv", "t.csv", timed, _read_timed, True),
@@ -339,6 +347,10 @@ def data_targets() -> list[Target]:
 
 def _read_changelog(file: Path) -> None:
     _read(file, {"model": "changelog"}, op="op")
+
+
+def _read_weighted(file: Path) -> None:
+    _read(file, {"model": "incremental"}, Reading(weights=True), weight="w")
 
 
 def _read_libsvm(file: Path) -> None:
@@ -376,6 +388,11 @@ def _timed(stamps: bool) -> bytes:
     minutes = [0, 1, 3, 2, 5, 9, 8, 14, 15, 19, 17, 30, 31, 44, 45, 60]
     texts = [f"2024-05-31 12:{m:02d}:00" if m < 60 else "2024-05-31T13:00:00.5" for m in minutes]
     return _text(clean().append_column("t", pa.array(texts if stamps else [60 * m for m in minutes])))
+
+
+def _weighted() -> pa.Table:
+    """The good rows with weights."""
+    return clean().append_column("w", pa.array([0.5 * (place % 4) for place in range(16)]))
 
 
 def _text(table: pa.Table) -> bytes:

@@ -31,6 +31,7 @@ MODULES = (
     "nets.test_rounds",
     "nets.test_runs",
     "nets.test_scales",
+    "nets.test_serving",
     "nets.test_state_schema",
     "nets.test_stored_rows",
     "nets.test_subjects",
@@ -46,6 +47,7 @@ MODULES = (
     "nets.test_audit_mutants",
     "nets.test_memory",
     "fuzz.learners",
+    "property.test_keyed_pool",
     "property.test_tree_sum",
     "unit.test_export",
 )

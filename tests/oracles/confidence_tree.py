@@ -241,7 +241,7 @@ class ConfidenceTwin(FudyadtTwin):
     def make_bins(self, rows: list[Example]) -> None:
         self.bins, self.encoded = [], {}
         for j, categorical in enumerate(self.categorical):
-            values = [e.x[j] for e in rows]
+            values = [e.x[j] for e in rows if self.weights.get(e.born) != 0]
             if j >= self.d - self.sparse:
                 self.bins.append(Bits())
             elif categorical:

@@ -11,7 +11,7 @@ trials of recent examples (``drift_coordinator``), or where the bins are made ag
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,17 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.examples.weights import sums_by_class
+from raydt.examples.weights import counting
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
+from raydt.learners.batch_coordinator import Many
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.digest import ModelDigest
 from raydt.learners.confidence_tree.drift_coordinator import Trials
-from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.learners.confidence_tree.dynamic_tree import Int64, LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import settle_window
 from raydt.learners.confidence_tree.log import Logged, logged
+from raydt.learners.confidence_tree.many import ListedTree, group_of
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import gathered, shares_now
@@ -40,28 +42,17 @@ from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
 from raydt.learners.confidence_tree.single_rows import SingleRows, window_of_check
-from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
+from raydt.learners.confidence_tree.split_decisions import Counts, Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, enter_steps, steps_of
 from raydt.messages import message
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
-Int64 = npt.NDArray[np.int64]
-
 #: Steps of the longest window.
 LONGEST = 1 << 12
 #: More insertions than there will be.
 NEVER = 1 << 62
-
-
-class _Counts(NamedTuple):
-    """Totals of the run so far."""
-
-    checks: int = 0
-    splits: int = 0
-    ties: int = 0
-    restarted: int = 0
 
 
 class ConfidenceTreeCoordinator(SequentialCoordinator):
@@ -78,11 +69,12 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewal = options.renewal if features.names else 0
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
-        self._counts = _Counts()
+        self._counts = Counts()
         self._digest = ModelDigest()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
+        self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -189,6 +181,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
         slots, counted = self.live.counted(self._trials.compared)
         self._renewed, self._lived = self._t, int(self.live.tree.counts[0].sum())
+        slots = counting(slots, self.store.weights(slots))
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
@@ -196,13 +189,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """End the warm-up: fix the bins by its rows, and take these in order of birth; ``later`` steps follow."""
         slots = self.live.rows_of(np.array([0]))[0]
         slots = slots[np.argsort(self.store.born[slots])]
-        if self.live.weighting.is_open:
-            y = self.store.y[slots]
-            self.live.weighting.resolve(sums_by_class(self.store.weights(slots), y, 2), self._warmup)
-            for some in (slots, later["slot"][later["kind"] == ADD]):
-                self.live.weighting.enter(self.store, some)
+        if self.live.weighting.balance(self.store, slots, self._warmup, 2, later["slot"][later["kind"] == ADD]):
             self._weigh()
-        parts = yield Ask("learn", {"slots": slots})
+        parts = yield Ask("learn", {"slots": counting(slots, self.store.weights(slots))})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
         self.live.tree.counts[0], self.live.tree.nodes["head"][0] = 0, -1
@@ -272,7 +261,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 self._history.split(change.split.stamp, depth, tie=change.split.reason == TIE)
         ties = sum(change.split.reason == TIE for change in changes)
         checks, splits, tied, again = self._counts
-        self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)
+        self._counts = Counts(checks + len(checked), splits + len(changes), tied + ties, again)
 
     def _apply(self, changes: list[LeafSplit], thresholds: list[float]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
@@ -318,6 +307,16 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._note(window, changes, np.zeros(1, dtype=np.bool_))
         if changes:
             yield from self._apply(changes, [self.live.entry_of(change).threshold for change in changes])
+
+    def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
+        """Return what takes this batch with those of other trees, if nothing is compared or renewed."""
+        self.listed, group = group_of(self.live, self.features, worker, batch, self.listed)
+        return group if self._due()[1] > len(batch.op) else None
+
+    def took_rows(self, rows: int, classes: int) -> Counts:
+        """Take note of examples that were taken with those of other trees, and of their classes; the totals so far."""
+        self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
+        return self._counts
 
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
@@ -395,6 +394,6 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
         self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
-        self._counts, self._naive = _Counts(*counts), None
+        self._counts, self._naive = Counts(*counts), None
         self._logs.restart(masses=self.live.unit > 1)
         self._trials.restore(compared)

@@ -18,8 +18,9 @@ from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import leaf_tallies
 from raydt.learners.confidence_tree.model import Arrays
 
-#: What a state has beside the model: slots, places, and rows, which enter by the root of a tree of hashes.
-_SKIPPED = ("place", "trial_place", "seq", "leaf", "was_right")
+#: What a state has beside the model: slots, places, when classes were weighed, and rows, which enter by the root of a
+#: tree of hashes.
+_SKIPPED = ("place", "trial_place", "seq", "leaf", "was_right", "weighed")
 
 
 class ModelDigest:

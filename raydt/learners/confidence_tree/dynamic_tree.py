@@ -15,7 +15,7 @@ from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, UNIT, Weights
+from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights
 from raydt.learners.confidence_tree.drift_kernels import in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import (
@@ -76,7 +76,7 @@ class LiveConfidenceTree:
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self.period = options.grace_period, options.drift_period  #: ``period``: Of comparisons.
+        self.grace, self.period = options.grace_period, options.drift_period  #: ``period``: Of comparisons.
         #: Whether leaves may predict by naive Bayes; whether each chooses.
         self.naive, self.adaptive = options.leaf_prediction != "majority", options.leaf_prediction in ADAPTIVE
         self.normal = options.leaf_prediction in NORMAL  #: Whether with normal features, too.
@@ -114,7 +114,7 @@ class LiveConfidenceTree:
 
     @property
     def _weights(self) -> Weights:
-        return NONE if self.unit == 1 else masses_by_slot(self.weighting, self.store)
+        return NO_WEIGHTS if self.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     def masses(self, slots: Slots) -> Int64:
         """How much some examples count, int64; 1 each while counts are numbers of rows."""
@@ -143,9 +143,9 @@ class LiveConfidenceTree:
         room = len(path.pending) if counted else 0
         entries, deltas = empty(room, ENTRY), empty((4, room), self.delta)
         # A row that counts for several may make a check due alone.
-        checks = empty(room // self._grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
+        checks = empty(room // self.grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = WalkRules(self.categorical, self._grace * self.unit if counted else 0, scored, self.naive)
+        rules = WalkRules(self.categorical, self.grace * self.unit if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
         asked = np.empty(rows_scored, np.int64)
         priors = np.empty((rows_scored, tree.own.shape[1] * self._step), np.int64)
@@ -366,17 +366,11 @@ class LiveConfidenceTree:
         arrays |= unit_array(self.unit) | self.weighting.state()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
-    def _restore_weights(self, state: Arrays) -> None:
-        """Continue with the weights of a state; its examples are in the store."""
-        slots = np.arange(len(state["id"]), dtype=np.int32)
-        self.weighting.restore(state)
-        self.weighting.enter(self.store, slots)
-        self.unit = unit_of(state)
-
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
-        self._restore_weights(state)
+        self.weighting.restore(state, self.store)
+        self.unit = unit_of(state)
         self.tree, self.splits = live_tree(state)
         self.outline.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)

@@ -16,7 +16,7 @@ from raydt.learners.confidence_tree.split_decisions import StepWindow
 Int64 = npt.NDArray[np.int64]
 
 #: Where the levels of naive Bayes begin.
-_ODDS = level_odds()
+ODDS = level_odds()
 
 
 def settle_window(
@@ -32,7 +32,7 @@ def settle_window(
     each = (sum((reply[i] for reply in replies[1:]), replies[0][i]) if replies else none for i in (1, 2))
     summed = tuple(np.ascontiguousarray(scores) for scores in each)
     rules = live.adaptive, 1 + live.period // YOUNG * live.unit if live.period else 0, live.inherits
-    settle(live.tree, live.examples, live.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
+    settle(live.tree, live.examples, live.right, window.path, window.counted, summed, (table, ODDS), void, rules)
 
 
 def naive_leaves(live: LiveConfidenceTree) -> Int64:

@@ -12,6 +12,7 @@ from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
+from raydt.learners.confidence_tree.model import filled
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
@@ -49,7 +50,6 @@ class ConfidenceTree(Learner):
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
         "restarted": COUNTS_WORK,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
         **{
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
@@ -76,6 +76,10 @@ class ConfidenceTree(Learner):
             check_state(options, features, model, groups, n)
         elif "naive_leaf" in model:
             check_naive(features, model, n)
+
+    def model_within(self, options: ConfidenceTreeOptions, features: Features, state: Any) -> dict[str, Any] | None:
+        """Return the tree; None where leaves predict by naive Bayes, whose counts the shards make from the rows."""
+        return filled(state) if options.leaf_prediction == "majority" else None
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """Those with the options of format 2."""

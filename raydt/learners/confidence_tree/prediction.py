@@ -50,7 +50,7 @@ def level_odds() -> npt.NDArray[np.int64]:
 
 
 @inner_kernel
-def _naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
+def naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
     """The share of class 1 among the first two classes, as a level; one of them has examples."""
     if prior[0] == 0 or prior[1] == 0:
         return LEVELS if prior[1] > 0 else 0
@@ -127,10 +127,10 @@ def settle(
             step.prediction = majority if best < 0 else np.int64(best)
             if best == 0 or best == 1:
                 if choice == INHERITED:
-                    step.level = _naive_level(present, normals[of_all], table, odds)
+                    step.level = naive_level(present, normals[of_all], table, odds)
                 else:
                     found = normals[row - 1] if choice == NORMAL else counts[row - 1]
-                    step.level = _naive_level(prior, found, table, odds)
+                    step.level = naive_level(prior, found, table, odds)
         if adaptive and step.kind == ADD:
             label = examples.y[step.slot]
             who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)

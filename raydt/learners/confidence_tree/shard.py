@@ -151,7 +151,7 @@ class ConfidenceTreeShard(ShardWithRows):
         deltas, asked = np.array(deltas), np.array(checks)
         self._weigh(deltas)
         if len(logs):
-            self._logs = np.array(logs)
+            self._logs = np.require(logs, requirements=["C", "A", "W"])  # copied if it was sent
         self._room_for(sites, classes)
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)

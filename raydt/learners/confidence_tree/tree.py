@@ -84,7 +84,7 @@ class ConfidenceTreeArrays(NamedTuple):
     fresh: npt.NDArray[np.int64]
 
 
-def new_tree(classes: int = 2, capacity: int = 64) -> ConfidenceTreeArrays:
+def new_tree(classes: int = 2, capacity: int = 16) -> ConfidenceTreeArrays:
     """One leaf without examples, with site 0."""
     nodes, trials = np.zeros(capacity, dtype=NODE), np.zeros(capacity, dtype=TRIAL)
     for name in ("feature", "cut", "left", "right", "parent", "head", "created"):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
-from raydt.examples.weights import NONE
+from raydt.examples.weights import NO_WEIGHTS
 from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
@@ -82,7 +82,7 @@ class RowShard:
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
-        self.targets = Targets(np.empty(0), NONE)
+        self.targets = Targets(np.empty(0), NO_WEIGHTS)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: without the scratch, which has numbers of deleted rows."""

@@ -114,14 +114,17 @@ class GBDTShard(ShardOfOwner):
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
-        self._slots = yield from self._of_all(rows.slots(mine))
+        slots, weights = rows.slots(mine), rows.store.weights(mine)
+        told = yield from self._of_all(slots if weights is None else np.where(weights > 0, slots, ~slots))
+        counting = told[told >= 0]  # those of rows of weight 0 are told as negative numbers
+        self._slots = np.sort(np.append(counting, ~told[told < 0]))
         held = mine[:0]
         if hold_out:
             drawn = held_out_rows((yield from self._of_all(rows.store.born[mine])), self._options)[1]
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
         rows.pending.inserts, self._holds_out = held, hold_out
-        return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held, balanced)}
+        return {"bins": self._bins_of(counting), **rows.of_training(mine, held, balanced)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
