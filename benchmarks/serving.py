@@ -216,7 +216,7 @@ def main() -> None:
         servers = {"raydt serve": (ours, "/predict")}
         if all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "skops")):
             export_model(str(run), "sklearn", str(folder / "model.skops"))
-            (folder / "peer.py").write_text(PEER.format(names=NAMES))
+            (folder / "peer.py").write_text(PEER.format(names=NAMES), encoding="utf-8")
             peer = [sys.executable, str(folder / "peer.py"), str(folder / "model.skops"), str(asked.port + 1)]
             servers["FastAPI, scikit-learn pipeline"] = (peer, "/many")
         print(f"`python benchmarks/serving.py {' '.join(sys.argv[1:])}`\n\n{machine('scikit-learn')}\n", flush=True)

@@ -85,7 +85,11 @@ def broken_off_and_resumed(given: dict[str, Any], run: Path, point: str, n: int)
     return pipelines.resume(run)
 
 
-@every_case("a driver's death by key", one_of_each)
+def few(trial: Trial) -> bool:
+    return one_of_each(trial) and trial.learner.kind in ("fudyadt", "gbdt")
+
+
+@every_case("a driver's death by key", few)
 def test_a_driver_that_died_does_not_show(trial: Trial, tmp_path: Path) -> None:
     given, expected = undisturbed(trial, tmp_path)
     point, n = random.Random(trial.name).choice(POINTS)
@@ -106,10 +110,6 @@ def test_a_death_before_the_report_leaves_a_whole_run(tmp_path: Path) -> None:
     with injected(at(1, point="run.before_report")), pytest.raises(Gone):
         pipelines.replay(given, tmp_path / "run")
     assert pipelines.resume(tmp_path / "run").digest == pipelines.replay(given, tmp_path / "whole").digest
-
-
-def few(trial: Trial) -> bool:
-    return one_of_each(trial) and trial.learner.kind in ("fudyadt", "gbdt")
 
 
 @every_case("a checkpoint by key that fails", few)
@@ -172,7 +172,7 @@ def test_an_interruption_does_not_show(trial: Trial, n: int, tmp_path: Path) -> 
     assert outcome(pipelines.resume(tmp_path / "broken off")) == expected
 
 
-@every_case("a change log by key that grows", one_of_each)
+@every_case("a change log by key that grows", few)
 def test_a_change_log_that_grows_is_one_log(trial: Trial, tmp_path: Path) -> None:
     """Its second file brings rows of keys that were there, and a key that was not; interrupted on the way."""
     whole, _ = files(trial, tmp_path)

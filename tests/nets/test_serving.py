@@ -13,7 +13,7 @@ import pipelines
 from pipelines.prediction import predict_file
 from pipelines.serving.application import Application
 from pipelines.serving.reader import SnapshotReader
-from tests.cases import Trial, every_case, is_common
+from tests.cases import Trial, every_case, one_of_each
 from tests.keyed_cases import KEYS, config, files
 from tests.small_tables import derived, examples
 
@@ -54,7 +54,7 @@ def predicted(place: str | Path, rows: list[dict[str, Any]], folder: Path) -> tu
     return table["prediction"].to_pylist(), [list(row) for row in zip(*shares, strict=True)]
 
 
-@every_case("served answers", is_common)
+@every_case("served answers", one_of_each)
 def test_answers_equal_predictions_of_the_snapshot_they_name(trial: Trial, tmp_path: Path) -> None:
     run = pipelines.replay(trial.config(tmp_path, checkpoint={"keep": 9}), tmp_path / "run")
     rows = rows_of(trial)

@@ -32,6 +32,7 @@ from pipelines.serving.reader import SnapshotReader
 from raydt.errors import ConfigError, InputError, ModelFileError
 from tests.cases import CASES, first_cases
 from tests.refusals import refused
+from tests.steady import checkpoints_waited_for
 
 ROW = {"a": 1.0, "b": 0.5, "c": 1.5, "d": "p"}
 BODY = json.dumps(ROW).encode()
@@ -42,7 +43,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the first case of FuDyADT, with all its checkpoints."""
     folder = tmp_path_factory.mktemp("served")
     trial = next(trial for trial in first_cases() if trial.learner.kind == "fudyadt")
-    return Path(pipelines.replay(trial.config(folder, checkpoint={"keep": 9}), folder / "run").path)
+    with checkpoints_waited_for():
+        return Path(pipelines.replay(trial.config(folder, checkpoint={"keep": 9}), folder / "run").path)
 
 
 @pytest.fixture(scope="module")
