@@ -47,9 +47,8 @@ def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
             continue
         logged = filesystem.get_file_info(pafs.FileSelector(info.path, allow_not_found=True))
         if any(fnmatchcase(file.base_name, form.files) for file in logged):
-            said = message("files.delta_table")
-            if info.base_name != "_delta_log":
-                said = message("files.table", form=form.name, log=info.base_name, reader=form.reader)
+            or_else = ", or follow the table with source.kind: delta" if info.base_name == "_delta_log" else ""
+            said = message("files.table", form=form.name, log=info.base_name, reader=form.reader, or_else=or_else)
             raise InputError(said, file=info.path.rpartition("/")[0])
 
 
