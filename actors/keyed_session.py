@@ -111,16 +111,16 @@ class RayKeyedSession:
         """Send each process the rows of its keys."""
         rows, number = batch.rows, next(self._numbers)
         assert rows.key is not None
-        wanted = batch.barrier is not None and batch.barrier.segments() is not None
+        stored = None if batch.barrier is None else batch.barrier.segments()
         self._note_owners()
         owner = np.where(rows.key < 0, -1, np.append(self._owners, -1)[rows.key])
         news = self._sending.news()
         calls = []
         for index, peer in enumerate(self._peers):
             due = None if batch.due is None else batch.due[self._owners[batch.due.key] == index]
-            sent = SentRows(_some(rows, np.flatnonzero(owner == index)), news, wanted, due)
+            sent = SentRows(_some(rows, np.flatnonzero(owner == index)), news, stored, due)
             calls.append(peer.handle.apply.remote(sent, number))
-        self._under_way.append((batch, number, wanted, calls))
+        self._under_way.append((batch, number, stored is not None, calls))
 
     def _note_owners(self) -> None:
         """Find the owners of the keys that are new."""
@@ -155,7 +155,7 @@ class RayKeyedSession:
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now."""
         number = next(self._numbers)
-        return self._snapshot(number, self._all("set_aside", number))
+        return self._snapshot(number, self._all("set_aside", number, segments))
 
     def models(self) -> Iterator[tuple[str, Arrays]]:
         """Yield components of a model folder, those of one process after another."""

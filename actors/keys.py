@@ -19,7 +19,7 @@ from raydt.errors import NotWrittenError
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange.faults import fault
-from raydt.exchange.snapshot import Parts
+from raydt.exchange.snapshot import Parts, Segment
 from raydt.folders.arrays import open_folder
 from raydt.folders.folder import Folder
 from raydt.folders.parts import Place, Written
@@ -98,21 +98,21 @@ class KeyGroups:
         fault("shard.before_answer")
         self._source.take(sent.news)
         result = self._session.apply(KeyedBatch(0, own(sent.rows), sent.due))
-        if sent.wanted:
-            result.keys = self._set_aside(number)
+        if sent.stored is not None:
+            result.keys = self._set_aside(number, sent.stored)
         fault("shard.after_answer")
         return result
 
-    def _set_aside(self, number: int) -> Any:
-        snapshot = self._session.snapshot()
+    def _set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
+        snapshot = self._session.snapshot(stored)
         (parts,) = snapshot.parts
         self._aside = {number: parts}
         return snapshot.state["keys"]
 
-    def set_aside(self, number: int) -> Any:
+    def set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
         """Set a snapshot aside here and now; returns the keys of each group."""
         self._pulse.beat()
-        return self._set_aside(number)
+        return self._set_aside(number, stored)
 
     def take_aside(self, number: int) -> Parts:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
@@ -131,12 +131,12 @@ class KeyGroups:
         finally:
             fault("shard.after_parts")
 
-    def restore(self, groups: Mapping[int, Arrays], news: Any) -> KeyedResult:
+    def restore(self, groups: Mapping[int, Arrays], news: Any, folder: Folder | None = None) -> KeyedResult:
         """Replace everything by the packed keys of the owned groups."""
         self._pulse.beat()
         fault("shard.before_restore")
         self._source.take(news)
-        self._session.restore({}, own(dict(groups)))
+        self._session.restore({}, own(dict(groups)), None, folder)
         return self._session.result()
 
     def restore_from(self, folder: Folder, groups: Sequence[int], news: Any) -> KeyedResult:
@@ -144,7 +144,8 @@ class KeyGroups:
         with self._storage():
             meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
             saved = SavedKeys(meta, components, folder.root)
-            return self.restore({group: saved.groups[group] for group in groups if group in saved.groups}, news)
+            owned = {group: saved.groups[group] for group in groups if group in saved.groups}
+            return self.restore(owned, news, folder)
 
     def finish(self) -> KeyedResult:
         """Complete what waits for more updates."""

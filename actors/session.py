@@ -27,13 +27,15 @@ from actors.starting import Wanted, started
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
-from raydt.examples.row_owners import RowOwners, joined_buckets, parts_for
+from raydt.examples.row_owners import RowOwners, parts_for
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Buckets, Position
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.folders.parts import PartsElsewhere, Place, Written, write_parts
+from raydt.folders.rows import whole_rows
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.learners.batch_coordinator import rows_in
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
 from raydt.sessions.session import Arrays
@@ -283,24 +285,29 @@ class RaySession:
         buckets: Mapping[Buckets, Arrays] | None = None,
         folder: Folder | None = None,
     ) -> None:
-        """Replace everything by a saved state, whatever is under way; shards read ``folder`` if they see it."""
+        """Replace everything by a saved state, whatever is under way; shards read ``folder`` if they see it.
+
+        ModelFileError if a part that a shard reads is damaged.
+        """
         self._abandon()
-        ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
-        if self._ask("holds", len(state["born"]), ones):
-            self._ask("restore", {**state, **joined_buckets(state["id"], buckets)}, dict(groups))
+        buckets, rows = buckets or {}, rows_in(state)
+        held = self._ask("holds", rows, 0)  # before all ones are counted
+        if held and (not self._features.sparse or self._ask("holds", rows, ones_of(groups))):
+            state, groups = whole_rows(state, groups, buckets)
+            self._ask("restore", state, dict(groups))
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]
+        each = iter(RowOwners(sum(shard.shards for shard in shards)).of_all())
+        owned = [[next(each) for _ in range(shard.shards)] for shard in shards]
         if folder is not None and (self._here or not folder.is_local):
             place = _absolute(folder)
-            self._watch.collect([shard.handle.restore_from.remote(place) for shard in shards], shards)
+            calls = [shard.handle.restore_from.remote(place, mine) for shard, mine in zip(shards, owned, strict=True)]
+            self._watch.collect(calls, shards)
             return
-        owners, first = RowOwners(sum(shard.shards for shard in shards)), 0
-        for shard, owned in zip(shards, groups_of(self._features, shards), strict=True):
-            part: dict[Any, Arrays] = {group: groups[group] for group in np.concatenate(owned).tolist()}
-            own = [owners.buckets(first + index) for index in range(shard.shards)]
-            part |= {some: buckets[some] for some in parts_for(own, buckets)}
-            first += shard.shards
+        for shard, mine, columns in zip(shards, owned, groups_of(self._features, shards), strict=True):
+            part: dict[Any, Arrays] = {group: groups[group] for group in np.concatenate(columns).tolist()}
+            part |= {some: buckets[some] for some in parts_for(mine, buckets)}
             self._watch.collect([shard.handle.restore.remote(part)], [shard])
 
     def work(self) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from actors.writable import own
 from raydt.arrays import kernel
 from raydt.errors import InputError, NotWrittenError
 from raydt.examples.features import Features
+from raydt.examples.row_owners import parts_for
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
@@ -35,13 +36,12 @@ from raydt.exchange.links import swap_together
 from raydt.exchange.meeting import advanced
 from raydt.exchange.messages import Buckets, Ended, GroupSnapshot, Payload, Position
 from raydt.exchange.snapshot import Parts
-from raydt.folders.checkpoint import read_parts
 from raydt.folders.folder import Folder
 from raydt.folders.parts import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
 from raydt.parallel.threads import run
-from raydt.sessions.saved_model import parts_of
+from raydt.sessions.saved_model import read_parts
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
@@ -220,13 +220,19 @@ class FeatureShard:
             owns: dict[Any, Any] = {group: parts[group] for group in owned.tolist()}
             shard.worker.restore(own(owns | buckets))
 
-    def restore_from(self, folder: Folder) -> None:
-        """Replace everything by a state in a folder that was found sound, of which the shards read their own parts."""
+    def restore_from(self, folder: Folder, owned: Sequence[Buckets] = ()) -> None:
+        """Replace everything by a state in a folder, of which the shards read their own parts.
+
+        ModelFileError if one is damaged: a feature group, or rows in buckets that they own.
+        """
         self._pulse.beat()
         fault("shard.before_restore")
         with self._storage():
+            parts = read_parts(folder)
             for shard in self._shards:
-                shard.worker.restore(parts_of(read_parts(folder)))
+                shard.worker.restore(parts)
+            for whose in parts_for(owned, [part for part in parts if isinstance(part, Buckets)]):
+                parts[whose]
 
     def work(self) -> dict[str, Any]:
         """Return the columns and work of this process, and its ``peak_rss_bytes``; ``seconds`` of the busiest shard."""

@@ -33,6 +33,8 @@ GAUGES = {
     "live_examples": "Examples that the model holds",
     "queue_depth": "Batches under way at the coordinator",
     "epoch": "Number of the present incarnation of the actors",
+    "lag": "Versions or messages of a followed source that come after those read",
+    "lag_seconds": "Seconds since a run was at the newest of the source that it follows",
 }
 
 #: What of :attr:`raydt.examples.updates.BatchResult.statistics` is counted: those that are part of the model's state,
@@ -54,6 +56,9 @@ class Meter:
 
     def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
         """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
+
+    def lag(self, behind: int, seconds: float) -> None:
+        """How far behind the source it follows the run is."""
 
     def restarted(self) -> None:
         """New actors resume from a checkpoint, or start from the beginning."""
@@ -102,6 +107,11 @@ class Telemetry(Meter):
         self._gauges["live_examples"].set(statistics.get("active", 0))
         self._gauges["queue_depth"].set(queue_depth)
         self._gauges["epoch"].set(self._epoch)
+
+    def lag(self, behind: int, seconds: float) -> None:
+        """See :meth:`Meter.lag`."""
+        self._gauges["lag"].set(behind)
+        self._gauges["lag_seconds"].set(seconds)
 
     def restarted(self) -> None:
         """See :meth:`Meter.restarted`."""

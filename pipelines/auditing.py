@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,10 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.config import Config
+from pipelines.following.table_audit import compare_with_table
+from pipelines.redaction import may_quote, quoting_as_its_run
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.differences import data_changes
 from pipelines.running.ending import read_summary, write_summary
+from pipelines.running.plans import PlanLog
 from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, find_state, last_state, load_state, open_state, open_stream, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
@@ -36,14 +39,17 @@ from raydt.keyed.saved import open_keys
 from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel, groups_of
+from raydt.redaction import text
+from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of
 from raydt.sources.base import Source
+from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
 
 log = logging.getLogger(__name__)
 
 
 @in_threads_of_its_run
+@quoting_as_its_run
 def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
@@ -54,7 +60,7 @@ def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
     before = read_summary(folder)
     config = config_of(folder)
     if getattr(config.source, "key", None) is not None:
-        report = _audit_keys(folder, config, key)
+        report = _spoken(_audit_keys(folder, config, key), run)
         if key is not None:
             return report
     elif key is not None:
@@ -65,6 +71,7 @@ def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
         state, groups = ended.components["coordinator"], groups_of(ended.components)
         classes = len(ended.meta["classes"])
         report = audit(learner, config.learner, ended.features, classes, state, ended.history, groups)
+        compare_with_table(report, config, ended.components["stream"], ended.history, ended.names)
     try:
         with locked(folder):
             summary = read_summary(folder)  # a purge may have changed it meanwhile, or a resume the run
@@ -87,12 +94,14 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
     source, stream = open_stream(config)
     if saved is None:
         raise ModelFileError(message("keyed.one"), file=place.location)
-    _require_same(config, saved.meta, source, stream, folder)
+    require_same_data(config, saved.meta, source, stream, folder)
     return audit_keys(config, saved, cast(Any, stream), None if key is None else saved.find(key))
 
 
-def _require_same(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
-    """Refuse (InputError) a source that is no longer what the run has read."""
+def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
+    """Refuse (InputError) a source that is no longer what the run has read, or not all that its keys have."""
+    if BY_KEY in meta and meta.get("lineage"):
+        raise InputError(message("keyed.lineage"), file=folder.location)
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
         said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
@@ -108,6 +117,7 @@ class Ended(NamedTuple):
     features: Features
     history: History
     class_order: npt.NDArray[np.int64]
+    names: Callable[[npt.NDArray[np.int64]], list[Any]]  #: Ids as the source has them.
 
 
 def last_of(folder: RunFolder) -> Ended:
@@ -116,11 +126,13 @@ def last_of(folder: RunFolder) -> Ended:
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
-    _require_same(config, meta, source, stream, folder)
+    if isinstance(source, FollowedSource):
+        source.plans = PlanLog(folder, grows=False)
+    require_same_data(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
-    return Ended(config, meta, components, features, history, order)
+    return Ended(config, meta, components, features, history, order, lambda ids: cast(Any, stream).names_of(ids))
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
@@ -147,6 +159,7 @@ def _is_sound(state: RunFolder) -> bool:
 
 
 @in_threads_of_its_run
+@quoting_as_its_run
 def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
     """Audit a state, also of a run's ``checkpoints/``, against its own examples: not what needs the past."""
     place = find_state(location).folder
@@ -154,10 +167,18 @@ def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
     if keys is not None:
         from pipelines.keyed.auditing import audit_states
 
-        return audit_states(keys, None if key is None else keys.find(key), _audited)
+        return _spoken(audit_states(keys, None if key is None else keys.find(key), _audited), location)
     if key is not None:
         raise InputError(message("keyed.one"), file=place.location)
     return _audited(open_state(place)[0])
+
+
+def _spoken(report: AuditReport, place: str | Path) -> AuditReport:
+    """Return a report that names keys, which are values of the data, or withholds them, as the run says."""
+    quote = may_quote(place)
+    report.reason = text(report.reason, quote)
+    report.failures = [text(one, quote) for one in report.failures]
+    return report
 
 
 def _audited(saved: SavedModel) -> AuditReport:

@@ -39,7 +39,9 @@ from raydt.errors import ConfigError
 from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import message
-from raydt.sources.options import FileOptions, SourceOptions
+from raydt.sources.file_options import FileOptions
+from raydt.sources.live.base import kinds
+from raydt.sources.options import SourceOptions
 from raydt.streams.durations import microseconds
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
@@ -57,7 +59,7 @@ LARGEST_CONFIG = 4 << 20
 _DATA_FILES = (b"PAR1", b"ARROW1")
 
 #: Keys that hold file paths; relative ones are relative to the config file.
-PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
+PATH_KEYS = (("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path"))
 
 
 class _ByKind:
@@ -106,6 +108,16 @@ class Config(BaseModel):
     _name: str = PrivateAttr("run")
     _placement: Placement | None = PrivateAttr(None)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _follows_changes(cls, data: Any) -> Any:
+        """Make the stream of a live source a change log, which it is, unless it says otherwise."""
+        source = data.get("source") if isinstance(data, dict) else None
+        live = {one.model_fields["kind"].default for one in kinds()}
+        if isinstance(source, dict) and source.get("kind") in live and isinstance(data.get("stream", {}), dict):
+            return {**data, "stream": {"model": "changelog", **data.get("stream", {})}}
+        return data
+
     @model_validator(mode="after")
     def _fits(self) -> Config:
         if isinstance(self.stream, TimeWindow) and isinstance(self.source, FileOptions) and self.source.ts is None:
@@ -127,6 +139,12 @@ class Config(BaseModel):
         """The same config with another name."""
         config = self.model_copy()
         config._name = name
+        return config
+
+    def from_source(self, source: Any) -> Config:
+        """Return the same config with other options of its source."""
+        config = self.model_copy(update={"source": source})
+        config._name = self._name
         return config
 
     @property
@@ -161,10 +179,8 @@ class Config(BaseModel):
         """Return True if a state is of this model config, by its hash or as this version reads its config."""
         if meta["config_hash"] == self.model_hash():
             return True
-        try:
-            return Config.model_validate(without_retired(meta.get("config"))).model_hash() == self.model_hash()
-        except ValidationError:
-            return False
+        then = config_of(meta)
+        return then is not None and then.model_hash() == self.model_hash()
 
 
 def last_component(path: str) -> str:
@@ -332,6 +348,14 @@ def _absolute(path: str, base: Path, place: str) -> str:
         return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
     except RuntimeError as error:
         raise ConfigError(message("files.no_home").at(f"{place} = {short(path)}")) from error
+
+
+def config_of(meta: Mapping[str, Any]) -> Config | None:
+    """Return the config of a state, with defaults for keys that came later; None if this version does not take it."""
+    try:
+        return Config.model_validate(without_retired(meta.get("config")))
+    except ValidationError:
+        return None
 
 
 def without_retired(data: Any) -> Any:

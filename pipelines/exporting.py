@@ -24,6 +24,7 @@ from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 @in_threads_of_its_run
+@quoting_as_its_run
 def export_model(
     model: str | Path, to: FormatName, out: str | Path, *, key: str | None = None, overwrite: bool = False
 ) -> dict[str, Any]:

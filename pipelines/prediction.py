@@ -19,15 +19,16 @@ import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, new_file, require_apart, writing_alone, written
 from pipelines.redaction import may_quote, quoting_as_its_run, said
+from pipelines.run_folder import fitting
 from pipelines.saved_runs import folder_of_model, load_model
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
-from raydt.keyed.saved import BY_KEY, SavedKeys, open_keys
+from raydt.keyed.saved import SavedKeys, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
 
@@ -107,7 +108,7 @@ def predict_file(
         "unseen_columns": [saved.features.names[j] for j in np.flatnonzero(unseen_columns)],
         "out": str(target),
         "classes": [str(label) for label in saved.classes],
-        **used.found(),
+        **used.found(quote=may_quote(model)),
     }
 
 
@@ -125,8 +126,8 @@ class _Used:
         """Return the columns of predictions, and which values are categories that the model does not know."""
         return _predicted(self.saved, self._predictor, rows), self._unseen(rows.X)
 
-    def found(self) -> dict[str, Any]:
-        """Return what else there is to say in the end."""
+    def found(self, *, quote: bool) -> dict[str, Any]:
+        """Return what else there is to say in the end, with values of the data if ``quote``."""
         return {}
 
 
@@ -145,9 +146,10 @@ class _UsedByKey(_Used):
         found: tuple[list[pa.Array], npt.NDArray[np.bool_]] = self._predictor.predicted(source, rows)
         return found
 
-    def found(self) -> dict[str, Any]:
+    def found(self, *, quote: bool) -> dict[str, Any]:
         """Return the rows of keys without a model."""
-        return {"without_model": self._predictor.unknown, "unknown_keys": [*self._predictor.unknown_keys][:20]}
+        unknown = [*self._predictor.unknown_keys][:20] if quote else []
+        return {"without_model": self._predictor.unknown, "unknown_keys": unknown}
 
 
 def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]:
@@ -208,7 +210,8 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
 
 
 def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None) -> pa.Schema:
-    target = pa.float64() if traits_of(saved.options).reading.regression else pa.array(saved.classes).type
+    with fitting("the classes of the model"):
+        target = pa.float64() if traits_of(saved.options).reading.regression else pa.array(saved.classes).type
     fields = [("prediction", target), *((f"p_{label}", pa.float64()) for label in saved.classes)]
     if id_column is not None and ids is not None:
         if id_column in dict(fields):

@@ -40,7 +40,12 @@ def reading_of(config: Config, source: Source, features: Features) -> Reading:
     rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
     most = most_cells(traits.divided, config.placement.plan)
     sure = most is None or not features.sparse
-    if config.cluster.backend == "in_process" or not rows or (sure and holds(features, most, rows, 0)):
+    if (
+        config.cluster.backend == "in_process"
+        or not rows
+        or not source.complete
+        or (sure and holds(features, most, rows, 0))
+    ):
         return Reading(False, None)
     why = None
     if not traits.reads:

@@ -27,6 +27,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     rows = [
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
+        *_keys_rows(receipt),
         *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
         *([("not there", _missing(receipt))] if receipt.missing else ()),
         *_model_rows(receipt),
@@ -39,13 +40,16 @@ def changes_lines(done: ChangesResult, state: str, *, dry_run: bool) -> str:
     """Return the outcome of change logs: what they changed, and how well their rows were predicted before."""
     known, receipt = names(done.known, 3), done.receipt
     if receipt is None:
-        return terminal(pairs([("state", done.state), ("files", message("commands.known_files", files=known))]))
+        told = message("commands.no_updates", files=names(done.files, 3)) if done.files else ""
+        told = told or message("commands.known_files", files=known)
+        return terminal(pairs([("state", done.state), ("files", told)]))
     skipped = [f"{done.counts['skipped']:,} bad rows"] * bool(done.counts["skipped"])
     changed, more = updates({**done.counts, "updates": done.updates}), receipt.words.counts
     rows = [
         ("state", f"{state}; nothing is written" if dry_run else f"{state} -> {done.state}"),
         ("files", names(done.files, 3)),
         ("passed over", message("commands.passed_over", files=known) if done.known else ""),
+        *_keys_rows(receipt),
         ("updates", ", ".join([changed, *skipped]) + (f"; {more}" if more else "")),
         *_model_rows(receipt, _windowed(done.scores)),
         ("report", "" if dry_run else done.state.rpartition("/")[0] + "/report.html"),
@@ -53,12 +57,17 @@ def changes_lines(done: ChangesResult, state: str, *, dry_run: bool) -> str:
     return terminal(pairs(rows), *_deletion_blocks(receipt))
 
 
+def _keys_rows(receipt: Receipt) -> list[tuple[str, str]]:
+    """Return how many of the models by key have changed."""
+    return [("models", f"{counted(len(receipt.by_key), 'key')} changed")] if receipt.by_key else []
+
+
 def _windowed(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the score of the rows of an update and of all before, beside those of the trivial predictors."""
     name, written, rival = ("mse", error, "mean") if "mse" in scores else ("accuracy", share, "majority")
     rows = []
     for title, prefix in (("now", "window_"), ("so far", "")):
-        if scores[prefix + name] is not None:
+        if scores.get(prefix + name) is not None:
             value, last, best = (written(scores[prefix + one]) for one in (name, "no_change", rival))
             rows.append((f"{name} {title}", f"{value}  (no change {last}, {rival} {best})"))
     return rows

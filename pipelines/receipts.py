@@ -9,8 +9,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.saved_runs import open_state
+from pipelines.saved_runs import find_state, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
+from raydt.keyed.saved import open_keys
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Key, OpenChain, Signer, opened, read_chain
 
@@ -45,8 +46,10 @@ def roll_back(state: str | Path, given: ReceiptFile, note: str = "") -> dict[str
 
     Errors as of :func:`opened_receipts`; ConfigError if no receipt is about the state, or it is the newest one.
     """
-    saved, _ = open_state(state)
-    options, digest = saved.options, saved.session().digest()
+    place = find_state(state).folder
+    keys = open_keys(place.root, filesystem=place.filesystem)
+    saved = open_state(place)[0] if keys is None else keys.outline()
+    options, digest = saved.options, saved.session().digest() if keys is None else keys.counted().digest
     with opened_receipts(given, dry_run=False) as chain:
         assert chain is not None
         return chain.append_rollback(digest, options_hash(options), options.kind, time=now(), note=note)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.outputs import require_apart, writing_alone, written
+from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
@@ -56,6 +57,7 @@ def report_of(runs: list[str], out: str | None, key: str | None = None) -> str:
     if target != own or len(folders) > 1:
         require_apart("--out", target, [])
     with written(target, "the report"), writing_alone(Path(target), "the report"), ExitStack() as stack:
+        stack.enter_context(quoting(all(map(may_quote, locations))))
         local = [stack.enter_context(folder.local()) for folder in folders]
         write_report(local, Path(target), locations=locations, key=key)
     return target

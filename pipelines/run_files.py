@@ -16,9 +16,22 @@ PURGES = "purge.json"
 
 #: Of a run or a sweep, and its folders.
 FILES = frozenset(
-    {LOCK, PURGES, "config.yaml", "log.jsonl", "summary.json", "report.html", f".report.html{LOCK}"}
+    {
+        LOCK,
+        PURGES,
+        "config.yaml",
+        "log.jsonl",
+        "summary.json",
+        "report.html",
+        "plans.jsonl",
+        "status.json",
+        f".report.html{LOCK}",
+    }
+    | {"plans.jsonl", "status.json"}
     | {"sweep.json", "sweep.html", "sweep.parquet", "curves.parquet"}
 )
+#: What there can be of a run before anything that is worth keeping.
+BEGINNING = ("config.yaml", "log.jsonl", "plans.jsonl", "status.json")
 TABLES = ("metrics", "events", "predictions", "quarantine", "alarms", "keys")
 #: Column of the latest event time, in metrics and alarms of a stream that has times.
 TIME = "time"

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from pyarrow import fs as pafs
 
-from pipelines.run_files import is_named_by_run, is_of_run, is_unfinished
+from pipelines.run_files import BEGINNING, is_named_by_run, is_of_run, is_unfinished
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here, taken_away
@@ -118,8 +118,8 @@ class RunFolder(Folder):
     def discard_beginning(self) -> None:
         """Remove config, log and then the empty folder, if a job has written nothing else there so far."""
         found = set(self.names())
-        if self._created and found <= {"config.yaml", "log.jsonl", LOCK} and (LOCK not in found or locked_here(self)):
-            for name in ("config.yaml", "log.jsonl", LOCK):
+        if self._created and found <= {*BEGINNING, LOCK} and (LOCK not in found or locked_here(self)):
+            for name in (*BEGINNING, LOCK):
                 self.delete(name)
             self.discard_if_empty()
 

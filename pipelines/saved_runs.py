@@ -19,7 +19,7 @@ from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.keyed.saved import open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
+from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model, require_one
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
@@ -137,6 +137,7 @@ def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str
     place = last_state(states)
     checkpoint = read_checkpoint(place)
     learner_of(checkpoint.meta, place.location)
+    require_one(checkpoint.meta, place.location)
     return checkpoint.meta, checkpoint.components
 
 

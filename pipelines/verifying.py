@@ -10,28 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
 from pipelines.auditing import last_of
+from pipelines.living import Living, living_of, rebuilt_digest
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
-from pipelines.saved_runs import load_model, open_state
+from pipelines.saved_runs import config_of, find_state, load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
-from pipelines.updating.changes import StateNames
 from raydt.arrays.digest import digest
 from raydt.errors import ConfigError, InputError
-from raydt.examples.history import history_of_live
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, newest
+from raydt.keyed.saved import open_keys
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Chain, Key, read_chain
-from raydt.sessions.receipt_history import IDS, SUBJECTS, events_of, gone, is_deleted
+from raydt.sessions.receipt_history import (
+    IDS,
+    SUBJECTS,
+    events_of,
+    in_effect,
+    is_deleted,
+)
 from raydt.sessions.retraining import trained_from_nothing
-from raydt.sessions.saved_model import SavedModel, groups_of
+from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 
 
@@ -47,12 +53,26 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     InputError if there is no run or state, its source has changed, or the model of its learner depends on the past.
     """
     if newest(RunFolder(run)).has(MANIFEST):
+        place = find_state(run).folder
+        keys = open_keys(place.root, filesystem=place.filesystem)
+        if keys is not None:
+            from pipelines.keyed.verifying import of_state
+
+            _require_retrained(keys.outline().options, str(run))
+            stated, rebuilt, live, _ = of_state(keys)
+            return _found([message("verdicts.state")] if stated != rebuilt else [], stated, str(rebuilt), live, None)
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
-        session, rebuilt = saved.session(), _rebuilt_digest(saved)
+        session, rebuilt = saved.session(), rebuilt_digest(saved)
         different = [message("verdicts.state")] if session.digest() != rebuilt else []
         return _found(different, session.digest(), rebuilt, session.coordinator.store.live, None)
     folder = RunFolder.existing(run)
+    config = config_of(folder)
+    if getattr(config.source, "key", None) is not None:
+        from pipelines.keyed.verifying import of_run
+
+        _require_retrained(config.learner, folder.location)
+        return _found(*of_run(folder, config, str(read_summary(folder)["model_digest"])))
     ended = last_of(folder)
     options, features, history = ended.config.learner, ended.features, ended.history
     _require_retrained(options, folder.location)
@@ -82,13 +102,6 @@ def _found(different: list[Message], stated: str, rebuilt: str, live: int, inser
 def _same(one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[Any]]) -> bool:
     """Return True if two models have the same arrays, bit for bit."""
     return one.keys() == other.keys() and digest(sorted(one.items())) == digest(sorted(other.items()))
-
-
-def _rebuilt_digest(saved: SavedModel) -> str:
-    """Return the digest of a model that is trained from nothing on the examples of a state."""
-    history = history_of_live(saved.arrays, saved.groups, saved.features)
-    trained = trained_from_nothing(saved.options, saved.features, history, saved.class_order, saved.arrays)
-    return str(trained.digest())
 
 
 def _require_retrained(options: LearnerOptions, place: str) -> None:
@@ -139,7 +152,7 @@ def verify_receipts(
         "signers": chain.signers,
         "all_signed": chain.all_signed,
     }
-    living: _Living | None = None
+    living: Living | None = None
     if state is not None:
         compared, living = _compared(state, chain, secret)
         found |= compared
@@ -152,21 +165,13 @@ def verify_receipts(
     return found
 
 
-class _Living(NamedTuple):
-    """Hashes of what a state has."""
-
-    ids: set[str]
-    subjects: set[str]
-    left: set[str]  #: Subjects with a row from before their deletion, or that were never deleted.
-
-
 def _hashes(key: Key, name: str) -> list[str]:
     """Return the hashes that a name given as text may have: an integer has another than the same digits as text."""
     integer = name.isascii() and str(name).lstrip("-").isdigit() and str(int(name)) == name
     return [key.hash(name), *([key.hash(int(name))] if integer else [])]
 
 
-def _asked(kind: str, name: str, hashes: list[str], chain: Chain, living: _Living | None) -> dict[str, Any]:
+def _asked(kind: str, name: str, hashes: list[str], chain: Chain, living: Living | None) -> dict[str, Any]:
     """Return what a chain says of an id or of a subject, which entries name by hashes."""
     events = events_of(chain, hashes, IDS if kind == "id" else SUBJECTS)
     event = is_deleted(events)
@@ -180,38 +185,27 @@ def _asked(kind: str, name: str, hashes: list[str], chain: Chain, living: _Livin
 
 
 @in_threads_of_its_run
-def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[str, Any], _Living | None]:
+def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[str, Any], Living | None]:
     """Compare a state with the last receipt of a chain; with the key, also return the hashes of what it has."""
-    saved, last = open_state(state)[0], chain.newest
-    session = saved.session()
-    same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
-    found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
-    if traits_of(saved.options).retrained:
-        found["rebuilt"] = _rebuilt_digest(saved) == last["digest_after"]
-    living: _Living | None = None
-    if key is not None:
-        stream = saved.components.get("stream", {})
-        names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
-        text = saved.meta.get("columns", {}).get("id_kind") == "text"
-        codes = saved.arrays["id"]
-        hashes = [key.hash(names[one] if text else one) for one in codes.tolist()]
-        of_state = StateNames.of(saved)
-        whose = [key.hash(one) for one in of_state.subjects.of(codes).tolist()] if of_state.subject_kind else []
-        owners = dict(zip(hashes, whose, strict=False))  # none without subjects
-        inserted = _inserted_since_deletion(chain)
-        left = {one for one, subject in owners.items() if one not in inserted.get(subject, ())}
-        living = _Living(set(hashes), set(whose), {owners[one] for one in left})
-        found["keyed"] = chain.keyed
-        found["live"] = len(gone(chain) & living.ids | {one for one in left if owners[one] in inserted})
+    place, last, entries = find_state(state).folder, chain.newest, in_effect(chain)
+    keys = open_keys(place.root, filesystem=place.filesystem)
+    living: Living | None = None
+    if keys is not None:
+        from pipelines.keyed.verifying import living_keys, of_state
+
+        stated, rebuilt, active, options = of_state(keys)
+        if key is not None:
+            living = living_keys(keys, entries, key)
+    else:
+        saved = open_state(place)[0]
+        session, options = saved.session(), saved.options
+        stated, active = session.digest(), session.coordinator.store.live
+        rebuilt = rebuilt_digest(saved) if traits_of(options).retrained else None
+        if key is not None:
+            living = living_of(saved, entries, key)
+    same = stated == last["digest_after"] and last["options_hash"] == options_hash(options)
+    found: dict[str, Any] = {"equal": same and last["active"] == active}
+    found["rebuilt"] = None if rebuilt is None else rebuilt == last["digest_after"]
+    if living is not None:
+        found |= {"keyed": chain.keyed, "live": living.deleted}
     return found, living
-
-
-def _inserted_since_deletion(chain: Chain) -> dict[str, set[str]]:
-    """Return the hashes of the ids that later entries have inserted, by the hash of each deleted subject."""
-    inserted: dict[str, set[str]] = {}
-    for number in chain.course.path():
-        entry = chain.entries[number - 1]
-        inserted |= {subject: set() for subject in entry.get("subjects", ())}
-        for ids in inserted.values():
-            ids.update(entry["inserted"])
-    return inserted

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raydt.estimators.fudyadt_river import RiverTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
     from raydt.estimators.gbdt_river import RiverGradientBoostingClassifier
+    from raydt.estimators.keyed import KeyedClassifier, KeyedRegressor
     from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
 
 from raydt.version import __version__
@@ -26,6 +27,8 @@ __all__ = [
     "ExactForestRegressor",
     "FullyDynamicTreeClassifier",
     "FullyDynamicTreeRegressor",
+    "KeyedClassifier",
+    "KeyedRegressor",
     "OnlineGradientBoostingClassifier",
     "OnlineGradientBoostingRegressor",
     "RiverConfidenceTreeClassifier",
@@ -45,6 +48,8 @@ _HOMES = {
     "ExactForestRegressor": "raydt.estimators.forest",
     "FullyDynamicTreeClassifier": "raydt.estimators.fudyadt",
     "FullyDynamicTreeRegressor": "raydt.estimators.fudyadt",
+    "KeyedClassifier": "raydt.estimators.keyed",
+    "KeyedRegressor": "raydt.estimators.keyed",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
     "RiverConfidenceTreeClassifier": "raydt.estimators.confidence_tree_river",

@@ -143,7 +143,7 @@ COMMON: dict[str, list[Any]] = {
     "grace_period": [1, 4, 9, 15],
     "max_bins": [2, 3, 6, 32],
     "rival": ["feature", "split"],
-    "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive_normal"],
+    "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive_normal", "adaptive_inherited"],
 }
 
 

@@ -142,17 +142,12 @@ def data_dir() -> Path:
 
 
 @pytest.fixture
-def steady_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
-    from pipelines.running.checkpoint import CheckpointContent, Checkpointer
+def steady_checkpoints() -> Iterator[None]:
+    """Checkpoints are waited for."""
+    from tests.steady import checkpoints_waited_for
 
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer: Checkpointer, content: CheckpointContent) -> None:
-        write(checkpointer, content)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+    with checkpoints_waited_for():
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Predictions of leaves: naive Bayes on counts, with normally distributed numbers, too, and river's Gaussian leaves.
+"""Predictions of leaves: naive Bayes on counts, with normal numbers, with inherited examples, river's Gaussian leaves.
 
 Prequential accuracy (predict, then learn), one example at a time, defaults otherwise. *Drawn*: 5,300 rows of 49 numbers
 in 5 classes, whose middles are drawn from N(0, s) and widths from exp(N(0, .2)), mean of three seeds. The others are
@@ -29,7 +29,7 @@ STREAMS = (
     *("electricity", "covtype_head10k", "poker_uci_train", "sea_concepts", "posture", "beijing_pm25", "noshow"),
     *("bananas", "image_segments", "pendigits_train", "wine_quality_white", "adult_train", "phishing"),
 )
-KINDS = ("adaptive", "adaptive_normal")
+KINDS = ("adaptive", "adaptive_normal", "adaptive_inherited")
 Examples = list[tuple[dict[str, Any], str]]
 
 

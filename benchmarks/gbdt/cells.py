@@ -19,7 +19,7 @@ from raydt.arrays.kernel import kernel
 from raydt.batches.binning import encode, learn_bins
 from raydt.batches.cells import Cells
 from raydt.examples.features import NUMERIC
-from raydt.examples.weights import NONE
+from raydt.examples.weights import NO_WEIGHTS
 from raydt.learners.gbdt.cells import add_cells
 
 ROWS, COLUMNS, CUTS, LISTED = 1_000_000, 25, (15, 63, 254, 1023), 100
@@ -27,7 +27,7 @@ ROWS, COLUMNS, CUTS, LISTED = 1_000_000, 25, (15, 63, 254, 1023), 100
 
 @kernel
 def _add(slots: Any, g: Any, cells: Any, segment: Any, sums: Any) -> None:
-    add_cells(slots, g, NONE, False, cells, segment, sums)
+    add_cells(slots, g, NO_WEIGHTS, False, cells, segment, sums)
 
 
 def _seconds(work: Callable[[], object], repeats: int) -> float:

@@ -1,4 +1,4 @@
-"""Commands that use a saved model: predict, export."""
+"""Commands that use a saved model: predict, serve, export."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from pipelines.commands.options import JSON, KEY, KINDS, print_result
 from pipelines.printing import one_line
 from raydt.messages import message
+from raydt.redaction import WITHHELD
 
 #: Formats of exported models, as in ``raydt.export``.
 _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
@@ -81,6 +82,7 @@ def predict(
         click.echo(message("commands.unseen_categories", rows=rows, columns=columns), err=True)
     if result.get("without_model"):
         rows, keys = counted(result["without_model"], "row"), one_line(", ".join(map(str, result["unknown_keys"])))
+        keys = keys if result["unknown_keys"] else WITHHELD
         click.echo(message("commands.without_model", rows=rows, keys=keys), err=True)
     print_result(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
     return 0
@@ -116,4 +118,32 @@ def export(
 
     written = export_model(model, to, out, key=key, overwrite=overwrite)
     print_result(written, export_lines(written), as_json)
+    return 0
+
+
+@click.command(short_help="Answer requests over HTTP with the newest model of a run, also while it goes on.")
+@click.argument("model", metavar="RUN|MODEL|STATE")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; any but loopback: a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: a free one.")
+@click.option(
+    "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between two looks."
+)
+@JSON
+def serve(model: str, host: str, port: int, every: float, as_json: bool) -> int:
+    """Answer requests with the newest complete snapshot of RUN: its model, or the last of its checkpoints.
+
+    POST /predict takes one row as a JSON object, {"rows": [...]} or {"columns": {...}}. An answer names the digest,
+    update and age of its snapshot. GET /health describes the model, GET /metrics counts for Prometheus.
+
+    RAYDT_SERVE_TOKEN, or a token that is printed once, is required at any address but loopback. SIGTERM ends the
+    server.
+
+    \b
+    Example:  raydt serve runs/first
+              curl -d '{"age": 41, "city": "Kiel"}' http://127.0.0.1:8765/predict
+    """
+    from pipelines.serving.job import serve as answer_requests
+
+    result = answer_requests(model, host, port, every=every, say=lambda line: click.echo(one_line(line), err=True))
+    print_result(result, message("serving.ended", requests=result["requests"]), as_json)
     return 0

@@ -91,6 +91,50 @@ def replay(
     return result.exit_code
 
 
+@click.command(short_help="Follow a table or topic: a run that goes on until it is stopped.")
+@click.argument("config", metavar="CONFIG|RUN", type=click.Path())
+@SET
+@OUT_RUN
+@OVERWRITE_RUN
+@click.option(
+    "--until-idle", type=click.FloatRange(0), metavar="SECONDS", help="End when nothing new comes for so long."
+)
+@ADDRESS
+@JSON
+def follow(
+    config: str,
+    overrides: tuple[str, ...],
+    out: str | None,
+    overwrite: bool,
+    until_idle: float | None,
+    address: str | None,
+    as_json: bool,
+) -> int:
+    """Follow the table or topic of CONFIG's source, and write a run folder. RUN goes on where it has ended.
+
+    The run goes on until SIGTERM or SIGINT, which end it within seconds as an interrupted run. status.json in the run
+    folder says how far behind the source it is.
+
+    \b
+    Example:  raydt follow configs/delta.yaml --out runs/live
+    """
+    from pipelines.display import run_lines
+    from pipelines.following.follow import follow as run
+    from pipelines.progress import reporter
+
+    result = run(
+        config,
+        out,
+        overrides=overrides,
+        address=address,
+        overwrite=overwrite,
+        progress=reporter(),
+        until_idle=until_idle,
+    )
+    print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+    return result.exit_code
+
+
 @click.command(short_help="Resume a run that was killed, was interrupted or failed.")
 @click.argument("run")
 @click.option(

@@ -12,9 +12,10 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.keyed.streams import streams_of
+from pipelines.run_folder import fitting
 from pipelines.running.preflight import features_of
 from raydt.audits.audit_report import AuditReport
-from raydt.errors import InputError, ModelFileError
+from raydt.errors import ModelFileError
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.keyed.groups import Key
@@ -41,11 +42,14 @@ def histories(config: Config, stream: KeyedStream, at: Mapping[str, Any], only: 
 
 
 def audit_keys(config: Config, saved: SavedKeys, stream: KeyedStream, only: Key | None = None) -> AuditReport:
-    """Audit the last state of every key of a run, or of one; InputError if there is no such key."""
-    known = histories(config, stream, saved.components["stream"], only)
+    """Audit the last state of every key of a run, or of one; ModelFileError if there is no such key."""
+    with fitting(saved.place):
+        at = saved.components["stream"]
+        at = {"row": int(at["row"]), "deletions": int(at.get("deletions", 0))}
+    known = histories(config, stream, at, only)
     features = features_of(stream.source, config.learner)
     if only is not None and only not in saved:
-        raise InputError(message("keyed.unknown", key=str(only)), file=saved.place)
+        raise saved.unknown(only)
     reports = _reports(config, saved, known, features, only)
     return together(reports, missing=[key for key in known if key not in saved] if only is None else [])
 
@@ -71,7 +75,7 @@ def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditRepor
     try:
         return work(saved.saved(key))
     except ModelFileError as error:
-        return AuditReport.malformed("key", error.problem)
+        return AuditReport.malformed("key", error.parts["problem"])
 
 
 def audit_states(saved: SavedKeys, only: Key | None, work: Callable[[SavedModel], AuditReport]) -> AuditReport:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.keyed.job import job_of
 from pipelines.keyed.recorder import KeyedRecorder
 from pipelines.run_folder import RunFolder
 from pipelines.running.preflight import features_of
 from raydt.folders.copies import Copies
-from raydt.keyed.members import KeyedJob
 from raydt.keyed.records import Records
 from raydt.keyed.saved import SavedKeys
 from raydt.keyed.sent import SentSource
 from raydt.keyed.session import KeyedSession
-from raydt.keyed.source import SharedSource
 from raydt.keyed.store import KeyedStore
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners, traits_of
@@ -31,16 +30,7 @@ class ModelsByKey:
             traits = traits_of(config.learner)
             if cluster is not None:
                 return _on_ray(config, stream, epoch, cluster, resources)
-            job = KeyedJob(
-                SharedSource(stream.source, traits.reading, stream.log),
-                learners()[config.learner.kind],
-                config.learner,
-                features_of(stream.source, config.learner),
-                config.stream,
-                weighted=config.output.weighted_metrics,
-                every=config.output.metrics_every,
-                size=config.cluster.batch_size,
-            )
+            job = job_of(config, stream)
             own = traits.figures
             return KeyedSession(job, Records(job.every, predicting=config.output.predictions, own=own))
 

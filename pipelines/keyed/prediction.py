@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.encoding.columns import number_of
-from raydt.keyed.groups import Key, in_order
-from raydt.keyed.saved import SavedKeys
+from raydt.keyed.groups import Key, group_of, in_order
+from raydt.keyed.saved import SavedKeys, fitting_keys
 from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
@@ -58,7 +58,8 @@ class KeyedPredictor:
 
     def _model(self, key: Key) -> _KeyModel | None:
         if key not in self._models:
-            self._models[key] = _KeyModel(self._saved.saved(key), self.whole) if key in self._saved else None
+            with fitting_keys(group_of(key), self._saved.place):
+                self._models[key] = _KeyModel(self._saved.saved(key), self.whole) if key in self._saved else None
         return self._models[key]
 
     def load(self, keys: list[Key]) -> None:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.config import Config
+from pipelines.keyed.scores import pooled
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableWriter, metrics_schema, time_type
 from raydt.evaluation.classification import Prequential
-from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.examples.targets import NUMBERS
@@ -87,11 +87,14 @@ class KeyedRecorder:
             given = dict(columns)
             if name == "quarantine":
                 given["reason"] = [text(reason, self._quote) for reason in given["reason"]]
+                if not self._quote:  # a key is a value of the data; file and row are there
+                    given["key"] = [None] * len(given["reason"])
             self._tables[name].append({one.name: pa.array(given[one.name], one.type) for one in self._schemas[name]})
 
     def record_log(self, result: KeyedResult) -> None:
         """Take figures and rows of tables, also those of the end of the stream."""
-        self.totals_of_keys, self.scores = dict(result.totals), result.scores
+        self.totals_of_keys = dict(result.totals)
+        self.scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
         self.statistics = result.statistics
         self._append(result.tables)
 
@@ -197,15 +200,7 @@ class KeyedRecorder:
 
     def _pooled(self, sums: npt.NDArray[Any]) -> dict[str, float]:
         """Return scores over the predictions of all keys."""
-        if not len(sums):
-            return {}
-        if self._numbers:
-            pooled = PrequentialErrors()
-            pooled.add(sums)
-            return {**pooled.scores(), **pooled.baselines()}
-        scored = float(sums[SCORED])
-        places = {"accuracy": LEARNER, "no_change": NO_CHANGE, "majority": MAJORITY}
-        return {name: float(sums[place]) / scored if scored else math.nan for name, place in places.items()}
+        return pooled(sums, numbers=self._numbers)
 
     def metrics(self) -> dict[str, Any]:
         """Pooled scores."""

@@ -6,7 +6,7 @@ Codes are places in a dictionary, so that a value cannot be removed: another tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -36,21 +36,30 @@ class Scope:
         return self.names is None or name in self.names
 
 
-def read_ids(path: str, saved: SavedModel) -> Scope:
-    """Read ids to erase; InputError if they cannot be read, UpdateError names the first live one."""
-    names = StateNames.of(saved)
-    with without_a_config():
-        log = LoggedDeletions(path, ".", names.keys._replace(subject_kind=None), "list of ids", "state")
-    if not log.ids:
-        raise InputError(message("purges.no_ids"), file=log.file.name)
-    codes = saved.arrays["id"]
-    live = set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
-    row = next((row for row, name in enumerate(log.ids) if name in live), None)
-    if row is not None:
-        raise UpdateError(
-            message("purges.live_id", id=quoted(log.ids[row])), file=log.file.name, row=row, column=log.column
-        )
+def read_ids(path: str, states: Iterable[SavedModel]) -> Scope:
+    """Read ids to erase, of one state at least; InputError if they are unreadable, UpdateError if one is live."""
+    log: LoggedDeletions | None = None
+    for saved in states:
+        names = StateNames.of(saved)
+        if log is None:
+            keys = names.keys._replace(subject_kind=None)
+            with without_a_config():
+                log = LoggedDeletions(path, ".", keys, "list of ids", "state")
+            if not log.ids:
+                raise InputError(message("purges.no_ids"), file=log.file.name)
+        live = live_names(saved)
+        row = next((row for row, name in enumerate(log.ids) if name in live), None)
+        if row is not None:
+            said = message("purges.live_id", id=quoted(log.ids[row]))
+            raise UpdateError(said, file=log.file.name, row=row, column=log.column)
+    assert log is not None
     return Scope(frozenset(log.ids))
+
+
+def live_names(saved: SavedModel) -> set[Any]:
+    """The ids of live examples, as files have them."""
+    names, codes = StateNames.of(saved), saved.arrays["id"]
+    return set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
 
 
 def stand_in(code: int, like: Any, taken: set[Any]) -> Any:

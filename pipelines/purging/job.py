@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pipelines.purging.dictionaries import Scope, read_ids
+from pipelines.purging.dictionaries import Scope
 from pipelines.purging.receipt import Purged, PurgeFile
 from pipelines.purging.runs import RunPurge
 from pipelines.purging.states import StatePurge
@@ -20,11 +20,13 @@ from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.threads_of_run import in_threads_of_its_run
+from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
 from raydt.sessions.receipt_entry import checked_note
+from raydt.sessions.saved_model import BY_KEY
 from raydt.streams.durations import microseconds
 
 #: Seconds by which the clocks of two machines may differ without anyone having set one wrong.
@@ -64,8 +66,8 @@ def purge(
     place_lock = locked(_existing(folder), needed=not dry_run)
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         with fitting(folder.location):
-            work: Work = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
-            scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
+            work = _work(folder)
+            scope = Scope(None) if ids is None else work.read_ids(str(ids))
             file = PurgeFile(folder)
             work.prepare(scope)
             young = least is not None and not file.begun and _age(work) < least
@@ -80,6 +82,21 @@ def purge(
                 file.write("completed", done)
         alone = sorted(map(work.name_of, work.foreign))
         return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict(), "left_alone": alone}
+
+
+def _work(folder: RunFolder) -> Work:
+    """Return the purge of what lies in a folder."""
+    if folder.has(MANIFEST):
+        if BY_KEY not in read_manifest(folder).meta:
+            return StatePurge(folder)
+        from pipelines.keyed.purging import KeyedStatePurge
+
+        return KeyedStatePurge(folder)
+    if load_yaml(folder.read_text("config.yaml"))["source"].get("key") is None:
+        return RunPurge(folder)
+    from pipelines.keyed.purging import KeyedRunPurge
+
+    return KeyedRunPurge(folder)
 
 
 def _existing(folder: RunFolder) -> RunFolder:

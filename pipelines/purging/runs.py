@@ -8,6 +8,7 @@ digest stay as they are.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -41,6 +42,10 @@ from raydt.messages import message
 from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
 
+Components = Mapping[str, Mapping[str, Any]]
+#: What becomes of a batch of rows, by table.
+Choices = dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]]
+
 #: Tables that name examples or sparse features; the others hold counts, and numbers of splits.
 PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events", "report.html"
 
@@ -67,8 +72,14 @@ class RunPurge(Work):
             self.foreign += foreign_files(self._states, self._is_ours)
         place = last_state(self._states)
         self._checkpoint: Checkpoint = read_checkpoint(place)
-        meta, components = self._checkpoint.meta, self._checkpoint.components
         self._origin: dict[str, Any] = {}
+        self._open(place)
+        # Read before anything is written: the files they are in will be replaced.
+        self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
+
+    def _open(self, place: RunFolder) -> None:
+        """Understand the last state."""
+        folder, meta, components = self.folder, self._checkpoint.meta, self._checkpoint.components
         try:
             self.saved = understood(meta, components, place.location)
             session = self.saved.session()
@@ -79,8 +90,6 @@ class RunPurge(Work):
             self._model, self._digest = model["arrays"], str(self._summary["model_digest"])
             self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
             self.out_of_reach = (*self.out_of_reach, message("purges.arrays"))
-        # Read before anything is written: the files they are in will be replaced.
-        self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
 
     def digest(self) -> str:
         """Return the digest of the model; InputError if it is not the one of the summary."""
@@ -101,12 +110,16 @@ class RunPurge(Work):
         old += zip(self._summary.get("classes", []), self._classes, strict=False)
         self._changes = {str(name): str(new) for name, new in old if str(name) != str(new)}
         self._listed: dict[str, Any] = self._components["recorder"]["tables"]
-        self._chosen = {PREDICTIONS: self._live_rows, QUARANTINE: lambda batch: batch.slice(0, 0)}
+        self._chosen: Choices = {PREDICTIONS: self._live_rows, QUARANTINE: lambda batch: batch.slice(0, 0)}
         features = saved.features
         if features.sparse and features.sparse_column not in self._stream["source"].get("categories", {}):
             indices = live_categories(saved).get(str(features.sparse_column), set())
             self._known = pa.array([-1, *range(len(features.names)), *(len(features.names) + i for i in indices)])
             self._chosen[EVENTS] = self._live_features
+        self._find_changes()
+
+    def _find_changes(self) -> None:
+        """Find out which tables change."""
         self._changed = {
             name: Parts(self.folder, name).changed_by(self._listed[name], choose)
             for name, choose in self._chosen.items()
@@ -168,16 +181,22 @@ class RunPurge(Work):
 
     def _write_state(self, states: RunFolder, listed: dict[str, Any]) -> None:
         """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
-        components = self._components
         tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
         meta = {key: value for key, value in self._checkpoint.meta.items() if key not in OF_THE_FOLDER}
+        self._write_alone(states, *self._state(meta, tables))
+
+    def _write_alone(self, states: RunFolder, meta: dict[str, Any], components: Components) -> None:
+        CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta, components)
+
+    def _state(self, meta: dict[str, Any], tables: dict[str, Any]) -> tuple[dict[str, Any], Components]:
+        """Return ``meta``, given as it was, and the components of the state, which lists these tables."""
+        components = self._components
         meta |= {**self._names, "next_id": next_running(self.saved), **self._origin}
         recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
         rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
         if not self._origin:  # it is written in the present format
             rest["coordinator"] = self.saved.completed()
-        whole = {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}
-        CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta, whole)
+        return meta, {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""
@@ -226,19 +245,27 @@ class RunPurge(Work):
     def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
         meta = {key: self._checkpoint.meta[key] for key in kept} | self._names | self._origin
-        save_folder(folder.inside(MODEL), "model", meta, {"arrays": self._model})
+        save_folder(folder.inside(MODEL), "model", *self._model_of(meta))
+
+    def _model_of(self, meta: dict[str, Any]) -> tuple[dict[str, Any], Components]:
+        """Return ``meta``, given as of one model, and components of the model."""
+        return meta, {"arrays": self._model}
 
     def _write_texts(self, folder: RunFolder) -> None:
         """Rewrite summary and log: names of classes and tokens that are erased, and messages, may quote an example."""
-        summary, features = self._summary, self.saved.features
+        write_summary(folder, self._told(self._summary))
+        if folder.has("log.jsonl"):
+            lines = [line for line in folder.read_text("log.jsonl").splitlines() if _says_nothing(line)]
+            folder.write_text("log.jsonl", "".join(f"{line}\n" for line in lines))
+
+    def _told(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Return the summary as it will be."""
+        features = self.saved.features
         tokens = self._stream["source"].get("categories", {}).get(features.sparse_column, [])
         statistics = {} if self._origin else self._components["recorder"]["statistics"]
         own = description_of(self.saved.options).outcome(statistics, lambda feature: features.name(feature, tokens))
         classes = [self._changes.get(name, name) for name in summary.get("classes", [])]
-        write_summary(folder, {**summary, **own, **({"classes": classes} if "classes" in summary else {})})
-        if folder.has("log.jsonl"):
-            lines = [line for line in folder.read_text("log.jsonl").splitlines() if _says_nothing(line)]
-            folder.write_text("log.jsonl", "".join(f"{line}\n" for line in lines))
+        return {**summary, **own, **({"classes": classes} if "classes" in summary else {})}
 
     def _sweep(self, folder: RunFolder) -> None:
         """Remove what interrupted writes have left; of checkpoints it is gone by now."""

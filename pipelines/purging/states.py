@@ -27,12 +27,16 @@ class StatePurge(Work):
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__(folder)
-        self.saved = open_state(folder.location)[0]
+        self._open()
         if self.saved.meta.get("segments") or self.saved.meta.get("config_hash") is not None:
             raise InputError(message("purges.checkpoint"), file=folder.location)
         self.foreign = foreign_files(folder, lambda path: is_of_state(path.removeprefix(f"{folder.root}/")))
         written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
         self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
+
+    def _open(self) -> None:
+        """Understand the state."""
+        self.saved = open_state(self.folder)[0]
 
     def digest(self) -> str:
         """Return the digest of the model."""

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
 
-from pipelines.purging.dictionaries import Scope
+from pipelines.purging.dictionaries import Scope, read_ids
 from pipelines.purging.rehearsal import Notes
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
@@ -34,6 +34,10 @@ class Work(ABC):
     def active(self) -> int:
         """Live examples."""
         return len(self.saved.arrays["id"])
+
+    def read_ids(self, path: str) -> Scope:
+        """Read a list of ids; see :func:`pipelines.purging.dictionaries.read_ids`."""
+        return read_ids(path, [self.saved])
 
     @abstractmethod
     def digest(self) -> str:

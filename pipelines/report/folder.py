@@ -29,6 +29,7 @@ from raydt.presentation.clock import Clock
 from raydt.presentation.series import Columns, whole_windows
 from raydt.presentation.trees import Names
 from raydt.presentation.words import number
+from raydt.redaction import quoted
 from raydt.sessions.saved_model import understood
 
 QUARANTINE_SHOWN = 20
@@ -114,7 +115,7 @@ def _by_key(run: ReportedRun, key: str | None, tables: list[pa.Table | None]) ->
         return [None] * len(tables)
     named = [] if keys is None else [str(one) for one in keys["key"].to_pylist()]
     if keys is None or key not in named:
-        raise InputError(message("keyed.unknown", key=key), file=str(run.path))
+        raise InputError(message("keyed.unknown", key=quoted(key)), file=str(run.path))
     row = keys.slice(named.index(key), 1).to_pylist()[0]
     value, run.keys = row["key"], {}
     baselines = {name: row.pop(name) for name in ("no_change", "majority", "mean") if name in row}

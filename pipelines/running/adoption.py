@@ -16,13 +16,12 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.differences import require_same
-from pipelines.running.records.recorder import Recorder
+from pipelines.running.parts import parts_of
 from pipelines.saved_runs import open_state
 from pipelines.updating.lineage import begins_with, ids_between
 from raydt.errors import InputError
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import OF_THE_FOLDER, read_manifest
-from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import understood
 from raydt.sources.identity import Identity
@@ -37,10 +36,11 @@ UPDATED = "run_updated"
 class Adoption:
     """The adoption of a state by a run; InputError unless ``update`` made it from a checkpoint of the run."""
 
+    _position = "offset"  #: Entry of a step that has the number of the checkpoint that it follows.
+
     def __init__(self, config: Config, folder: RunFolder, store: CheckpointStore, state: str | Path) -> None:
         self._config, self._folder, self._store = config, folder, store
-        self._saved, place = open_state(state)
-        self._place = place.location
+        self._saved, self._place = self._open(state)
         self._steps: list[dict[str, Any]] = self._saved.meta.get("lineage", [])
         if not self._steps:
             raise InputError(message("runs.not_updated"), file=self._place)
@@ -55,6 +55,11 @@ class Adoption:
         if self._before is None and not self.done:
             raise InputError(message("runs.unknown_state", run=folder.location), file=self._place)
 
+    def _open(self, state: str | Path) -> tuple[Any, str]:
+        """Return the state, and its place."""
+        saved, place = open_state(state)
+        return saved, place.location
+
     def _lineage(self, number: int) -> list[dict[str, Any]] | None:
         """Return the lineage of a checkpoint; None if its manifest is damaged."""
         try:
@@ -66,7 +71,7 @@ class Adoption:
     def _follows(self, number: int, known: list[dict[str, Any]]) -> bool:
         """Return True if the state was made from the checkpoint with this number and lineage."""
         steps = self._steps
-        return len(known) < len(steps) and begins_with(steps, known) and steps[len(known)]["offset"] == number
+        return len(known) < len(steps) and begins_with(steps, known) and steps[len(known)][self._position] == number
 
     def run(self, data: Identity, stream: Stream) -> None:
         """Make the state the only checkpoint of the run; ``stream``, of its config, is not to be used afterwards.
@@ -77,10 +82,10 @@ class Adoption:
             return
         place = self._store.folder.inside(str(self._before))
         before = read_checkpoint(place)
-        session = understood(before.meta, before.components, place.location).session()
+        digest = self._digest(before, place.location)
         with fitting(place.location):
             require_same(self._config, data, stream, before.meta, place.location)
-            if session.digest() != self._new[0]["digest_before"]:
+            if digest != self._new[0]["digest_before"]:
                 raise InputError(message("runs.other_digest", checkpoint=place.location), file=self._place)
             meta, components = self._contents(before, stream)
         log.info("run updated", extra={"event": UPDATED, "lineage": self._steps})
@@ -88,7 +93,11 @@ class Adoption:
         self._store.continue_from(before)  # none of a later update stays
         self._store.write_alone(int(meta["offset"]), meta, components)
 
-    def _contents(self, before: Checkpoint, stream: Stream) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _digest(self, before: Checkpoint, place: str) -> str:
+        """Return the digest of the model of a checkpoint."""
+        return str(understood(before.meta, before.components, place).session().digest())
+
+    def _contents(self, before: Checkpoint, stream: Any) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
         saved, new, start = self._saved, self._new, before.number
         deletes, inserts = (sum(step[name] for step in new) for name in ("deletes", "inserts"))
         stream.restore(before.components["stream"])
@@ -100,12 +109,7 @@ class Adoption:
         names: Mapping[str, Any] = saved.components["stream"]
         stream.follow_update(deleted, inserted, offset - start, names, len(saved.classes))
         recorder, scores = dict(before.components["recorder"]), before.components["scores"]
-        figures = traits_of(self._config.learner).figures
-        tables = Recorder(self._folder, self._config.output, stream, figures)
-        try:
-            tables.require({**recorder, "prequential": scores})
-        except InputError as error:
-            raise InputError(message("runs.later_tables", run=self._folder.location), file=self._place) from error
+        self._require_tables(recorder, scores, stream)
         recorder |= {
             "updates": offset,
             "inserts": recorder["inserts"] + inserts,
@@ -114,12 +118,25 @@ class Adoption:
             "next_id": saved.next_id,
             "n_classes": max(recorder["n_classes"], len(saved.classes)),
         }
-        meta = {name: value for name, value in before.meta.items() if name not in OF_THE_FOLDER}
-        meta |= {name: saved.meta[name] for name in ("classes", "categories", "offset", "next_id", "lineage")}
-        if self._config.checkpoint.max_age is not None:
-            meta["copies_since"] = time.time()  # only live examples are in it
+        meta = self._meta(before)
         own = {name: saved.components[name] for name in saved.components if name != "stream"}
         return meta, {**own, "stream": stream.state(), "recorder": recorder, "scores": scores}
+
+    def _require_tables(self, recorder: Mapping[str, Any], scores: Mapping[str, Any], stream: Any) -> None:
+        """Refuse (InputError) a checkpoint whose tables are not there in full."""
+        tables = parts_of(self._config).recorder(self._folder, self._config, stream)
+        try:
+            tables.require({**recorder, "prequential": scores})
+        except InputError as error:
+            raise InputError(message("runs.later_tables", run=self._folder.location), file=self._place) from error
+
+    def _meta(self, before: Checkpoint) -> dict[str, Any]:
+        """Return ``meta`` of the new checkpoint."""
+        meta = {name: value for name, value in before.meta.items() if name not in OF_THE_FOLDER}
+        meta |= {name: self._saved.meta[name] for name in ("classes", "categories", "offset", "next_id", "lineage")}
+        if self._config.checkpoint.max_age is not None:
+            meta["copies_since"] = time.time()  # only live examples are in it
+        return meta
 
     def _require_able(self, stream: Stream, start: int, inserts: int) -> None:
         """Refuse a stream whose next updates do not fit the state."""

@@ -40,7 +40,6 @@ from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointSt
 from raydt.folders.manifest import read_manifest
 from raydt.messages import message
 from raydt.presentation.words import duration
-from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
@@ -199,18 +198,15 @@ class Checkpointer:
 
 
 class Restorable(NamedTuple):
-    """A checkpoint that was read and found sound; nothing has been changed yet but the stream, which is there."""
+    """A checkpoint that was found sound; nothing has been changed yet but learner and stream, which are there."""
 
     checkpoint: Checkpoint
-    saved: SavedModel
     recorder: Recorder
     recorded: dict[str, Any]  #: State of the recorder.
     lineage: list[dict[str, Any]]  #: Updates in the life of the model.
 
-    def restore(self, session: Session, store: CheckpointStore, abandon: Callable[[], None]) -> None:
-        """Restore learner and then tables, in a fresh session; ``abandon`` is called before tables are changed."""
-        folder = store.folder.inside(str(self.checkpoint.number))
-        session.restore(self.saved.arrays, self.saved.groups, self.saved.buckets, folder)
+    def restore(self, store: CheckpointStore, abandon: Callable[[], None]) -> None:
+        """Restore the tables; ``abandon`` is called before they are changed, which is the last step."""
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
         store.continue_from(self.checkpoint)
         abandon()
@@ -224,9 +220,12 @@ def newest_restorable(
     store: CheckpointStore,
     stream: Stream,
     data: Identity,
+    session: Session,
     lineage: Sequence[Mapping[str, Any]] = (),
 ) -> Restorable | None:
-    """Return the newest sound checkpoint that has the updates of ``lineage``, with the stream restored, or None.
+    """Return the newest sound checkpoint with the updates of ``lineage``, stream and session restored, or None.
+
+    Where shards read their own parts, only they find damage in these. ProcessLostError if a process was lost meanwhile.
 
     ConfigError if it is of another config or other data; RaydtError if none that is there can be used.
     """
@@ -245,6 +244,7 @@ def newest_restorable(
                 stream.restore(checkpoint.components["stream"])
                 recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
                 recorder.require(recorded)
+            session.restore(saved.arrays, saved.groups, saved.buckets, place)
         except FormatVersionError:
             raise
         except InputError as error:
@@ -253,7 +253,7 @@ def newest_restorable(
             log.warning(said, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
             continue
-        return Restorable(checkpoint, saved, recorder, recorded, known)
+        return Restorable(checkpoint, recorder, recorded, known)
     if newest is not None:
         places = {"folder": store.folder.location, "run": folder.location}
         raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest

@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.config import PATH_KEYS, Config, last_component
+from pipelines.config import PATH_KEYS, Config, config_of, last_component
 from pipelines.updating.lineage import begins_with
 from raydt.errors import ConfigError
+from raydt.keyed.stream import KeyedStream
 from raydt.messages import Message, message
 from raydt.sources.identity import Identity, differences, file_differences, is_continued
 from raydt.streams.base import Stream
@@ -78,7 +79,8 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(message("runs.updated_state").at(place))
     if not config.has_made(meta):
-        refuse_changes(meta.get("config", {}), config.resolved(), place)
+        then = config_of(meta)
+        refuse_changes(meta.get("config", {}) if then is None else then.resolved(), config.resolved(), place)
         raise ConfigError(message("runs.edited_config").at(place))
     changes = data_changes(data, stream, meta)
     if changes:
@@ -99,7 +101,8 @@ def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]
 def _is_continued(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> bool:
     """Return True if the data are a change log that has gone on in new files."""
     then = meta.get("source")
-    return isinstance(stream, ChangelogStream) and isinstance(then, dict) and is_continued(then, data.description)
+    is_log = isinstance(stream, ChangelogStream) or (isinstance(stream, KeyedStream) and stream.source.is_changelog)
+    return is_log and isinstance(then, dict) and is_continued(then, data.description)
 
 
 def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:

@@ -54,6 +54,7 @@ class Intake:
         # With each row the end of its batch, or of the last batch before it and True.
         self._skipped: deque[tuple[tuple[int, bool], Skipped]] = deque()
         self.error: Exception | None = None
+        self._read_to = 0  # of the last batch
         self._reading: Generator[UpdateBatch, None, None] = self._read()
 
     def __iter__(self) -> Iterator[UpdateBatch]:
@@ -69,6 +70,11 @@ class Intake:
         """Take nothing more from the stream. Safe in a signal handler and from any thread."""
         self._stop.set()
 
+    def resumes(self) -> bool:
+        """Wait where the source pauses; True if there may be more to read, False if the stream has ended."""
+        pause = getattr(self._stream.source, "pause", None)
+        return pause is not None and self.error is None and not self.stopped and pause(self._stop)
+
     @property
     def stopped(self) -> bool:
         """Return True once :meth:`stop` was called: the intake reads no more rows."""
@@ -82,11 +88,11 @@ class Intake:
         return taken
 
     def _read(self) -> Generator[UpdateBatch, None, None]:
-        batches, stop = self._batches(), 0
+        batches, stop = self._batches(), self._read_to
         try:
             while not self._stop.is_set():
                 batch = next(batches, None)
-                stop = batch.stop if batch is not None else stop
+                stop = self._read_to = batch.stop if batch is not None else stop
                 self._note_skipped(stop, after=batch is None)
                 if batch is None:
                     return
@@ -151,18 +157,22 @@ def feed(
     """
     refused: UpdateError | None = None
     began = time.perf_counter() - tally.seconds
-    for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
+    more = True
+    while more:
+        for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
+            with undivided or nullcontext():
+                now, before = time.perf_counter() - began, tally.seconds
+                for piece, answer in answered(batch, result):
+                    share = (piece.start + answer.applied - batch.start) / max(1, result.applied)
+                    tally.record(piece, answer, before + share * (now - before))
+                tally.record_skipped(intake.take_skipped(tally.updates))
+            if result.applied < len(batch):
+                refused = tally.update_error(batch, result.refused[-1])
+            if recorded is not None:
+                recorded(batch, result)
         with undivided or nullcontext():
-            now, before = time.perf_counter() - began, tally.seconds
-            for piece, answer in answered(batch, result):
-                share = (piece.start + answer.applied - batch.start) / max(1, result.applied)
-                tally.record(piece, answer, before + share * (now - before))
-            tally.record_skipped(intake.take_skipped(tally.updates))
-        if result.applied < len(batch):
-            refused = tally.update_error(batch, result.refused[-1])
-        if recorded is not None:
-            recorded(batch, result)
-    tally.record_skipped(intake.take_skipped(tally.updates, ended=True))
+            tally.record_skipped(intake.take_skipped(tally.updates, ended=True))
+        more = refused is None and intake.resumes()
     if refused is not None:
         raise refused
     if intake.error is None and not intake.stopped:

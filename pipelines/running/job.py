@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.cluster import Bundle, starts_ray
 from actors.placement import Placement
 from pipelines.config import Config, load_config
-from pipelines.logs import LOG, log_to
+from pipelines.logs import log_to
 from pipelines.outputs import inputs_of, require_run_apart
 from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
-from pipelines.run_folder import RunFolder
+from pipelines.run_files import BEGINNING
+from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
@@ -25,6 +26,7 @@ from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop import Run
 from pipelines.running.parts import parts_of
+from pipelines.running.plans import PlanLog
 from pipelines.running.preflight import (
     clear_place_of_states,
     features_of,
@@ -36,18 +38,31 @@ from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
 from raydt.errors import InputError, RaydtError
-from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
 from raydt.parallel.threads import limited
+from raydt.sources.file_options import FileOptions
 from raydt.sources.identity import Identity
+from raydt.sources.live.base import LiveOptions
+from raydt.sources.live.followed import FollowedSource
 from raydt.sources.opening import files_of
-from raydt.sources.options import FileOptions
 from raydt.streams.base import Stream
 from raydt.streams.changelog import Changelog
 
 __all__ = ["RunResult", "replay", "resume"]
+
+#: What is done with a live source before a run reads it.
+Attend = Callable[[FollowedSource, RunFolder], None]
+
+
+class Manner(NamedTuple):
+    """How a run begins; as of :func:`replay`."""
+
+    given: Config | Mapping[str, Any] | str | Path
+    overwrite: bool = False
+    progress: Reporter | None = None
+    attend: Attend | None = None  #: What is done with a live source, and the run folder, before it is read.
 
 
 def replay(
@@ -94,23 +109,30 @@ def replay(
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    given, config = config if given is None else given, _with_address(load_config(config, overrides), address)
-    progress = progress or Reporter()
+    loaded = with_address(load_config(config, overrides), address)
+    return begin(loaded, out, Manner(config if given is None else given, overwrite, progress))
+
+
+def begin(config: Config, out: str | Path | None, manner: Manner) -> RunResult:
+    """Begin a run; see :func:`replay`."""
+    progress = manner.progress or Reporter()
     began = time.perf_counter()
     threads = limited(config.cluster.most_threads)
     with Interruption() as interruption, quoting(config.output.quote_values), threads:
         location = location_of(out, config.name)
-        require_run_apart(RunFolder(location), config, inputs_of(config, given))
+        require_run_apart(RunFolder(location), config, inputs_of(config, manner.given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
-        folder = RunFolder.create(location, overwrite=overwrite)
+        folder = RunFolder.create(location, overwrite=manner.overwrite)
         try:
+            if isinstance(config.source, LiveOptions):
+                config = config.from_source(config.source.settled())
             source, stream = open_stream(config)
             config = config.placed(place(config, features_of(source, config.learner), source.n_rows))
             with _sole_writer(config, folder, new=True):
                 if config.checkpoint.path is not None:
-                    clear_place_of_states(states_of(config, folder), overwrite=overwrite)
+                    clear_place_of_states(states_of(config, folder), overwrite=manner.overwrite)
                 interruption.on_cut(folder.discard_beginning)
-                start = _Start(config, stream, progress, began)
+                start = _Start(config, stream, progress, began, manner.attend)
                 return _run(start, folder, source.identity(), interruption)
         except BaseException:
             folder.discard_if_empty()
@@ -124,6 +146,7 @@ def resume(
     overrides: Sequence[str] = (),
     address: str | None = None,
     progress: Reporter | None = None,
+    attend: Attend | None = None,
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
@@ -142,6 +165,8 @@ def resume(
         ``output.quote_values`` may change, and the folders that the data lie in.
     address, progress
         As of :func:`replay`.
+    attend : callable, optional
+        What is done with a live source, and the run folder, before it is read.
 
     Returns
     -------
@@ -166,7 +191,7 @@ def resume(
         if completed and not overrides and not lacks_report:
             return _completed(folder, progress)
         there = config_of(folder)
-        config = _with_address(load_config(there, overrides), None if completed else address)
+        config = with_address(load_config(there, overrides), None if completed else address)
         refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
         if completed:
             with locked(folder) if lacks_report else nullcontext():
@@ -179,19 +204,29 @@ def resume(
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
             summary = _summary(folder)
-            store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
-            adoption = Adoption(config, folder, store, state) if state is not None else None
+            store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
+            adoption = _adoption_of(config)(config, folder, store, state) if state is not None else None
             if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:
                 with log_to(folder, config.output.quote_values):
                     adoption.run(data, stream)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
-            start = _Start(config.named(past.name), stream, progress, began)
+            start = _Start(config.named(past.name), stream, progress, began, attend)
             return _run(start, folder, data, interruption, past)
 
 
-def _with_address(config: Config, address: str | None) -> Config:
+def _adoption_of(config: Config) -> type[Adoption]:
+    """Return the kind of adoption of a run: of one model, or of models by key."""
+    if getattr(config.source, "key", None) is None:
+        return Adoption
+    from pipelines.keyed.adoption import KeyedAdoption
+
+    return KeyedAdoption
+
+
+def with_address(config: Config, address: str | None) -> Config:
+    """Return the config of a run on another Ray cluster."""
     if address is None:
         return config
     require_ray(config, address)
@@ -216,8 +251,8 @@ def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Ite
 class _Start:
     """What is to run since it ``began``; the place of the work is said as soon as that is known."""
 
-    def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float) -> None:
-        self.config, self.stream, self.progress, self.began = config, stream, progress, began
+    def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float, attend: Attend | None) -> None:
+        self.config, self.stream, self.progress, self.began, self.attend = config, stream, progress, began, attend
         self.features = features_of(stream.source, config.learner)
         if config.placement.shards is not None:
             self._announce(config.placement)
@@ -251,12 +286,16 @@ def _run(
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder, config.output.quote_values) as context:
+                if isinstance(source := start.stream.source, FollowedSource):
+                    source.plans = PlanLog(folder)
+                    if start.attend is not None:
+                        start.attend(source, folder)
                 run = Run(folder, incarnations, interruption, start.stream, data, context, past)
                 return run.run(start.progress, start.began)
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
-                folder.delete("config.yaml")
-                folder.delete(LOG)
+                for name in BEGINNING:
+                    folder.delete(name)
             raise
 
 
@@ -279,11 +318,13 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 
 
 def _has_grown(folder: RunFolder, overrides: Sequence[str]) -> bool:
-    """Return True if a completed run is of a change log that has more files than it had at its end."""
+    """Return True if a completed run is of a live source, or of a change log with more files than at its end."""
     if _summary(folder).get("status") != "completed":
         return False
-    with suppress(RaydtError):
+    with suppress(RaydtError), fitting(folder.location):
         config = load_config(config_of(folder), overrides)
+        if isinstance(config.source, LiveOptions):
+            return True
         if isinstance(config.stream, Changelog) and isinstance(config.source, FileOptions):
             known = read_manifest(last_state(states_of(config, folder))).meta["source"]["files"]
             return len(files_of(config.source)) > len(known)

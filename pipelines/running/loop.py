@@ -223,9 +223,9 @@ class Run:
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
         found, store, large = None, self.checkpointer.store, 0
         if restoring:
-            found = newest_restorable(config, self.folder, store, self.stream, self.data, self.lineage)
+            found = newest_restorable(config, self.folder, store, self.stream, self.data, session, self.lineage)
         if found is not None:
-            found.restore(session, store, self._abandon)
+            found.restore(store, self._abandon)
             recorder, self.lineage = found.recorder, found.lineage
         else:
             self._abandon()
@@ -272,7 +272,7 @@ class Run:
     def _apply(self, progress: Reporter) -> Exception | None:
         """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
         now, show_at = self._now, time.perf_counter()
-        recorder = now.recorder
+        recorder, attending = now.recorder, getattr(self.stream.source, "pause", None)
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at
@@ -286,6 +286,8 @@ class Run:
                 progress.stage(message("runs.recovered", duration=took, update=update))
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
+            if attending is not None:
+                attending.note(recorder.updates, self.meter)
             self.checkpointer.require_success()
             self.checkpointer.require_deadline()
             if batch.barrier is not None and result.snapshot is not None:

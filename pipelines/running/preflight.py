@@ -21,7 +21,7 @@ from raydt.learners import traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sources.base import Source
-from raydt.sources.options import FileOptions
+from raydt.sources.file_options import FileOptions
 
 
 def require_ray(config: Config, address: str) -> None:

@@ -1,6 +1,7 @@
-"""The chart of a sweep: accuracy and time per update over the first key, one line for each value of the others.
+"""The chart of a sweep: accuracy and time per update over the first key with numbers, a line by the others.
 
-Values that are not all numbers stand at equal distances; positive ones that span a wide range, as logarithms.
+Positive values that span a wide range stand as logarithms. Where no key has numbers, the values of the first key are
+categories: they stand at equal distances, and nothing joins them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row
 from raydt.presentation import charts as plot
-from raydt.presentation.charts import Chart, Mark, Panel, Series, Tick, Values, curve, linear, look
+from raydt.presentation.charts import Chart, Mark, Panel, Series, Tick, Values, curve, linear, look, points
 from raydt.presentation.words import Form, counted, figure, share
 
 #: Lines drawn, the best ones.
@@ -36,7 +37,9 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
     known = [row for row in rows if row.get("accuracy") is not None and row.get("us_per_update") is not None]
     if not known or any(axis.key not in row for axis in axes for row in known):
         return None
+    axes = sorted(axes, key=lambda axis: not numeric(axis.values))
     values, places, x = _across(axes[0])
+    draw = curve if numeric(values) else points
     groups = _groups(axes, values, known)
     peaks = sorted((np.nanmax(columns["accuracy"]) for _, columns in groups), reverse=True)
     drawn = [group for group in groups if np.nanmax(group[1]["accuracy"]) >= peaks[:LINES][-1]][:LINES]
@@ -56,16 +59,17 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
     for index, (name, columns) in enumerate(drawn):
         tone, dash = look(index)
         for marks, key, axis, form, top in looks:
-            line = curve((x, axis), places, Series(columns[key], name, tone, dash, dotted=True), form)
-            marks.append(replace(line, now=form(top(columns[key]))))
+            mark = draw((x, axis), places, Series(columns[key], name, tone, dash, dotted=True), form)
+            marks.append(replace(mark, now=form(top(columns[key]))))
         for column, title, tone, dash in _BASELINES:
             levels = columns[column]
             if np.isnan(levels).all():  # of rows held out there is no last label
                 continue
-            if np.nanmin(levels) == np.nanmax(levels):  # also beside a setting that failed
+            level = curve if (same := np.nanmin(levels) == np.nanmax(levels)) else draw
+            if same:  # also beside a setting that failed
                 levels = np.full(len(levels), np.nanmax(levels))
-            line = curve((x, rates), places, Series(levels, title, tone, dash), share)
-            baselines.setdefault((title, levels.tobytes()), line)
+            mark = level((x, rates), places, Series(levels, title, tone, dash), share)
+            baselines.setdefault((title, levels.tobytes()), mark)
     more = counted(len(groups) - len(drawn), "more line")
     held_out = all(row.get("no_change") is None for row in known)
     predicted = (

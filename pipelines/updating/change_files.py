@@ -20,6 +20,7 @@ from pipelines.updating.model_data import known_categories, require_numbers, wit
 from raydt.errors import InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
+from raydt.keyed.source import KeySource
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import quoted_columns
@@ -81,8 +82,18 @@ def applied_files(meta: Mapping[str, Any]) -> set[str]:
 
 def read_before(saved: SavedModel) -> dict[str, Any]:
     """Return what ``meta`` of a new state has to know of the changes that the state before it has read."""
-    found = {"read": sorted(applied_files(saved.meta)), "spelling": spelling_of(saved, None, None)}
+    found = {
+        "read": sorted(applied_files(saved.meta)),
+        "spelling": spelling_of(saved, None, None),
+        "weighted_metrics": is_weighted(saved.meta),
+    }
     return {name: value for name, value in found.items() if value}
+
+
+def is_weighted(meta: Mapping[str, Any]) -> bool:
+    """Return True if scores count each prediction by the weight of its row, as those of the run did."""
+    of_run = meta.get("config", {}).get("output", {})
+    return bool(meta.get("weighted_metrics", of_run.get("weighted_metrics", False)))
 
 
 def spelling_of(saved: SavedModel, op: str | None, envelope: str | None) -> Spelling:
@@ -119,10 +130,11 @@ class ChangeStreams:
         names: StateNames,
         spelling: Spelling,
         on_error: Literal["error", "skip"] = "error",
+        warmup: int = 0,
     ) -> None:
         if names.id is None:
             raise InputError(message("updates.no_change_ids"))
-        self._saved, self._names, self._on_error = saved, names, on_error
+        self._saved, self._names, self._on_error, self._warmup = saved, names, on_error, warmup
         self.seq = int(saved.meta["offset"])
         self._labels: dict[str, Any] = names.labels
         self._stream = names.ids.state() if names.text_ids else {}
@@ -155,57 +167,75 @@ class ChangeStreams:
             stream = self._opened(one)
             yield stream
             at, source = stream.state(), stream.source
-            assert isinstance(source, FileSource)
+            assert isinstance(source, FileSource | KeySource)
             self.seq, self._labels = int(at["seq"]), at["source"]["labels"]
             self._stream = {name: at[name] for name in self._stream}
-            classes = source.classes if traits_of(self._saved.options).reading.regression is False else []
-            categories = grown_categories(source, self._saved)
-            self._saved = replace(self._saved, classes=classes or self._saved.classes, categories=categories)
+            self._saved = grown(self._saved, source)
 
     def _opened(self, one: ChangeFile) -> ChangelogStream:
-        saved, names, file, features = self._saved, self._names, one.file, self._saved.features
-        spelling = guessed(file, self.given)
-        columns: dict[str, Any] = {
-            "label": names.label,
-            "id": names.id,
-            "subject": names.subject,
-            "weight": names.weight,
-            "features": [*features.names, *([features.sparse_column] if features.sparse else [])],
-            "categorical": features.categorical_names,
-            "n_features": features.sparse or None,
-        }
-        if isinstance(file, JsonLinesDataFile):
-            inside = (AFTER,) if spelling.get("envelope") else ()
-            file.expect(self._types(), inside)
-        values = {"kind": file.kind, "path": one.path, **columns, **spelling}
         with without_a_config():
-            options = TypeAdapter[Any](SourceOptions).validate_python(values)
-            source = FileSource(options, [file], reading=traits_of(saved.options).reading)
-            names.require_kinds(source, file)
-            if file.count():
-                require_numbers(features, source, file)
-            source.restore({**source.state(), "categories": known_categories(saved, [file]), "labels": self._labels})
-            stream = ChangelogStream(Changelog(on_error=self._on_error), source)
-        at = {"seq": self.seq, "row": 0, "n_classes": len(saved.classes), "source": source.state()}
+            source = self._source(one)
+            stream = ChangelogStream(Changelog(on_error=self._on_error, warmup=self._warmup), source)
+        at = {"seq": self.seq, "row": 0, "n_classes": len(self._saved.classes), "source": source.state()}
         stream.restore({**at, **self._stream})
         return stream
 
-    def _types(self) -> dict[str, pa.DataType]:
-        """Return the types of the columns that JSON lines may leave out."""
-        saved, names, features = self._saved, self._names, self._saved.features
-        assert names.id is not None
-        types = dict.fromkeys(features.names, pa.float64()) | dict.fromkeys(features.categorical_names, pa.string())
-        if features.sparse:
-            of_tokens = features.sparse_column in saved.categories
-            types[features.sparse_column] = pa.list_(pa.string() if of_tokens else pa.int64())
-        label: Any = saved.classes[0] if saved.classes else 0.0
-        types[names.label] = pa.scalar(label).type
-        types[names.id] = pa.string() if names.text_ids else pa.int64()
-        if names.subject is not None:
-            types[names.subject] = pa.string() if names.subject_kind == "text" else pa.int64()
-        return types if names.weight is None else types | {names.weight: pa.float64()}
+    def _source(self, one: ChangeFile) -> FileSource | KeySource:
+        return source_of(self._saved, replace(self._names, labels=self._labels), self.given, one)
 
     def require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
         """Refuse labels of a batch, as of :meth:`StateNames.require_labels`."""
         rows = batch.row[CARRIES_ROW[batch.op]]
         self._names.require_labels(self._saved, stream.source, batch.y, lambda place: stream.where(int(rows[place])))
+
+
+def grown(saved: SavedModel, source: FileSource | KeySource) -> SavedModel:
+    """Return a state with the classes and categories that it knows once a source has been read."""
+    classes = [] if traits_of(saved.options).reading.regression else source.classes
+    return replace(saved, classes=classes or saved.classes, categories=grown_categories(source, saved))
+
+
+def source_of(
+    saved: SavedModel, names: StateNames, given: Spelling, one: ChangeFile, key: str | None = None
+) -> FileSource:
+    """Return the rows of a file, with the dictionaries of the state; ``key`` is the column of keys, if it has some."""
+    file, features = one.file, saved.features
+    spelling = guessed(file, given)
+    columns: dict[str, Any] = {
+        "label": names.label,
+        "id": names.id,
+        "subject": names.subject,
+        "weight": names.weight,
+        "key": key,
+        "features": [*features.names, *([features.sparse_column] if features.sparse else [])],
+        "categorical": features.categorical_names,
+        "n_features": features.sparse or None,
+    }
+    if isinstance(file, JsonLinesDataFile):
+        inside = (AFTER,) if spelling.get("envelope") else ()
+        file.expect(_types(saved, names), inside)
+    values = {"kind": file.kind, "path": one.path, **columns, **spelling}
+    with without_a_config():
+        options = TypeAdapter[Any](SourceOptions).validate_python(values)
+        source = FileSource(options, [file], reading=traits_of(saved.options).reading)
+        names.require_kinds(source, file)
+        if file.count():
+            require_numbers(features, source, file)
+        source.restore({**source.state(), "categories": known_categories(saved, [file]), "labels": names.labels})
+    return source
+
+
+def _types(saved: SavedModel, names: StateNames) -> dict[str, pa.DataType]:
+    """Return the types of the columns that JSON lines may leave out."""
+    features = saved.features
+    assert names.id is not None
+    types = dict.fromkeys(features.names, pa.float64()) | dict.fromkeys(features.categorical_names, pa.string())
+    if features.sparse:
+        of_tokens = features.sparse_column in saved.categories
+        types[features.sparse_column] = pa.list_(pa.string() if of_tokens else pa.int64())
+    label: Any = saved.classes[0] if saved.classes else 0.0
+    types[names.label] = pa.scalar(label).type
+    types[names.id] = pa.string() if names.text_ids else pa.int64()
+    if names.subject is not None:
+        types[names.subject] = pa.string() if names.subject_kind == "text" else pa.int64()
+    return types if names.weight is None else types | {names.weight: pa.float64()}

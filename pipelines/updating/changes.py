@@ -7,7 +7,7 @@ same update.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,11 +23,12 @@ from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.examples.weights import Weights, unless_equal
+from raydt.keyed.source import KeySource
 from raydt.learners import traits_of
 from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
@@ -161,7 +162,7 @@ class Insertions:
     categories: dict[str, list[Any]]
     all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
     path: str | None = ""  #: As it was given; None in memory.
-    source: FileSource | None = None  #: Where they were read.
+    source: FileSource | KeySource | None = None  #: Where they were read.
     #: As ``StateNames.subjects``, once the update is applied; None where ``subjects`` tell it.
     all_subjects: Subjects | None = None
     weight: Weights | None = None  #: Shape (n,): their weights; None if all are 1.
@@ -216,13 +217,13 @@ def read_deletions(given: str | DataFile, names: StateNames, find: Find, missing
         live = find(ids) >= 0
         ids, unknown = ids[live], [one for one, lives in zip(asked, live.tolist(), strict=True) if not lives]
     if unknown and missing == "error":
-        raise _unknown(log, unknown)
+        raise unknown_error(log, unknown)
     shown = objects(names.ids.names_of(ids)) if names.text_ids else ids
     path = None if isinstance(given, DataFile) else given
     return Deletions(shown, ids, subjects, tuple(unknown), path, log.file)
 
 
-def _unknown(log: LoggedDeletions, unknown: list[Any]) -> UpdateError:
+def unknown_error(log: LoggedDeletions, unknown: list[Any]) -> UpdateError:
     """Return the error that names all ids or subjects of a list that have no live example."""
     problem, remedy = REFUSALS[UNKNOWN_ID]
     if log.by_subject:
@@ -243,14 +244,21 @@ def read_insertions(
     ``find`` is as of :func:`read_deletions`; ids of ``deletions`` are free again. InputError for what cannot be used,
     UpdateError if an id is live, or given twice.
     """
-    source = _open(given, kind, saved, names)
+    source = open_insertions(given, kind, saved, names)
     path = None if isinstance(given, DataFile) else given
-    chunks = []
-    with without_a_config():
-        for chunk in source.rows():
-            if chunk.bad:
-                raise chunk.bad[min(chunk.bad)]
-            chunks.append(chunk)
+    return insertions_of(source, path, saved, names, find, deletions)
+
+
+def insertions_of(
+    source: FileSource | KeySource,
+    path: str | None,
+    saved: SavedModel,
+    names: StateNames,
+    find: Find,
+    deletions: Deletions,
+) -> Insertions:
+    """Read the rows of a source as insertions; else as :func:`read_insertions`."""
+    chunks = list(sound_rows(source))
     empty = no_insertions(saved, names, deletions)
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
     sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
@@ -278,8 +286,19 @@ def read_insertions(
     )
 
 
-def _open(given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
-    """The rows to insert, with the dictionaries of the state."""
+def sound_rows(source: Source) -> Iterator[Rows]:
+    """Yield the rows of a source; InputError of the first bad one."""
+    with without_a_config():
+        for chunk in source.rows():
+            if chunk.bad:
+                raise chunk.bad[min(chunk.bad)]
+            yield chunk
+
+
+def open_insertions(
+    given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames, key: str | None = None
+) -> FileSource:
+    """Open the rows to insert, with the dictionaries of the state; ``key`` is the column of keys, of models by key."""
     if names.text_ids and names.id is None:
         raise InputError(message("updates.text_ids"), file=given.name if isinstance(given, DataFile) else given)
     wanted = {names.label: "--label or the state"}
@@ -290,13 +309,15 @@ def _open(given: str | DataFile, kind: str | None, saved: SavedModel, names: Sta
     if names.weight is not None:
         wanted[names.weight] = "the state"
     columns = {"label": names.label, "id": names.id, "subject": names.subject, "weight": names.weight}
+    if key is not None:
+        wanted[key], columns["key"] = "the state", key
     files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(names.text))
     source = open_rows(saved, files, options, labels=names.labels)
     names.require_kinds(source, files[0])
     return source
 
 
-def grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
+def grown_categories(source: FileSource | KeySource, saved: SavedModel) -> dict[str, list[Any]]:
     """The model's categories and, after them, the new ones of the file, written as the model writes them."""
     grown = {}
     for name, found in source.state()["categories"].items():
@@ -333,6 +354,6 @@ def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:
     return int(again.min()) if len(again) else None
 
 
-def _at(source: FileSource, row: int, column: str | None, problem: Message) -> UpdateError:
+def _at(source: FileSource | KeySource, row: int, column: str | None, problem: Message) -> UpdateError:
     file, file_row = source.where(row)
     return UpdateError(problem, file=file, row=file_row, column=column)

@@ -12,19 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipelines.outputs import Input, require_apart
 from pipelines.receipts import ReceiptFile, now, opened_receipts
-from pipelines.redaction import QUOTE_VALUES, may_quote, quoting_as_its_run
+from pipelines.redaction import quoting_as_its_run
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
-from pipelines.updating.change_files import read_before
 from pipelines.updating.changes import (
-    Deletions,
-    Insertions,
     Missing,
     StateNames,
     no_deletions,
@@ -32,21 +27,18 @@ from pipelines.updating.changes import (
     read_deletions,
     read_insertions,
 )
+from pipelines.updating.contents import Asked, apply_lists, contents_after, copies_of, save_state
 from pipelines.updating.inputs import Input as Given
 from pipelines.updating.inputs import deletions_given, rows_given
-from pipelines.updating.lineage import absolute, batch_of, names_after, step_of
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
-from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from raydt.folders.manifest import MANIFEST, is_folder_file
+from raydt.keyed.saved import open_keys
 from raydt.messages import message
-from raydt.sessions.copies import OF_ANY_STATE
-from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
-from raydt.sessions.receipt_chain import OpenChain
+from raydt.sessions.receipt import Receipt
 from raydt.sessions.receipt_entry import checked_note
-from raydt.sessions.saved_model import SavedModel, model_meta, state_components
-from raydt.sessions.session import InProcessSession
+from raydt.sessions.saved_model import SavedModel
 
 
 @in_threads_of_its_run
@@ -119,7 +111,7 @@ def update(
         raise ConfigError(message("updates.nothing"))
     checked_note(note)
     place = find_state(state)
-    saved, folder = open_state(place.folder)
+    job, folder = _opened(place), place.folder
     taken = [folder]
     if place.run is not None and place.config is not None:
         taken += [place.run, states_of(place.config, place.run)]
@@ -131,26 +123,9 @@ def update(
     writing = target if not dry_run else None
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
-        names = StateNames.of(saved, label, id_column)
-        session = saved.session()
-        find = session.coordinator.store.find
-        gone = no_deletions()
-        if delete is not None:
-            gone = read_deletions(deletions_given(delete, names.keys), names, find, missing)
-        new = no_insertions(saved, names, gone)
-        if insert is not None:
-            new = read_insertions(rows_given(insert), kind, saved, names, find, gone)
-        batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
-        ids: Any = np.concatenate([gone.names, new.names])
-        copies = copies_of(saved, place, gone.path or None)
-        whose = names.subjects.of(gone.ids) if names.subject_kind is not None else None
-        try:
-            receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
-            receipt = replace(receipt.answering(whose, gone.subjects, gone.missing), note=note)
-        except RefusedError as error:  # ids were checked, so that it is the label of a new row
-            raise new.refused(error, error.position - len(gone.ids), names.label) from error
+        receipt: Receipt = job.apply(Asked(delete, insert, missing, label, id_column, kind, note))
         if not dry_run:
-            meta, components = contents_after(saved, folder, session, names, gone, new, receipt)
+            meta, components = job.contents()
             if series is not None:
                 writing = series.place(meta["offset"])
                 meta["lineage"][-1] |= {"time": now(), "active": receipt.active}
@@ -159,6 +134,45 @@ def update(
             if series is not None:
                 series.point_to_newest(keep)
     return receipt
+
+
+class UpdateOfOne:
+    """An update of one model, in memory."""
+
+    def __init__(self, saved: SavedModel, place: StatePlace) -> None:
+        self._saved, self._place = saved, place
+
+    def apply(self, asked: Asked) -> Receipt:
+        """Read the lists and apply them; errors as of :func:`update`."""
+        saved, kind = self._saved, asked.kind
+        self._names = names = StateNames.of(saved, asked.label, asked.id_column)
+        self._session = session = saved.session()
+        find = session.coordinator.store.find
+        gone = no_deletions()
+        if asked.delete is not None:
+            gone = read_deletions(deletions_given(asked.delete, names.keys), names, find, asked.missing)
+        new = no_insertions(saved, names, gone)
+        if asked.insert is not None:
+            new = read_insertions(rows_given(asked.insert), kind, saved, names, find, gone)
+        copies = copies_of(saved, self._place, gone.path or None)
+        self._gone, self._new = gone, new
+        self._receipt = replace(apply_lists(saved, names, session, gone, new, copies=copies), note=asked.note)
+        return self._receipt
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return ``meta`` and components of the new state."""
+        folder = self._place.folder
+        return contents_after(self._saved, folder, self._session, self._names, self._gone, self._new, self._receipt)
+
+
+def _opened(place: StatePlace) -> Any:
+    """Return the update of what lies at a place: one model, or one for each key (with the same methods)."""
+    keys = open_keys(place.folder.root, filesystem=place.folder.filesystem)
+    if keys is None:
+        return UpdateOfOne(open_state(place.folder)[0], place)
+    from pipelines.keyed.updating import UpdateOfKeys
+
+    return UpdateOfKeys(keys, place)
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
@@ -190,85 +204,3 @@ def _sole_writer(target: RunFolder | None) -> Iterator[None]:
         _require_free(target)  # another process may have been quicker
         target.clear(is_of_state)
         yield
-
-
-def contents_after(
-    saved: SavedModel,
-    folder: RunFolder,
-    session: InProcessSession,
-    names: StateNames,
-    gone: Deletions,
-    new: Insertions,
-    receipt: Receipt,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ``meta`` and components of the new state, with the ``lineage`` it was made by in place of a config."""
-    offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
-    meta = model_meta(saved.options, saved.features, new.classes, new.categories)
-    meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
-    meta |= read_before(saved)
-    meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
-    meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
-    meta |= {"columns": names.columns}
-    meta |= {"numbered": names.numbered} if names.numbered else {}
-    meta |= {} if may_quote(folder.location) else {QUOTE_VALUES: False}
-    meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
-    components: dict[str, Any] = state_components(*session.state())
-    live = components["coordinator"]["id"], components["coordinator"]["born"]
-    components["stream"] = names_after(names, new, int(saved.meta["offset"]) + len(gone.ids), live)
-    if "scores" in saved.components:  # for change logs that follow
-        components["scores"] = saved.components["scores"]
-    return meta, components
-
-
-def save_state(
-    target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
-) -> None:
-    """Write the new state, unless it is there, and its receipt last but for the manifest; or neither."""
-    keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
-    if target.has(MANIFEST):
-        keep()
-        return
-    try:
-        save_folder(target, "state", meta, components, before_commit=keep)
-    except BaseException:
-        target.clear(is_of_state)
-        if chain is not None:
-            chain.withdraw()
-        raise
-
-
-def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
-    """Where copies of deleted examples may be, with paths where they are known."""
-    run, config = place.run, place.config
-    places = [message("updates.copy_state", path=place.folder.location)]
-    series, _, _ = place.folder.location.rpartition("/")
-    for step in reversed(saved.meta.get("lineage", [])):
-        above, _, name = step["state"].rpartition("/")
-        if above != series or place.folder.has(f"../{name}/{MANIFEST}"):  # else it was removed
-            places.append(message("updates.copy_earlier_state", path=step["state"]))
-    if run is not None and config is not None:
-        path = getattr(config.source, "path", None)
-        if path is not None:
-            places.append(message("updates.copy_source", path=path if isinstance(path, str) else ", ".join(path)))
-        places.append(message("updates.copy_states", path=states_of(config, run).location))
-        places += [
-            message(id, path=f"{run.location}/{name}")
-            for id, name in (
-                ("updates.copy_predictions", "predictions"),
-                ("updates.copy_quarantine", "quarantine"),
-                ("updates.copy_log", "log.jsonl"),
-            )
-            if run.has(name)
-        ]
-        places.append(message("updates.copy_model", path=f"{run.location}/model"))
-        if config.cluster.backend == "ray":
-            places.append(message("updates.copy_of_ray"))
-    elif not saved.meta.get("lineage"):
-        places.append(message("updates.copy_origin"))
-    if delete is not None:
-        places.append(message("updates.copy_ids", path=absolute(str(delete))))
-    if any(saved.features.categorical):
-        places.append(message("updates.copy_categories"))
-    if saved.classes:
-        places.append(message("updates.copy_classes"))
-    return (*places, *OF_ANY_STATE)

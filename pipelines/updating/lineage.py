@@ -61,8 +61,8 @@ def step_of(
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
         "digest_before": receipt.digest_before,
         "digest_after": receipt.digest_after,
-        "deletes": len(gone.ids),
-        "inserts": len(new.ids),
+        "deletes": len(receipt.ids),
+        "inserts": len(receipt.inserted),
         "files": files,
         **({"note": receipt.note} if receipt.note else {}),
     }

@@ -21,11 +21,13 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
 from raydt.sessions.saved_model import SavedModel
+from raydt.sources.encoder import holds_text
+from raydt.sources.file_options import FileOptions
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
-from raydt.sources.options import FileOptions, SourceOptions
+from raydt.sources.options import SourceOptions
 
 
 @contextmanager
@@ -117,11 +119,13 @@ def require_numbers(features: Features, source: FileSource, file: DataFile) -> N
 
 
 def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list[Any]]:
-    """Return the model's categories as the files write them: CSV has text only, others may have numbers."""
-    as_text = isinstance(files[0], CsvDataFile)
+    """Return the model's categories as the files write them: a column of text has text, also of digits."""
+    schema = files[0].schema
+    text = {field.name for field in schema if isinstance(files[0], CsvDataFile) or holds_text(field.type)}
     tokens = saved.features.sparse_column if saved.features.sparse else None  # text, whatever it looks like
     return {
-        name: values if name == tokens else _as_in_file(values, as_text) for name, values in saved.categories.items()
+        name: values if name == tokens else _as_in_file(values, name in text)
+        for name, values in saved.categories.items()
     }
 
 

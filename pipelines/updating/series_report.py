@@ -82,7 +82,7 @@ def _states(lineage: list[dict[str, Any]], quality: Any) -> Table:
                 (
                     str(step["offset"] + updates),
                     moment(step.get("time")),
-                    names([PurePosixPath(path).name for path in paths], 3),
+                    names([PurePosixPath(path).name if path is not None else "in memory" for path in paths], 3),
                     count(step.get("inserts")),
                     count(step.get("deletes")),
                     count(step.get("active")),

@@ -8,7 +8,7 @@ of a tree of hashes (``raydt.examples.row_digest``, ``raydt.trees.tree_digest``)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,34 +45,45 @@ class Padded(NamedTuple):
 Part = tuple[str, npt.NDArray[Any] | Padded]
 
 
-def digest(parts: Iterable[Part], begun: Digest | None = None) -> str:
+def encoded(parts: Iterable[Part]) -> bytes:
+    """Return the bytes of named arrays as :func:`digest` takes them in their place, any number of times."""
+    pieces: list[Any] = []
+    _add(pieces.append, parts)
+    return b"".join(pieces)
+
+
+def digest(parts: Iterable[Part | bytes], begun: Digest | None = None) -> str:
     """Return ``sha256:`` and 64 hexadecimal digits of named arrays in the order given, whatever their memory layout.
 
     Floats count by their bits: -0.0 differs from 0.0, and one NaN from another. Arrays of other things than booleans,
     integers and floats are a ``TypeError``. ``begun`` is of the parts before these and stays as it is.
     """
     sha = begin_digest(()) if begun is None else begun.copy()
-    _add(sha, parts)
+    _add(sha.update, parts)
     return f"sha256:{sha.hexdigest()}"
 
 
 def begin_digest(parts: Iterable[Part]) -> Digest:
     """Begin a digest that :func:`digest` goes on with, any number of times."""
     sha = hashlib.sha256(_MAGIC)
-    _add(sha, parts)
+    _add(sha.update, parts)
     return sha
 
 
-def _add(sha: Digest, parts: Iterable[Part]) -> None:
-    for name, values in parts:
+def _add(put: Callable[[Any], None], parts: Iterable[Part | bytes]) -> None:
+    for part in parts:
+        if isinstance(part, bytes):
+            put(part)
+            continue
+        name, values = part
         padded = values if isinstance(values, Padded) else None
         array = np.asarray(values if padded is None else padded.head)
         if array.dtype.kind not in "biuf":
             raise TypeError(message("states.digest", part=name, dtype=array.dtype))
         dtype, label = array.dtype.newbyteorder("<"), name.encode()
         shape = ",".join(map(str, array.shape if padded is None else (len(array) + padded.rest,)))
-        sha.update(f"{len(label)}:".encode() + label + f"{dtype.str}({shape})\n".encode())
+        put(f"{len(label)}:".encode() + label + f"{dtype.str}({shape})\n".encode())
         for block in (array,) if padded is None else padded.blocks():
             little = block.astype(dtype, order="C", copy=False)
             # A view as bytes, not tobytes(): no copy. Empty arrays of several dimensions have no such view.
-            sha.update(little.reshape(-1).view(np.uint8).data if little.size else b"")
+            put(little.reshape(-1).view(np.uint8).data if little.size else b"")

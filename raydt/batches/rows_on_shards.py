@@ -211,12 +211,12 @@ class HeldRows:
         return found
 
     def place(self, slots: Slots) -> None:
-        """Move the rows in slots 0, 1, ..., all that there are, into others."""
-        former = np.arange(len(slots), dtype=np.int32)
-        self.make_room(former)
-        X, sparse = self.X[: len(slots)], self.sparse(former)
-        self.X, self._sparse = np.empty((0, len(self.columns))), RaggedStore(np.int32)
-        self.put(slots, X, sparse.indptr, sparse.indices)
+        """Move the rows in slots 0, 1, ..., all that there are, into others; drop those that are to be in slot -1."""
+        self.make_room(np.arange(len(slots)))
+        former = np.flatnonzero(slots >= 0).astype(np.int32)
+        X, sparse = self.X[as_slice(former)], self.sparse(former)
+        self.X, self._sparse, self.used = np.empty((0, len(self.columns))), RaggedStore(np.int32), 0
+        self.put(slots[former], X, sparse.indptr, sparse.indices)
 
     def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         """Put what :meth:`by_group` gave of all rows into slots 0, 1, ..."""

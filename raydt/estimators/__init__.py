@@ -24,9 +24,16 @@ def load_model(path: Any) -> Any:
     ModelFileError
         No model is there, or it is damaged, of another format, or of a learner this version does not have.
     """
+    from raydt.keyed.saved import open_keys
     from raydt.sessions.saved_model import find_model, open_model
 
-    saved = open_model(find_model(path))
+    place = find_model(path)
+    keys = open_keys(place)
+    if keys is not None:
+        from raydt.estimators.keyed_loading import load_keyed
+
+        return load_keyed(keys, estimator_of)
+    saved = open_model(place)
     return estimator_of(saved.options).from_saved(saved)
 
 

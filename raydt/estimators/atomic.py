@@ -26,7 +26,7 @@ from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 
 T = TypeVar("T")
-Self = TypeVar("Self", bound="_Locked")
+Self = TypeVar("Self", bound="Locked")
 Slots = npt.NDArray[np.int32]
 
 
@@ -41,7 +41,7 @@ class Values(Protocol):
 
 
 class DeferredInterrupt:
-    """Ctrl-C in the main thread, which waits from :meth:`begin` to :meth:`end`; a second one does not wait.
+    """Ctrl-C in the main thread, which waits from the first :meth:`begin` to :meth:`end`; a second one does not wait.
 
     Elsewhere signals do not arrive, and where SIGINT is ignored or ends the process nothing is deferred.
     """
@@ -52,7 +52,7 @@ class DeferredInterrupt:
 
     def begin(self) -> None:
         """Let Ctrl-C wait."""
-        if threading.current_thread() is threading.main_thread():
+        if self._former is None and threading.current_thread() is threading.main_thread():
             handler = _signal.getsignal(signal.SIGINT)
             if callable(handler):
                 self._former = handler  # before the next line: from then on it may be needed
@@ -74,13 +74,13 @@ class DeferredInterrupt:
 class Change:
     """A call that changes an object, and what is needed to undo it."""
 
-    def __init__(self, owner: AtomicCalls) -> None:
+    def __init__(self, owner: AtomicCalls, interrupt: DeferredInterrupt | None = None) -> None:
         self.begun = False  #: Whether updates may have been applied.
         self.before = owner.__dict__.copy()
         self.sizes = [(values, len(values)) for values in owner._growing()]
         self.session = owner._live_session()
         self.changes = 0 if self.session is None else self.session.coordinator.store.changes
-        self.interrupt = DeferredInterrupt()
+        self.interrupt = DeferredInterrupt() if interrupt is None else interrupt
         self.batch: UpdateBatch | None = None
         self.gone: Slots = np.empty(0, dtype=np.int32)
         self.erased: dict[int, dict[str, Any]] = {}
@@ -103,6 +103,12 @@ class Change:
         """Forget the values that came with the call."""
         for values, size in self.sizes:
             values.cut(size)
+
+    def take_back(self, owner: AtomicCalls) -> None:
+        """Give an object the attributes that it had; if its session has changed, the object is refused from now on."""
+        self.begun = True  # until everything is as it was
+        self.undo()
+        owner.__dict__ = self.before | ({"_change": self} if self.touched else {})
 
     def examples(self, features: Features) -> History:
         """The examples before the call, in order of birth."""
@@ -131,7 +137,7 @@ def _rows(session: InProcessSession, slots: Slots) -> dict[int, dict[str, Any]]:
     return {group: rows for shard in session.shards for group, rows in shard.worker.rows(slots).items()}
 
 
-class _Locked:
+class Locked:
     """Base of an object with a lock, which is not among the attributes: these are copied and compared."""
 
     __slots__ = ("_lock",)
@@ -144,7 +150,7 @@ class _Locked:
         return self
 
 
-class AtomicCalls(_Locked, ABC):
+class AtomicCalls(Locked, ABC):
     """Base of what holds a live model. The lock is held by calls that change it, and by those that read all of it."""
 
     _change: Change | None = None
@@ -162,9 +168,7 @@ class AtomicCalls(_Locked, ABC):
                 return result
             except BaseException:
                 if self._change is change:
-                    change.begun = True  # until everything is as it was
-                    change.undo()
-                    self.__dict__ = change.before | ({"_change": change} if change.touched else {})
+                    change.take_back(self)
                 raise
             finally:
                 change.interrupt.end()

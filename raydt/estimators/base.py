@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from raydt.sessions.receipt_entry import checked_note
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
+T = TypeVar("T")
 
 
 class Estimator(NamedExamples):
@@ -59,7 +62,7 @@ class Estimator(NamedExamples):
         """
         self._require_classes(y)
         given = np.asarray(1.0 if sample_weight is None else sample_weight)
-        if given.dtype.kind in "biuf" and not given.any():
+        if given.dtype.kind in "biuf" and given.size and not given.any():
             raise ValueError(message("estimators.zero_weights"))
         return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
 
@@ -99,7 +102,7 @@ class Estimator(NamedExamples):
             Neither ids nor subjects, or values that cannot be some.
         """
         checked_note(note)
-        return replace(self._atomically(self._forget, ids, subjects, missing, digests), note=note)
+        return replace(self._in_full(self._deletion, ids, subjects, missing, digests), note=note)
 
     def replace_examples(
         self,
@@ -139,7 +142,7 @@ class Estimator(NamedExamples):
         """
         checked_note(note)
         beside = self._beside(new_ids, subjects, sample_weight)
-        return replace(self._atomically(self._replace, ids, X, y, beside, digests), note=note)
+        return replace(self._in_full(self._replacement, ids, X, y, beside, digests), note=note)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
@@ -154,7 +157,7 @@ class Estimator(NamedExamples):
         UpdateError
             Fewer live examples equal a row than the call asks to delete.
         """
-        return self._atomically(self._forget_equal, X, y, digests)
+        return self._in_full(self._deletion_by_value, X, y, digests)
 
     # ------------------------------------------------------------ inside
 
@@ -171,7 +174,7 @@ class Estimator(NamedExamples):
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
             new._columns = columns_of_index(X) if beside.ids is None else {}
-            new._insert(X, y, beside, warmup)
+            new._insertion(X, y, beside, warmup)()
             self.__dict__ = new.__dict__
         return self
 
@@ -180,7 +183,7 @@ class Estimator(NamedExamples):
         if not self.__sklearn_is_fitted__():
             return self._begin(X, y, classes, beside, warmup=bool(traits_of(self._options()).warmup))
         self._require_examples()
-        return self._atomically(self._insert, X, y, beside, False)
+        return self._in_full(self._insertion, X, y, beside, False)
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:
         self._fitted_options = self._options()
@@ -195,10 +198,17 @@ class Estimator(NamedExamples):
         self._set_fitted()
         self._open_session()
 
-    def _forget(self, ids: Any, subjects: Any, missing: str, digests: bool) -> Receipt:
+    def _in_full(self, prepare: Callable[..., Callable[[], T]], *args: Any) -> T:
+        """Make a call that changes the model: prepare it, and apply it."""
+        return self._atomically(lambda: prepare(*args)())
+
+    # A call that changes the model has two steps: the method that prepares it refuses what is wrong with it, and what
+    # the method returns applies it.
+
+    def _deletion(self, ids: Any, subjects: Any, missing: str, digests: bool) -> Callable[[], Receipt]:
         return self._delete(self._asked(ids, subjects, missing), digests)
 
-    def _forget_equal(self, X: Any, y: Any, digests: bool) -> Receipt:
+    def _deletion_by_value(self, X: Any, y: Any, digests: bool) -> Callable[[], Receipt]:
         rows, sparse = self._rows(X, known=True)
         self._require_examples()
         given = self._checked(y)
@@ -218,16 +228,16 @@ class Estimator(NamedExamples):
         key = np.array(chosen, dtype=np.int64)
         return self._delete(Asked(key, self._store().find(key)), digests)
 
-    def _delete(self, asked: Asked, digests: bool) -> Receipt:
+    def _delete(self, asked: Asked, digests: bool) -> Callable[[], Receipt]:
         key = asked.key
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         sparse = SparseRows.empty(width) if width else None
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
-        return self._apply_with_receipt(batch, asked, self.digest() if digests else None, self._shown(key))
+        return partial(self._apply_with_receipt, batch, asked, self.digest() if digests else None, self._shown(key))
 
-    def _replace(self, ids: Any, X: Any, y: Any, beside: Beside, digests: bool) -> Receipt:
+    def _replacement(self, ids: Any, X: Any, y: Any, beside: Beside, digests: bool) -> Callable[[], Receipt]:
         asked = self._asked(ids, None, "error")
         gone = asked.key
         before = self.digest() if digests else None  # new labels are not learned yet
@@ -236,9 +246,13 @@ class Estimator(NamedExamples):
         key = np.concatenate([gone, new.key])
         batch = self._next_batch(op, key, new.rows, new.targets, new.sparse, weight=new.weight)
         shown = np.concatenate([self._shown(gone), new.key if new.ids is None else objects(new.ids)])
-        receipt = self._apply_with_receipt(batch, asked, before, shown)
-        self._take_ids(new)
-        return receipt
+
+        def replaced() -> Receipt:
+            receipt = self._apply_with_receipt(batch, asked, before, shown)
+            self._take_ids(new)
+            return receipt
+
+        return replaced
 
     def _apply_with_receipt(
         self, batch: UpdateBatch, asked: Asked, before: str | None, shown: npt.NDArray[Any]
@@ -283,12 +297,17 @@ class Estimator(NamedExamples):
             weight = products(UNIT if weight is None else weight, of_labels(class_weight, self._classes)[targets])
         return NewExamples(key, rows, sparse, targets, shown, names, whose, unless_equal(weight))
 
-    def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
+    def _insertion(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Callable[[], Self]:
         new = self._insertable(X, y, beside, np.empty(0, dtype=np.int64))
         op, first = np.full(len(new.key), INSERT, dtype=np.int8), len(new.key) if warmup else 0
-        self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, first, new.weight))
-        self._take_ids(new)
-        return self
+        batch = self._next_batch(op, new.key, new.rows, new.targets, new.sparse, first, new.weight)
+
+        def inserted() -> Self:
+            self._apply(batch)
+            self._take_ids(new)
+            return self
+
+        return inserted
 
     def _apply(self, batch: UpdateBatch) -> None:
         """Apply a batch of insertions that cannot be refused any more."""
@@ -318,6 +337,8 @@ class Estimator(NamedExamples):
                 raise HalfAppliedError(message("estimators.interrupted_first"))
             sound._seq, sound._known = 0, {}
             sound._open_session()
+            if (factors := self.session_.coordinator.class_factors) is not None:
+                sound.session_.coordinator.weigh_classes(factors)
             op, weight = np.full(n, INSERT, dtype=np.int8), unless_equal(held.weight)
             sound._apply(sound._next_batch(op, held.id, held.X, held.y, held.sparse, n, weight))
             if sound._subjects is not None:

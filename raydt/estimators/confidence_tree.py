@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -35,11 +35,10 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     Notes
     -----
     R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row
-    takes O(depth + features * classes), with ``leaf_prediction="adaptive_normal"`` O(features * bins * classes) more,
-    every ``grace_period`` of them at a leaf that much more in any case, and new bins O(features * log(rows)) for each
-    row in the mean. The first ``predict`` after a change takes
-    O(leaves * features * bins * classes) besides the rows, unless leaves predict their majority: many rows in a call
-    are faster than many calls.
+    takes O(depth + features * classes), with ``leaf_prediction="adaptive_inherited"`` O(features * bins * classes)
+    more, every ``grace_period`` of them at a leaf that much more in any case, and new bins O(features * log(rows)) for
+    each row in the mean. The first ``predict`` after a change takes O(leaves * features * bins * classes) besides the
+    rows, unless leaves predict their majority: many rows in a call are faster than many calls.
 
     Examples
     --------
@@ -63,7 +62,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     max_bins: int = 64
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
-    leaf_prediction: LeafPrediction = "adaptive_normal"
+    leaf_prediction: LeafPrediction = "adaptive_inherited"
     drift_period: int = 0
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None
@@ -76,12 +75,17 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
-    def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
-        taken = super()._insert(X, y, beside, warmup)
-        few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
-        if few:
-            warn(f"{type(self).__name__}: {few}")
-        return taken
+    def _insertion(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Callable[[], Self]:
+        insert = super()._insertion(X, y, beside, warmup)
+
+        def inserted() -> Self:
+            taken = insert()
+            few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
+            if few:
+                warn(f"{type(self).__name__}: {few}")
+            return taken
+
+        return inserted
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -62,7 +62,7 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     max_bins: int = 64
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
-    leaf_prediction: LeafPrediction = "adaptive_normal"
+    leaf_prediction: LeafPrediction = "adaptive_inherited"
     drift_period: int = 0
     categorical_features: Sequence[Hashable] | None = None
 

@@ -24,6 +24,7 @@ from raydt.examples.subjects import Subjects
 from raydt.folders.arrays import save_folder
 from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
+from raydt.folders.manifest import Kind
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
 from raydt.messages import message
@@ -31,6 +32,9 @@ from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
 Self = TypeVar("Self", bound="Fitted")
+
+#: Rows of which histograms and hashes are made again within milliseconds.
+_FEW_ROWS = 4096
 
 
 class Fitted(Parameters, AtomicCalls):
@@ -96,26 +100,26 @@ class Fitted(Parameters, AtomicCalls):
             Another process writes in the folder.
         """
         with self._lock:
-            self._sound()._save(path, with_examples)
+            kind, meta, components = self._sound()._saved(with_examples)
+            with locked(Folder(path)):
+                save_folder(path, kind, meta, components)
 
-    def _save(self, path: Any, with_examples: bool) -> None:
+    def _saved(self, with_examples: bool) -> tuple[Kind, dict[str, Any], dict[str, Any]]:
+        """Return kind, meta and components of the folder to write."""
         self._require_fitted()
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         meta = model_meta(self._fitted_options, self._features(), self._classes, categories)
         meta |= {"named": self._encoder.named, "declared": self._declared}
         if not with_examples:
-            with locked(Folder(path)):
-                save_folder(path, "model", meta, {"arrays": self._model()})
-            return
+            return "model", meta, {"arrays": self._model()}
         self._require_examples()
         columns, stream = self._saved_keys()
         if stream:
             stream["source"] = {"categories": categories, "labels": {"classes": self._classes}}
         meta |= {name: value for name, value in (("columns", columns), ("numbered", self._numbered)) if value}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
-        with locked(Folder(path)):
-            components: dict[str, Any] = state_components(*self.session_.state())
-            save_folder(path, "state", meta, components | ({"stream": stream} if stream else {}))
+        components: dict[str, Any] = state_components(*self.session_.state())
+        return "state", meta, components | ({"stream": stream} if stream else {})
 
     def _saved_keys(self) -> tuple[dict[str, str | None], dict[str, Any]]:
         """Return the columns that a state names, and its text ids and subjects as components of a stream."""
@@ -221,6 +225,11 @@ class Fitted(Parameters, AtomicCalls):
     def _open_session(self) -> None:
         plan = NOTHING_DIVIDED
         self.session_ = InProcessSession(self._learner, self._fitted_options, self._features(), 1, plan)
+
+    def _rest(self) -> None:
+        """Use less memory until the next call, if it is soon made again: a model of one key may wait for long."""
+        if "session_" in self.__dict__ and self._store().live <= _FEW_ROWS:
+            self.session_.rest()
 
     def _store(self) -> ExampleStore:
         return self.session_.coordinator.store

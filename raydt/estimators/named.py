@@ -52,6 +52,23 @@ class NewExamples(NamedTuple):
     weight: Weights | None  #: In units; None if all are 1.
 
 
+def require_names(ids: Any, subjects: Any, missing: str) -> None:
+    """Refuse a request to delete that names nothing, or does not say what is to be done about what is missing."""
+    if missing not in ("error", "skip"):
+        raise InputError(message("estimators.missing_choice", given=missing))
+    if ids is None and subjects is None:
+        raise InputError(message("estimators.nothing_named"))
+
+
+def refuse_unknown(unknown: Sequence[tuple[str, Hashable]], ids: Sequence[Hashable]) -> None:
+    """Refuse a request among whose ``ids`` and subjects some have no live example: ``("id", 7)``."""
+    if len(unknown) == 1 and unknown[0][0] == "id":
+        problem, remedy = REFUSALS[UNKNOWN_ID]
+        said = message("estimators.refused", subject=f"id {unknown[0][1]}", problem=problem, remedy=remedy)
+        raise UpdateError(said, row=ids.index(unknown[0][1]))
+    raise UpdateError(message("estimators.unknown", names=", ".join(f"{what} {one}" for what, one in unknown)))
+
+
 class NamedExamples(Fitted, ABC):
     """Base of :class:`raydt.estimators.base.Estimator`."""
 
@@ -76,10 +93,7 @@ class NamedExamples(Fitted, ABC):
         """Find what a request names, ids first, each example once; or an error that names all that is not there."""
         self._require_fitted()
         self._require_examples()
-        if missing not in ("error", "skip"):
-            raise InputError(message("estimators.missing_choice", given=missing))
-        if ids is None and subjects is None:
-            raise InputError(message("estimators.nothing_named"))
+        require_names(ids, subjects, missing)
         given = [] if ids is None else keys_of(ids)
         named = list(dict.fromkeys(given))
         key, slots = self._find(named)
@@ -94,7 +108,7 @@ class NamedExamples(Fitted, ABC):
             key = np.concatenate([key, more[~np.isin(more, key)]])
             slots = self._store().find(key)
         if unknown and missing == "error":
-            self._refuse_unknown(unknown, given)
+            refuse_unknown(unknown, given)
         return Asked(key, slots, tuple(dict.fromkeys(whose)), tuple(one for _, one in unknown))
 
     def _find(self, ids: Sequence[Hashable]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -114,13 +128,6 @@ class NamedExamples(Fitted, ABC):
         slots = self._store().find(key)
         live = (slots >= 0) & (self._store().born[slots] == born) if len(key) else slots >= 0
         return key[live], whose[live].tolist()
-
-    def _refuse_unknown(self, unknown: Sequence[tuple[str, Hashable]], ids: Sequence[Hashable]) -> None:
-        if len(unknown) == 1 and unknown[0][0] == "id":
-            problem, remedy = REFUSALS[UNKNOWN_ID]
-            said = message("estimators.refused", subject=f"id {unknown[0][1]}", problem=problem, remedy=remedy)
-            raise UpdateError(said, row=ids.index(unknown[0][1]))
-        raise UpdateError(message("estimators.unknown", names=", ".join(f"{what} {one}" for what, one in unknown)))
 
     def _shown(self, key: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return the ids of examples as the user knows them."""

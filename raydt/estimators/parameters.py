@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
@@ -23,7 +24,7 @@ from raydt.learners import learners
 from raydt.messages import message
 from raydt.parallel.threads import call, threads_of
 
-Self = TypeVar("Self", bound="Parameters")
+Self = TypeVar("Self", bound="Parametrised")
 C = TypeVar("C", bound=type[Any])
 
 #: Parameters that are no options of a learner.
@@ -46,7 +47,7 @@ def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
     """Have a method of an estimator use as many threads as its ``n_jobs`` says."""
 
     @functools.wraps(method)
-    def limited_call(self: Parameters, /, *arguments: Any, **named: Any) -> Any:
+    def limited_call(self: Parametrised, /, *arguments: Any, **named: Any) -> Any:
         return call(self._threads(), method, self, *arguments, **named)
 
     return limited_call
@@ -80,19 +81,8 @@ def documented(cls: C) -> C:
     return cls
 
 
-class Parameters:
-    """Base of the estimators, dataclasses whose fields are parameters, written once; each names its learner."""
-
-    kind: ClassVar[str]
-    #: What the parameters are for that are no options of the learner.
-    described: ClassVar[dict[str, str]] = {
-        "categorical_features": CATEGORICAL,
-        "n_features": N_FEATURES,
-        "n_jobs": N_JOBS,
-    }
-    #: Options of the learner that are no parameters.
-    _fixed: ClassVar[dict[str, Any]] = {}
-    n_jobs: int | None
+class Parametrised(ABC):
+    """Base of what has its arguments of ``__init__`` as parameters, and public methods that use so many threads."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         """Have the public methods and properties of a subclass use ``n_jobs`` threads."""
@@ -123,9 +113,30 @@ class Parameters:
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
         changed = ", ".join(
-            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
+            f"{name}={value!r}"
+            for name, value in self.get_params(deep=False).items()
+            if value is not defaults[name].default
         )
         return f"{type(self).__name__}({changed})"
+
+    @abstractmethod
+    def _threads(self) -> int | None:
+        """Return the most threads that a call may use; None: as many as the calls around it."""
+
+
+class Parameters(Parametrised):
+    """Base of the estimators, dataclasses whose fields are parameters, written once; each names its learner."""
+
+    kind: ClassVar[str]
+    #: What the parameters are for that are no options of the learner.
+    described: ClassVar[dict[str, str]] = {
+        "categorical_features": CATEGORICAL,
+        "n_features": N_FEATURES,
+        "n_jobs": N_JOBS,
+    }
+    #: Options of the learner that are no parameters.
+    _fixed: ClassVar[dict[str, Any]] = {}
+    n_jobs: int | None
 
     def _options(self) -> Any:
         options = learners()[self.kind].Options
@@ -136,7 +147,6 @@ class Parameters:
             raise parameter_error(error, given) from error
 
     def _threads(self) -> int | None:
-        """Return the most threads that a call may use; None: as many as the calls around it."""
         n_jobs = self.n_jobs
         if n_jobs is None:
             return None

@@ -37,6 +37,44 @@ def _codes_of(given: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray
     return codes
 
 
+def accuracy(y: Any, predicted: npt.NDArray[Any], sample_weight: Any) -> float:
+    """Return the share of rows, or of ``sample_weight``, that is predicted right."""
+    return float(np.average(predicted == np.asarray(y), weights=sample_weight))
+
+
+def r_squared(y: Any, predicted: npt.NDArray[np.float64], sample_weight: Any) -> float:
+    """Return R squared of predictions; NaN if all of ``y`` is equal."""
+    truth = numbers_of(y)
+    counts = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    variation = float((counts * (truth - np.average(truth, weights=sample_weight)) ** 2).sum())
+    squared = float((counts * (truth - predicted) ** 2).sum())
+    return 1.0 - squared / variation if variation > 0.0 else float("nan")
+
+
+def with_unseen(
+    classes: npt.NDArray[Any], given: npt.NDArray[Any], declared: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return classes with, after them, sorted, the labels that are none of them; and the place of each label.
+
+    ``InputError`` for such a label if all classes were ``declared``, and for one of another kind.
+    """
+    known = classes.tolist()
+    first = given[:1].tolist()
+    if known and first and isinstance(first[0], str) != isinstance(known[0], str):
+        raise InputError(message("estimators.mixed_classes", label=first[0], classes=known))
+    codes = _codes_of(given, classes)
+    unseen = distinct_labels(given[codes < 0])
+    if not len(unseen):
+        return classes, codes
+    new = unseen.tolist()
+    if declared:
+        raise InputError(message("estimators.new_class", label=new[0], classes=known))
+    grown = np.concatenate([classes, np.array(new)])
+    if grown.tolist() != [*known, *new]:
+        raise InputError(message("estimators.common_type", label=new[0], classes=known))
+    return grown, _codes_of(given, grown)
+
+
 class Classifier(Estimator):
     """Labels are classes: integers, booleans or strings."""
 
@@ -83,7 +121,7 @@ class Classifier(Estimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy: the share of rows, or of ``sample_weight``, that is predicted right."""
-        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+        return accuracy(y, self.predict(X), sample_weight)
 
     @property
     def _classes(self) -> list[Any]:
@@ -138,22 +176,10 @@ class Classifier(Estimator):
 
     def _encoded(self, given: npt.NDArray[Any]) -> Targets:
         """Codes of labels; unseen ones become classes, unless all classes were declared."""
-        known = self._classes
-        first = given[:1].tolist()
-        if known and first and isinstance(first[0], str) != isinstance(known[0], str):
-            raise InputError(message("estimators.mixed_classes", label=first[0], classes=known))
-        codes = _codes_of(given, self.classes_)
-        unseen = distinct_labels(given[codes < 0])
-        if len(unseen):
-            new = unseen.tolist()
-            if self._declared:
-                raise InputError(message("estimators.new_class", label=new[0], classes=known))
-            self._require_few(known, given, "y")
-            classes = np.concatenate([self.classes_, np.array(new)])
-            if classes.tolist() != [*known, *new]:
-                raise InputError(message("estimators.common_type", label=new[0], classes=known))
+        classes, codes = with_unseen(self.classes_, given, self._declared)
+        if len(classes) > len(self.classes_):
+            self._require_few(self._classes, given, "y")
             self.classes_ = classes
-            codes = _codes_of(given, classes)
         return codes
 
     def __sklearn_tags__(self) -> Any:
@@ -185,11 +211,7 @@ class Regressor(Estimator):
 
         Rows count by ``sample_weight``, if it is given.
         """
-        truth = numbers_of(y)
-        counts = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        variation = float((counts * (truth - np.average(truth, weights=sample_weight)) ** 2).sum())
-        squared = float((counts * (truth - self.predict(X)) ** 2).sum())
-        return 1.0 - squared / variation if variation > 0.0 else float("nan")
+        return r_squared(y, self.predict(X), sample_weight)
 
     @property
     def _classes(self) -> list[Any]:

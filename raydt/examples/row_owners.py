@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.row_tree import BITS, keys_of
+from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.messages import Buckets
 from raydt.messages import message
 
@@ -28,6 +29,7 @@ Slots = npt.NDArray[np.int32]
 BUCKETS, _DEPTH = 256, 2
 #: Neighbouring slots of one shard.
 _RUN = 64
+_WEIGHT = "weight"
 _COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 
@@ -35,6 +37,13 @@ def buckets_of(ids: Ids) -> npt.NDArray[np.int64]:
     """Return the bucket of each row, by id."""
     buckets: npt.NDArray[np.int64] = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
     return buckets
+
+
+def are_in(ids: Ids, part: Buckets) -> npt.NDArray[np.bool_]:
+    """Return which rows are in some buckets, by id."""
+    bucket = buckets_of(ids)
+    found: npt.NDArray[np.bool_] = (bucket >= part.begin) & (bucket < part.end)
+    return found
 
 
 class RowOwners:
@@ -48,6 +57,10 @@ class RowOwners:
     def buckets(self, shard: int) -> Buckets:
         """Return the buckets that a shard owns."""
         return Buckets(self._bounds[shard], self._bounds[shard + 1])
+
+    def of_all(self) -> list[Buckets]:
+        """Return the buckets of each shard."""
+        return [self.buckets(shard) for shard in range(self.shards)]
 
     def pieces(self, shard: int, pieces: int) -> list[Buckets]:
         """Divide the buckets of a shard into so many pieces, at most one for each bucket; none if it has none."""
@@ -100,13 +113,43 @@ def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[An
     return joined
 
 
+def joined_by_birth(parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """Put together what owners have of all rows, in the order of their births, with ``born`` and perhaps ``weight``.
+
+    ValueError if parts do not have the same arrays, or rows of other buckets, or a birth is in two, or a bucket is in
+    none or in several.
+    """
+    require_all_buckets(parts, 0)
+    of_parts = [dict(parts[own]) for own in parts]
+    names = of_parts[0].keys() - {_WEIGHT}
+    for own, part in zip(parts, of_parts, strict=True):
+        examples = len(part["born"])
+        if part.keys() - {_WEIGHT} != names or any(len(array) != examples for array in part.values()):
+            raise ValueError(message("models.uneven", columns=component_of(own), examples=examples))
+        part[_WEIGHT] = filled(part.get(_WEIGHT), examples)
+    born = np.concatenate([part["born"] for part in of_parts])
+    order = np.argsort(born, kind="stable")
+    if not (np.diff(born[order]) > 0).all():
+        raise ValueError(message("models.uneven", columns="born", examples=len(born)))
+    joined = {name: np.concatenate([part.pop(name) for part in of_parts])[order] for name in (*names, _WEIGHT)}
+    if unless_equal(joined[_WEIGHT]) is None:
+        joined.pop(_WEIGHT)
+    return joined
+
+
+def require_all_buckets(parts: Iterable[Buckets], examples: int) -> None:
+    """Raise ValueError unless each bucket is in one of the parts."""
+    if sorted(bucket for part in parts for bucket in part) != list(range(BUCKETS)):
+        raise ValueError(message("models.uneven", columns=", ".join(map(component_of, parts)), examples=examples))
+
+
 def rows_of_parts(
     ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]
 ) -> Iterator[tuple[npt.NDArray[np.intp], Mapping[str, npt.NDArray[Any]]]]:
     """Yield which rows each part has, and its arrays; ValueError unless each bucket is there once, in full."""
     bucket, names = buckets_of(ids), None
-    if sorted(bucket for part in parts for bucket in part) != list(range(BUCKETS if parts else 0)):
-        raise ValueError(message("models.uneven", columns=", ".join(map(component_of, parts)), examples=len(ids)))
+    if parts:
+        require_all_buckets(parts, len(ids))
     for own in parts:
         rows, arrays = np.flatnonzero((bucket >= own.begin) & (bucket < own.end)), parts[own]
         names = names or arrays.keys()

@@ -83,7 +83,7 @@ def _lookup(index: Any, keys: Any, out: Any) -> None:
 
 
 @kernel
-def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admitted: Any) -> int:
+def admit_updates(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admitted: Any) -> int:
     """Give slots to the updates from ``begin`` on; stop before a value deletion or, unless ``skip``, a bad update."""
     old, new = admitted.old, admitted.new
     for i in range(begin, len(op)):
@@ -123,7 +123,8 @@ class ExampleStore:
     """Slots of live examples, growing as needed.
 
     ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot, and so has ``weight``,
-    once an example has had another weight than 1; ``uneven`` examples have one, of all whose slots are not free. ``X``
+    once an example has had another weight than 1; ``uneven`` examples have one, of all whose slots are not free.
+    ``reg`` has the registers, ``table`` the map (:class:`Index`). ``X``
     has the features, as far as the budget of ``cache_bytes`` goes: rows in slots beyond it are not kept; None keeps
     all.
     """
@@ -144,11 +145,11 @@ class ExampleStore:
         self.y: Targets = np.empty(0, dtype=self._target_dtype)
         self.weight: Weights | None = None
         self.uneven = 0
-        self._table = np.full(16, -1, dtype=np.int32)
+        self.table = np.full(16, -1, dtype=np.int32)
 
     @property
     def _index(self) -> Index:
-        return Index(self._table, len(self._table).bit_length() - 1, self.id)
+        return Index(self.table, len(self.table).bit_length() - 1, self.id)
 
     @property
     def live(self) -> int:
@@ -166,14 +167,14 @@ class ExampleStore:
             if self.weight is not None:
                 self.weight = grown(self.weight, capacity)
             self.capacity = capacity  # last: until then the arrays are made again
-        if 3 * (self.live + extra) > 2 * len(self._table):
+        if 3 * (self.live + extra) > 2 * len(self.table):
             slots, bits = self.slots(), self._index.bits
             while 3 * (self.live + extra) > 2 << bits:
                 bits += 1
             table = grown(np.empty(0, dtype=np.int32), 1 << bits)
             table[:] = -1
             _fill(Index(table, bits, self.id), slots)
-            self._table = table
+            self.table = table
 
     def admit(
         self,
@@ -183,10 +184,10 @@ class ExampleStore:
         skip: bool,
         admission: Admission,
     ) -> int:
-        """Admit updates from ``begin`` on and return where it stopped (see :func:`_admit`)."""
+        """Admit updates from ``begin`` on and return where it stopped (see :func:`admit_updates`)."""
         if begin < len(op) and op[begin] != DELETE_VALUE:
             self.changes += 1  # before, so that a change that is broken off is counted
-        return int(_admit(op, key, begin, skip, self._index, self.reg, admission))
+        return int(admit_updates(op, key, begin, skip, self._index, self.reg, admission))
 
     def retract(self, old: npt.NDArray[np.int32], new: npt.NDArray[np.int32]) -> None:
         """Take back the last updates that were admitted, of which these slots were emptied and filled (-1: none)."""
@@ -247,7 +248,7 @@ class ExampleStore:
 
     def slots(self) -> npt.NDArray[np.int32]:
         """Live slots in ascending order."""
-        return np.sort(self._table[self._table >= 0])
+        return np.sort(self.table[self.table >= 0])
 
     def in_order_of_birth(self) -> npt.NDArray[np.int32]:
         """Live slots, the oldest example first."""

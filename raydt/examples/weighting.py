@@ -10,9 +10,20 @@ import numpy.typing as npt
 
 from raydt.arrays.memory import grown
 from raydt.errors import InputError
-from raydt.examples.store import ExampleStore
+from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import Targets
-from raydt.examples.weights import BITS, LARGEST_SUM, NONE, UNIT, Weights, balanced, products, sum_of
+from raydt.examples.weights import (
+    BITS,
+    LARGEST_SUM,
+    NO_WEIGHTS,
+    UNIT,
+    Weights,
+    balanced,
+    of_codes,
+    products,
+    sum_of,
+    sums_by_class,
+)
 from raydt.messages import message
 
 
@@ -26,15 +37,14 @@ class Weighting:
         self.resolved = 0  #: Updates of the stream before they were.
         #: Factors to take, when they are resolved, in place of those that the examples give.
         self.given: npt.NDArray[np.int64] | None = None
-        self._by_slot = NONE
+        self._by_slot = NO_WEIGHTS
         self._most = self._new = 0  # the sum of all weights is not larger (0: not counted, all are 1); of new ones
 
     def of(self, weights: Weights | None, y: Targets) -> Weights | None:
         """Return what examples count, by their own weights and labels; None if all count 1."""
         if self.factors is None:
             return weights
-        factors = np.append(self.factors, UNIT)[np.minimum(y, len(self.factors))]
-        return products(UNIT if weights is None else weights, factors)
+        return products(UNIT if weights is None else weights, of_codes(self.factors, y))
 
     def of_slots(self, store: ExampleStore, slots: Any) -> Weights | None:
         """Return what the examples in some slots count; None if all count 1."""
@@ -44,7 +54,7 @@ class Weighting:
         """Return what all examples count, by slot, for kernels; empty if all count 1. Valid until the next batch."""
         if self.factors is not None:
             return self._by_slot
-        return NONE if store.weight is None else store.weight
+        return NO_WEIGHTS if store.weight is None else store.weight
 
     def reserve(self, store: ExampleStore) -> None:
         """Make room for what all slots of a store may count."""
@@ -89,22 +99,39 @@ class Weighting:
         """Whether factors are wanted and not yet resolved."""
         return self._is_balanced and self.factors is None
 
+    def balance(self, store: ExampleStore, slots: Any, seq: int, classes: int = 0, later: Any = ()) -> bool:
+        """Find the factors by the examples in some slots, if they are open, before update ``seq``; True if they were.
+
+        There are as many as ``classes``, or as the examples need. The examples enter by them, ``later`` ones too.
+        """
+        if not self.is_open:
+            return False
+        self.resolve(sums_by_class(store.weights(slots), store.y[slots], classes), seq)
+        self.enter(store, slots)
+        self.enter(store, np.asarray(later, dtype=np.int32))
+        return True
+
     def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
         """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
         self.take(balanced(sums) if self.given is None else self.given, seq)
 
     def take(self, factors: npt.NDArray[np.int64] | None, seq: int = 0) -> None:
         """Take factors that were resolved before update ``seq``."""
-        self.factors, self.resolved, self._by_slot, self._most = factors, seq, NONE, 0
+        self.factors, self.resolved, self._by_slot, self._most = factors, seq, NO_WEIGHTS, 0
+
+    def digested(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the factors of classes, which belong to the digest; none before they are resolved."""
+        return {} if self.factors is None else {"class_weight": self.factors}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of a state beside the own weights; none before the factors are resolved."""
-        if self.factors is None:
-            return {}
-        return {"class_weight": self.factors, "weighed": np.array([self.resolved], dtype=np.int64)}
+        """Return the arrays of a state beside the own weights: the factors, and when they were resolved."""
+        found = self.digested()
+        return found | {"weighed": np.array([self.resolved], dtype=np.int64)} if found else found
 
-    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Continue with what :meth:`state` gave; :meth:`enter` the examples then."""
+    def restore(self, state: Mapping[str, npt.NDArray[Any]], store: ExampleStore | None = None) -> None:
+        """Continue with what :meth:`state` gave; the examples of a store that has been filled enter."""
         self.take(None)
         if self._is_balanced and "class_weight" in state:
             self.take(np.asarray(state["class_weight"]), int(state["weighed"][0]))
+            if store is not None:
+                self.enter(store, np.arange(int(store.reg[USED])))

@@ -27,7 +27,7 @@ LEAST, MOST, LARGEST_SUM = 0, 2**32 - 1, 2**48
 Weights = npt.NDArray[np.uint32]
 DTYPE = np.dtype(np.uint32)
 #: No array: all weights are 1.
-NONE: Weights = np.empty(0, dtype=DTYPE)
+NO_WEIGHTS: Weights = np.empty(0, dtype=DTYPE)
 
 
 def out_of_range(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -49,6 +49,17 @@ def filled(weights: Weights | None, n: int) -> Weights:
 def unless_equal(weights: Weights | None) -> Weights | None:
     """Return None for weights that are all 1."""
     return None if weights is None or (weights == UNIT).all() else weights
+
+
+def of_codes(factors: npt.NDArray[np.int64], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the factors of some classes; 1 of those that came later."""
+    found: npt.NDArray[np.int64] = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
+    return found
+
+
+def counting(rows: npt.NDArray[Any], weights: Weights | None) -> npt.NDArray[Any]:
+    """Return those of some rows that count: all but the ones of weight 0."""
+    return rows if weights is None else rows[weights > 0]
 
 
 def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:

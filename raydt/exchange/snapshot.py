@@ -19,6 +19,11 @@ from raydt.exchange.messages import Buckets, GroupSnapshot, Position
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 
+#: In a state without rows, because their owners have these: how many are live, and wait to be inserted and deleted.
+OWNED = "owned"
+#: In what owners have written of the rows in some buckets: births of all that are stored, also of those deleted since.
+STORED = "stored"
+
 #: What a shard has set aside of its feature groups, and of its own rows.
 Parts = dict["int | Buckets", GroupSnapshot]
 
@@ -29,6 +34,21 @@ class Segment(NamedTuple):
     first: int
     stop: int
     rows: int
+    owned: bool = (
+        False  #: Whether the owners of the rows, and not the coordinator, have written ids, labels and births.
+    )
+
+    @property
+    def range(self) -> list[int]:
+        """What a manifest says of it."""
+        return list(self[:3])
+
+
+class Owned(NamedTuple):
+    """Numbers of examples, where the owners of the rows have these."""
+
+    live: list[int]  #: Live examples of each segment that is stored and stays, and those that are new.
+    counts: npt.NDArray[np.int64]  #: Shape (3,): live ones; those that wait to be inserted and to be deleted.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +70,17 @@ class Snapshot:
     """A learner at a barrier."""
 
     since: int  #: The examples born from here on are in ``rows``; those before are stored.
-    born: npt.NDArray[np.int64]  #: Shape (live examples,): births of all live examples, ascending.
+    #: Shape (live examples,): births of all live examples, ascending. None, where their owners have them: in the parts.
+    born: npt.NDArray[np.int64]
     rows: Arrays  #: What never changes of the examples born since, in this order.
     state: Arrays  #: Everything else the coordinator knows; arrays by example are in the order of ``born``.
     aside: Position  #: Epoch and number under which the shards have set their parts aside.
     #: The feature groups by number, and the buckets of rows, one shard after the other; can be taken once, by another
     #: thread too.
     parts: Iterable[Parts] = field(default=())
+    owned: Owned | None = None  #: What is known of the rows where their owners have them.
+
+
+def living(born: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Count births, which ascend, between neighbours of some edges, and from the last one on."""
+    return np.diff(np.append(np.searchsorted(born, edges), len(born)))

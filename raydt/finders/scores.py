@@ -8,6 +8,7 @@ are masses, in units (``raydt.trees.masses``): k rows and the mass of k rows hav
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -37,16 +38,30 @@ def _fill(table: Any, begin: int) -> None:
         table[k] = _xlogx(k, 1)
 
 
+#: Entries of the shortest table.
+_SHORTEST = 1024
+
+
 def xlogx_table(rows: int, table: npt.NDArray[np.float64] | None = None) -> npt.NDArray[np.float64]:
-    """k log k for k = 0, ..., ``rows`` or more, 0 for 0; ``table`` itself if that is long enough."""
+    """k log k for k = 0, ..., ``rows`` or more, 0 for 0; ``table`` itself if that is long enough.
+
+    Nobody writes to a table: the shortest is the same for all.
+    """
+    if table is None and rows < _SHORTEST:
+        return _shortest()
     have = 0 if table is None else len(table)
     if table is not None and rows < have:
         return table
-    longer = np.zeros(max(rows + 1, have + have // 2, 1024))
+    longer = np.zeros(max(rows + 1, have + have // 2, _SHORTEST))
     if table is not None:
         longer[:have] = table
     _fill(longer, have)
     return longer
+
+
+@functools.cache
+def _shortest() -> npt.NDArray[np.float64]:
+    return xlogx_table(0, np.empty(0))
 
 
 def table_of(entropy: bool, rows: int, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -15,7 +15,7 @@ import errno
 import logging
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -23,12 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
-from raydt.examples.row_owners import buckets_in, joined_buckets
-from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.faults import fault
-from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.exchange.snapshot import OWNED, Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
 from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
@@ -38,15 +35,17 @@ from raydt.folders.parts import (
     Place,
     Written,
     among,
-    chosen,
     component_of_segment,
     name_of_segment,
     write_parts,
     write_rows,
 )
+from raydt.folders.rows import fitting, is_of_segment, segments_of, with_rows
 from raydt.messages import message
 
 log = logging.getLogger(__name__)
+
+Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
@@ -54,9 +53,6 @@ BESIDE = f"../{ROWS}/"
 
 #: Folders of checkpoints and of their segments.
 _FOLDERS = re.compile(rf"{NUMBER}|{ROWS}")
-
-#: Components of a state that stay in memory while it is restored; larger ones are read group by group.
-KEEP_BYTES = 1 << 28
 
 
 def is_checkpoint_file(path: str) -> bool:
@@ -71,10 +67,10 @@ def is_checkpoint_folder(name: str) -> bool:
 
 
 class _Stored(NamedTuple):
-    """A segment with the births of its examples and the files it is in."""
+    """A segment with the births of its examples, and the files it is in."""
 
     segment: Segment
-    born: npt.NDArray[np.int64]
+    born: npt.NDArray[np.int64] | None  #: None where the owners of the rows know.
     files: list[FileEntry]
 
     @property
@@ -152,17 +148,19 @@ class CheckpointStore:
         folder = self.folder.inside(str(number))
         try:
             written, files, rest = self._write_rows(folder, number, snapshot)
-            stored, live, with_deleted = [], {}, []
-            for entry in [*(e for e in self._stored if e.segment.first < snapshot.since), *written]:
-                alive = among(entry.born, snapshot.born)
-                if alive.any():
+            stored, with_deleted = list[_Stored](), list[str]()
+            live: Arrays = {OWNED: snapshot.owned.counts} if snapshot.owned is not None else {}
+            kept = [*(e for e in self._stored if e.segment.first < snapshot.since), *written]
+            for entry, (examples, alive) in zip(kept, _alive_of(kept, snapshot), strict=True):
+                if examples:
                     stored.append(entry)
-                    live[name_of_segment(entry.segment)] = np.packbits(alive)
-                    with_deleted += [name_of_segment(entry.segment)] if not alive.all() else []
+                    with_deleted += [name_of_segment(entry.segment)] if examples < entry.segment.rows else []
+                    if alive is not None:
+                        live[name_of_segment(entry.segment)] = np.packbits(alive)
             small = {"coordinator": rest, "live": live, **components}
             files += [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
             shared = [file for entry in stored for file in entry.files]
-            segments: dict[str, Any] = {"segments": [list(entry.segment) for entry in stored]}
+            segments: dict[str, Any] = {"segments": [entry.segment.range for entry in stored]}
             if self.copies.limit is not None:
                 segments["copies_since"] = self.copies.since_with(with_deleted)
             missing = self._missing(stored)
@@ -186,7 +184,9 @@ class CheckpointStore:
         """Write a state with all its rows as the only checkpoint; NotWrittenError if others cannot be removed."""
         folder = self.folder.inside(str(number))
         try:
-            files = [file for name, part in components.items() for file in publish_component(folder, name, part)]
+            files = []
+            for name, part in components.items():
+                files += publish_component(folder, name, part, beside=self._beside(name))
             fault("checkpoint.before_manifest")
             write_manifest(folder, "state", meta, files)
             fault("checkpoint.after_manifest")
@@ -197,21 +197,34 @@ class CheckpointStore:
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
 
+    def _beside(self, component: str) -> str:
+        """Where a component of a state that is alone lies."""
+        return ""
+
     def _write_rows(
         self, folder: Folder, number: int, snapshot: Snapshot
     ) -> tuple[list[_Stored], list[FileEntry], Mapping[str, Any]]:
-        """Write what is new of the rows; return the segment, its files, and what else the coordinator has."""
-        born = snapshot.born[np.searchsorted(snapshot.born, snapshot.since) :]
-        place = Place(folder, BESIDE, Segment(snapshot.since, number, len(born)), none_live=not len(snapshot.born))
-        here = Written([], [])
-        rest = write_rows(place, "coordinator", {**snapshot.rows, "born": born}, snapshot.state, here)
+        """Write what shards have set aside, and the rows that are new, if there are any.
+
+        Returns the new segment, files of the checkpoint, and what else the coordinator has.
+        """
+        here, since, owned = Written([], []), snapshot.since, snapshot.owned
+        rest: Mapping[str, Any] = snapshot.state
+        born: npt.NDArray[np.int64] | None = None
+        if owned is not None:
+            segment = Segment(since, number, owned.live[-1], owned=True)
+            place = Place(folder, BESIDE, segment, none_live=not any(owned.live))
+        else:
+            born = snapshot.born[np.searchsorted(snapshot.born, since) :]
+            place = Place(folder, BESIDE, Segment(since, number, len(born)), none_live=not len(snapshot.born))
+            rest = write_rows(place, "coordinator", {**snapshot.rows, "born": born}, snapshot.state, here, len(born))
         if isinstance(snapshot.parts, PartsElsewhere):
             all_written = [here, *snapshot.parts.write(place)]
         else:
             all_written = [here, *(write_parts(place, part) for part in snapshot.parts)]
         files = [file for written in all_written for file in written.of_segment]
         files.sort(key=lambda file: file.component)
-        stored = [_Stored(place.segment, born, files)] if len(born) else []
+        stored = [_Stored(place.segment, born, files)] if place.segment.rows else []
         return stored, [file for written in all_written for file in written.rest], rest
 
     def _prune(self, number: int) -> None:
@@ -241,105 +254,26 @@ class CheckpointStore:
                 self.folder.discard(name)
 
 
+def _alive_of(stored: Sequence[_Stored], snapshot: Snapshot) -> Iterator[tuple[int, npt.NDArray[np.bool_] | None]]:
+    """Yield how many examples of each segment live and which, unless their owners know."""
+    for number, entry in enumerate(stored):
+        alive = None if entry.born is None else among(entry.born, snapshot.born)
+        if snapshot.owned is not None:
+            yield snapshot.owned.live[number], None
+        elif alive is not None:
+            yield int(np.count_nonzero(alive)), alive
+
+
 def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
     """Read a checkpoint or state, but what is ``apart``, after checking it; ModelFileError names a bad file."""
     meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
-    with _fitting(folder.root):
+    with fitting(folder.root):
         number = int(meta["offset"])
     files = read_manifest(folder).files
     whole = with_rows(meta, components, folder.root, apart=apart)
     stored = []
-    for segment in _segments(meta):
-        prefix = component_of_segment(segment)
-        own = [file for file in files if file.component == prefix or file.component.startswith(f"{prefix}-group-")]
-        stored.append(_Stored(segment, components[prefix]["born"], own))
+    for segment in segments_of(meta, components):
+        own = [file for file in files if is_of_segment(file.component, segment)]
+        born = None if segment.owned else components[component_of_segment(segment)]["born"]
+        stored.append(_Stored(segment, born, own))
     return Checkpoint(number, meta, whole, stored)
-
-
-def read_parts(folder: Folder) -> Lazy[str]:
-    """Return the components of a state that was found sound, to be read one by one; buckets are apart."""
-    meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
-    return with_rows(meta, components, folder.root, apart=True, check=False)
-
-
-def with_rows(
-    meta: Mapping[str, Any],
-    components: Mapping[str, Mapping[str, Any]],
-    file: str,
-    *,
-    apart: bool = False,
-    check: bool = True,
-) -> Lazy[str]:
-    """Return the components of a state with the live rows of all segments, those of buckets also ``apart``.
-
-    All are put together once, unless ``check`` is False, and above :data:`KEEP_BYTES` again when asked for.
-    ModelFileError names ``file``, also later, if segments do not fit.
-    """
-    segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
-    buckets = {part: name for name in components if (part := buckets_in(name)) is not None}
-
-    def put_together(name: str) -> dict[str, Any]:
-        whole = dict(components.get(name, {}))
-        columns: dict[str, list[npt.NDArray[Any]]] = {}
-        with _fitting(file):
-            for prefix, alive in segments:
-                of_segment = prefix if name == "coordinator" else f"{prefix}-{name}"
-                found = chosen(components.get(of_segment, {}), alive)
-                if name == "coordinator":  # a segment of rows that all have a weight of 1 has no weights
-                    found["weight"] = filled(found.get("weight"), int(alive.sum()))
-                for column, values in found.items():
-                    columns.setdefault(column, []).append(values)
-            whole |= {column: np.concatenate(values) for column, values in columns.items()}
-            if unless_equal(whole.get("weight")) is None:
-                whole.pop("weight", None)
-            if name == "coordinator" and buckets and not apart:
-                whole |= joined_buckets(whole["id"], {part: components[own] for part, own in buckets.items()})
-        return whole
-
-    with _fitting(file):
-        own = {name for name in components if name != "live" and not name.startswith("rows-")}
-        own -= set() if apart else set(buckets.values())
-        unused = {name for name in components if name.startswith("rows-")}
-        for segment in _segments(meta):
-            prefix = component_of_segment(segment)
-            segments.append((prefix, _alive(components, segment)))
-            of_groups = {name for name in unused if name.startswith(f"{prefix}-group-")}
-            unused -= of_groups | {prefix}
-            own |= {name.removeprefix(f"{prefix}-") for name in of_groups} | {"coordinator"}
-        if unused:
-            raise ValueError(message("models.no_segment", component=min(unused)))
-        if not own & {"coordinator", "arrays"}:
-            raise ValueError(message("models.no_entry", name="coordinator"))
-    # What is no group is needed by all that read a state, and first.
-    order = sorted(own, key=lambda name: (name.startswith(("group-", "buckets-")), name))
-    whole = Lazy(order, put_together, KEEP_BYTES)
-    for name in order if check else ():
-        if not (apart and name in buckets.values()):
-            whole[name]
-    return whole
-
-
-@contextlib.contextmanager
-def _fitting(file: str) -> Iterator[None]:
-    """Context in which segments that are missing, or of other kinds or lengths, are damage of ``file``."""
-    try:
-        yield
-    except ModelFileError:
-        raise  # it names the file that is damaged
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ModelFileError(message("models.segments", reason=str(error)), file=file) from error
-
-
-def _alive(components: Mapping[str, Mapping[str, Any]], segment: Segment) -> npt.NDArray[np.bool_]:
-    """Which examples of a segment live."""
-    prefix = component_of_segment(segment)
-    if len(components[prefix]["born"]) != segment.rows:
-        raise ValueError(message("models.uneven", columns=prefix, examples=segment.rows))
-    live = components["live"][name_of_segment(segment)]
-    if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
-        raise ValueError(message("models.uneven", columns=f"the bitmap of {prefix}", examples=segment.rows))
-    return np.unpackbits(live, count=segment.rows).astype(np.bool_)
-
-
-def _segments(meta: Mapping[str, Any]) -> Iterator[Segment]:
-    return (Segment(*map(int, entry)) for entry in meta.get("segments", []))

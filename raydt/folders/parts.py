@@ -62,16 +62,21 @@ def write_each(place: Place, parts: Iterable[tuple[int | Buckets, GroupSnapshot]
     """As :func:`write_parts`, one after the other."""
     written = Written([], [])
     for whose, part in parts:
-        name = component_of(whose) if isinstance(whose, Buckets) else f"group-{whose:03d}"
-        rest = write_rows(place, name, part.rows, part.state, written)
+        if isinstance(whose, Buckets):
+            name, examples = component_of(whose), len(part.rows["born"])
+        else:
+            name, examples = f"group-{whose:03d}", place.segment.rows
+        rest = write_rows(place, name, part.rows, part.state, written, examples)
         if rest:
             written.rest.extend(publish_component(place.folder, name, rest))
     return written
 
 
-def write_rows(place: Place, name: str, rows: Arrays, state: Arrays, written: Written) -> Mapping[str, Any]:
-    """Write what never changes of the new examples; returns what else the component ``name`` has."""
-    if problem := uneven(rows, place.segment.rows):
+def write_rows(
+    place: Place, name: str, rows: Arrays, state: Arrays, written: Written, examples: int
+) -> Mapping[str, Any]:
+    """Write what never changes of so many new examples; returns what else the component ``name`` has."""
+    if problem := uneven(rows, examples):
         raise ValueError(problem.at(name))
     if place.segment.rows and rows:
         component = component_of_segment(place.segment) + ("" if name == "coordinator" else f"-{name}")

@@ -1,7 +1,8 @@
 """The 256 groups of keys: what a process owns, what a file of a checkpoint holds, and a level of the digest.
 
 Invariant: the group of a key, and the digest over all keys, follow from the keys and the models alone: not from the
-order in which keys appeared, or from who owns them.
+order in which keys appeared, or from who owns them. A key without live examples is in no digest: it is as one that has
+never been there.
 """
 
 from __future__ import annotations

@@ -98,12 +98,14 @@ class LogOwners:
             "log": self.log.described["sha256"],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go to a saved position; it is a ConfigError if it belongs to another log."""
+    def restore(self, state: Mapping[str, Any], keys: int) -> None:
+        """Go to a saved position, where so many keys are known; it is a ConfigError if it belongs to another log."""
         if state["log"] != self.log.described["sha256"]:
             raise ConfigError(message("streams.changed_log", file=self.log.name))
-        self.done = int(state["deletions"])
-        self._owner = dict(zip(state["owned"], state["owners"].tolist(), strict=True))
+        self.done, owners = int(state["deletions"]), state["owners"].tolist()
+        if not 0 <= self.done <= len(self.log.after) or any(not 0 <= code < keys for code in owners):
+            raise ValueError(message("keyed.uneven", name="owners"))
+        self._owner = dict(zip(state["owned"], owners, strict=True))
 
 
 def _are_integers(ids: list[Any]) -> bool:

@@ -6,7 +6,7 @@ model, predictions, scores and stream. Rows may come in blocks cut anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.evaluation.classification import Prequential
-from raydt.evaluation.ranking import dense_ranks, sparse_ranks
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
+from raydt.keyed.pool import apply_all
+from raydt.keyed.scores import narrow, whole
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
+from raydt.messages import message
+from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.tally import Tally
 
 Arrays = dict[str, "npt.NDArray[Any]"]
-
-#: Tables of ranks in the state of the scores.
-_RANKS = ("ranks", "window_ranks")
 
 
 class Observer(Protocol):
@@ -66,13 +66,15 @@ class KeyedJob:
 class Member:
     """One key: the source of its rows, its stream, its session and its scores.
 
-    ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked.
+    ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked, ``marked`` after
+    how many updates the last row of the metrics was.
     """
 
-    __slots__ = ("changed", "group", "key", "seconds", "session", "source", "stream", "tally")
+    __slots__ = ("changed", "group", "key", "marked", "seconds", "session", "source", "stream", "tally")
 
     def __init__(self, key: Key, job: KeyedJob) -> None:
         self.key, self.group, self.changed, self.seconds = key, group_of(key), True, 0.0
+        self.marked = -1
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
@@ -87,16 +89,13 @@ class Member:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
         tally = self.tally.state()
-        scores = tally.pop("prequential")
-        for name in [one for one in _RANKS if one in scores and scores[one].size]:  # most of a table is 0
-            places, numbers = sparse_ranks(scores.pop(name))
-            scores |= {f"{name}_places": places, f"{name}_numbers": numbers}
+        scores = narrow(tally.pop("prequential"))
         return {
             "coordinator": coordinator,
             **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
             "stream": self.stream.state(),
             "scores": scores,
-            "recorder": tally,
+            "recorder": {**tally, "marked": self.marked},
         }
 
     def model(self) -> dict[str, Any]:
@@ -110,23 +109,29 @@ class Member:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state` gave."""
-        groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
+        groups = groups_of(state)
         stream = state["stream"]
         self.source.restore(stream["source"])
         self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
-        scores = dict(state["scores"])
-        for name in _RANKS:
-            if f"{name}_places" in scores:
-                scores[name] = dense_ranks((scores.pop(f"{name}_places"), scores.pop(f"{name}_numbers")))
-        self.tally.restore({**state["recorder"], "prequential": scores})
+        self.tally.restore({**state["recorder"], "prequential": whole(state["scores"])})
+        self.marked = int(state["recorder"].get("marked", -1))
         self.rest()
 
     def rest(self) -> None:
         """Give up what can be made again, until the next rows of the key."""
         if isinstance(self.tally.prequential, Prequential):
             self.tally.prequential.rest()
+
+
+def classes_of(state: Mapping[str, Any]) -> list[Any]:
+    """Return the labels that a key has met, in the order of their codes, from its state."""
+    labels, n = state["stream"]["source"]["labels"], state["stream"]["n_classes"]
+    classes: list[Any] = labels.get("classes", labels.get("names", []))[:n]
+    if len(classes) != n:
+        raise ValueError(message("models.uneven", columns="labels", examples=n))
+    return classes
 
 
 def _ends(batch: UpdateBatch, every: int) -> list[int]:
@@ -173,34 +178,45 @@ class Members:
             waiting.append((member, member.batches(self.job)))
         taken = [member for member, _ in waiting]
         while waiting:
-            waiting = [one for one in waiting if self._step(*one, observer)]
+            ready = [(*one, batch) for one in waiting if (batch := self._next(*one, observer)) is not None]
+            self._apply([(member, batch) for member, _, batch in ready], observer)
+            waiting = [(member, batches) for member, batches, _ in ready]
         for member in taken:
             if observer is not None:
                 observer.after(member)
             member.rest()
 
-    def _step(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> bool:
-        """Apply the next batch of a key, if there is one; return whether there was."""
+    def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
+        """Return the next batch of a key, if there is one."""
         batch = next(batches, None)
         skipped = member.stream.take_skipped()
         if skipped:
             member.tally.record_skipped(skipped)
             if observer is not None:
                 observer.records.record_skipped(member, skipped)
-        if batch is None:
-            return False
-        skip = self.job.stream.on_error == "skip"
-        result = member.session.apply(batch, skip_refused=skip)
-        member.seconds += result.seconds
-        member.tally.record(batch, result, member.seconds)
-        if observer is not None:
-            observer.records.record(member, batch, result)
-        if result.applied < len(batch):
-            raise member.tally.update_error(batch, result.refused[-1])
-        return True
+        return batch
 
-    def finish(self, observer: Observer | None = None) -> None:
-        """Complete what waits for more updates, once the source has ended."""
+    def _apply(self, ready: Sequence[tuple[Member, UpdateBatch]], observer: Observer | None) -> None:
+        """Apply one batch of each of some keys, together where that is faster."""
+        skip = self.job.stream.on_error == "skip"
+        results = apply_all([member.session for member, _ in ready], [batch for _, batch in ready], skip)
+        errors = []
+        for (member, batch), result in zip(ready, results, strict=True):
+            member.seconds += result.seconds
+            member.tally.record(batch, result, member.seconds)
+            if observer is not None:
+                observer.records.record(member, batch, result)
+            if result.applied < len(batch):
+                errors.append(member.tally.update_error(batch, result.refused[-1]))
+        if errors:
+            raise errors[0]
+
+    def finish(self, observer: Observer | None = None) -> set[int]:
+        """Complete what waits for more updates, once the source has ended; return groups that got a row of metrics.
+
+        These have other scores then, which are to be saved, and the same models.
+        """
+        marked = set[int]()
         collects = self.job.learner.traits(self.job.options).collects_updates
         for member in self.by_key.values():
             if observer is not None:
@@ -210,9 +226,11 @@ class Members:
             if collects:
                 self._note(member)
             if observer is not None:
-                if not member.tally.updates or member.tally.updates % observer.records.every:
+                if member.marked != member.tally.updates:
                     observer.records.mark(member)
+                    marked.add(member.group)
                 observer.after(member)
+        return marked
 
     def _note(self, member: Member) -> None:
         member.changed = True
@@ -239,16 +257,26 @@ class Members:
         return np.array(counts, dtype=np.int64)
 
     def digests(self, groups: Iterable[int]) -> dict[int, dict[Key, str]]:
-        """Return the digests of the models in some groups, by group and key."""
-        return {group: {key: one.session.digest() for key, one in self.of_group(group).items()} for group in groups}
+        """Return the digests of the models in some groups, by group and key; a key without live examples has none."""
+        return {
+            group: {
+                key: one.session.digest()
+                for key, one in self.of_group(group).items()
+                if one.session.coordinator.store.live
+            }
+            for group in groups
+        }
 
     def digest_of_groups(self, groups: Iterable[int]) -> dict[int, str]:
         """Return the digest of each of some groups."""
         return {group: digest_of_group(digests) for group, digests in self.digests(groups).items()}
 
     def restore(self, states: Mapping[Key, Mapping[str, Any]]) -> None:
-        """Take in the keys of saved states, which are not there yet."""
+        """Take in the keys of saved states, which are not there yet; KeyError or ValueError if arrays do not fit."""
+        job = self.job
         for key, state in states.items():
+            groups = groups_of(state)
+            job.learner.check(job.options, job.features, len(classes_of(state)), state["coordinator"], groups, {})
             member = self._add(key)
             member.restore(state)
             member.changed = False

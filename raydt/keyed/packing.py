@@ -6,13 +6,17 @@ Invariant: :func:`unpacked` gives what :func:`packed` was given, bit for bit.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.folders.manifest import parsed
 from raydt.keyed.groups import Key, bytes_of
+from raydt.messages import message
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -62,22 +66,59 @@ def _taken_apart(value: Any, path: str, arrays: list[tuple[str, npt.NDArray[Any]
 
 
 def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[Key, dict[str, Any]]:
-    """Return what was packed, by key; KeyError or ValueError if it does not fit together. O(values)."""
-    rest = json.loads(bytes(arrays["json"]))
+    """Return what was packed, by key; ValueError or TypeError if no :func:`packed` has made it. O(values)."""
+    rest = _entries(arrays["json"])
     values = [value for _, value in rest]
-    for name, whole in arrays.items():
-        if name.count("#") != 2:
-            continue
-        path = name.split("#", 1)[0].split(_SEPARATOR)
-        shapes, places = arrays[f"{name}#shape"], arrays[f"{name}#key"]
-        ends = np.cumsum(shapes.prod(axis=1)) if shapes.shape[1] else np.arange(1, len(shapes) + 1)
-        if len(places) != len(shapes) or (ends[-1] if len(ends) else 0) != len(whole):
-            raise ValueError(name)
+    names = [name for name in arrays if name.count("#") == 2]
+    wanted = {"json", *(f"{name}{part}" for name in names for part in ("", "#shape", "#key"))}
+    if wanted != arrays.keys():
+        raise ValueError(message("keyed.uneven", name=min(wanted.symmetric_difference(arrays))))
+    for name in names:
+        whole, shapes, places = arrays[name], arrays[f"{name}#shape"], arrays[f"{name}#key"]
+        path, dtype, dimensions = name.split("#")
+        if (
+            (whole.dtype.str[1:], whole.ndim, shapes.ndim, shapes.dtype) != (dtype, 1, 2, places.dtype)
+            or (places.dtype, places.shape, str(shapes.shape[1])) != (np.dtype(np.int64), shapes.shape[:1], dimensions)
+            or not _ascending(places, len(values))
+            or shapes.min(initial=0) < 0
+        ):
+            raise ValueError(message("keyed.uneven", name=name))
         begin = 0
-        for place, shape, end in zip(places.tolist(), shapes.tolist(), ends.tolist(), strict=True):
-            holder = values[place]
-            for part in path[:-1]:
-                holder = holder.setdefault(part, {})
-            holder[path[-1]] = whole[begin:end].reshape(shape).copy()
+        for place, shape in zip(places.tolist(), shapes.tolist(), strict=True):
+            end = begin + math.prod(shape)
+            _put(values[place], path.split(_SEPARATOR), whole[begin:end].reshape(shape).copy())
             begin = end
-    return {key: value for (key, _), value in zip(rest, values, strict=True)}
+        if begin != len(whole):
+            raise ValueError(message("keyed.uneven", name=name))
+    return dict(rest)
+
+
+def _entries(text: npt.NDArray[Any]) -> list[tuple[Key, dict[str, Any]]]:
+    """Return the keys, each once and in their order, and what is no array of each."""
+    if text.dtype != np.uint8:
+        raise ValueError(message("keyed.uneven", name="json"))
+    try:
+        rest = parsed(text.tobytes())
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    for key, value in rest:
+        if type(key) not in (str, int) or not isinstance(value, dict):
+            raise ValueError(message("keyed.uneven", name="json"))
+    names = [bytes_of(key) for key, _ in rest]
+    if any(a >= b for a, b in pairwise(names)) or len({type(key) for key, _ in rest}) > 1:
+        raise ValueError(message("keyed.uneven", name="json"))
+    return [(key, value) for key, value in rest]
+
+
+def _ascending(places: npt.NDArray[np.int64], end: int) -> bool:
+    """Whether places of keys are each there once, in order, from 0 up to before ``end``."""
+    return bool(len(places) and places[0] >= 0 and places[-1] < end and (np.diff(places) > 0).all())
+
+
+def _put(holder: dict[str, Any], path: list[str], array: npt.NDArray[Any]) -> None:
+    """Enter an array where nothing is yet."""
+    for name in path[:-1]:
+        holder = holder.setdefault(name, {})
+    if not isinstance(holder, dict) or path[-1] in holder:
+        raise ValueError(message("keyed.uneven", name=_SEPARATOR.join(path)))
+    holder[path[-1]] = array

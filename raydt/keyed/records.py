@@ -75,6 +75,7 @@ class Records:
     def mark(self, member: Member) -> None:
         """Add a row of the metrics of a key."""
         tally = member.tally
+        member.marked = tally.updates
         tally.prequential.mark()
         scores: Mapping[str, npt.NDArray[np.float64]] = tally.prequential.take_rows()
         counts = {name: getattr(tally, name) for name in _COUNTS}

@@ -6,6 +6,7 @@ has the values that are new since the one before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from raydt.encoding.columns import Dictionary
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.exchange.snapshot import Segment
 from raydt.keyed.log import Due
 from raydt.messages import message
 from raydt.sources.base import Rows
@@ -62,7 +64,7 @@ class SentSource:
             source.state(0)["labels"],
             source.times(),
             tuple(source.categories()),
-            source.file_rows,
+            [(file.name, file.n_rows) for file in source.data_files],
             dictionaries={name: Dictionary() for name in source.categories()},
         )
 
@@ -128,7 +130,12 @@ class Sending:
         self._keys, self._labels = self._keys + len(keys), self._labels + len(labels)
         for name, values in found.items():
             self._categories[name] += len(values)
-        return News(keys, labels, {name: values for name, values in found.items() if values}, source.file_rows)
+        return News(
+            keys,
+            labels,
+            {name: values for name, values in found.items() if values},
+            [(file.name, file.n_rows) for file in source.data_files],
+        )
 
 
 @dataclass(frozen=True)
@@ -137,5 +144,5 @@ class SentRows:
 
     rows: Rows
     news: News
-    wanted: bool  #: a snapshot is to follow
+    stored: Sequence[Segment] | None  #: a snapshot is to follow, without these
     due: Due | None = None

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import InputError, RaydtError
+from raydt.errors import InputError, RaydtError, message_of
 from raydt.examples.updates import Log, Refusal
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
-from raydt.keyed.groups import GROUPS, digest_of_groups
+from raydt.folders.folder import Folder
+from raydt.keyed.groups import GROUPS, bytes_of, digest_of_groups
 from raydt.keyed.members import KeyedJob, Member, Members
-from raydt.keyed.packing import packed, unpacked
+from raydt.keyed.packing import packed
 from raydt.keyed.records import TOTALS, Columns, Records
+from raydt.keyed.saved import fitting_keys, keys_of
 from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
 from raydt.messages import message
@@ -45,7 +47,7 @@ class KeyedResult:
 
     applied: int
     totals: Mapping[str, int]  #: Of all keys, as :data:`raydt.keyed.records.TOTALS`.
-    scores: npt.NDArray[Any]  #: Sums over all keys, from which the pooled scores are made.
+    scores: npt.NDArray[Any]  #: Sums over the keys of each group, shape (256, sums), for the pooled scores.
     tables: Mapping[str, Columns]
     statistics: dict[str, int]
     seconds: float = 0.0
@@ -86,7 +88,7 @@ class KeyedSession:
         self._totals: Counter[str] = Counter()
         self._scores: npt.NDArray[Any] = np.zeros(0)
         self._statistics: Counter[str] = Counter()
-        self._depth = 0
+        self._depths: Counter[int] = Counter()  # keys by depth
         self._seconds = 0.0
         self._digests: dict[int, str] = {}  # of groups that have not changed since
         self._dirty: set[int] = set()  # groups whose digests are not known
@@ -99,15 +101,16 @@ class KeyedSession:
         result = self.result(len(batch))
         result.seconds = time.perf_counter() - began
         self._seconds += result.seconds
-        if batch.barrier is not None and batch.barrier.segments() is not None:
-            result.snapshot = self.snapshot()
+        stored = None if batch.barrier is None else batch.barrier.segments()
+        if stored is not None:
+            result.snapshot = self.snapshot(stored)
         return result
 
     def _learn(self, parts: Iterable[Part]) -> None:
         try:
             self.members.learn(parts, self)
         except InputError as error:
-            raise KeyFailedError(message("keyed.refused", error=str(error))) from error
+            raise KeyFailedError(message("keyed.refused", error=message_of(error))) from error
         self._note_changes()
 
     def _note_changes(self) -> None:
@@ -131,11 +134,11 @@ class KeyedSession:
             self._totals[name] += sign * getattr(tally, name)
         for name in self._sums:
             self._statistics[name] += sign * tally.statistics.get(name, 0)
-        self._depth = max(self._depth, tally.statistics.get("depth", 0))
+        self._depths[tally.statistics.get("depth", 0)] += sign
         sums = tally.prequential.sums()
-        if len(self._scores) != len(sums):
-            self._scores = np.zeros(len(sums), dtype=sums.dtype)
-        self._scores = self._scores + sign * sums
+        if not len(self._scores):
+            self._scores = np.zeros((GROUPS, len(sums)), dtype=sums.dtype)
+        self._scores[member.group] += sign * sums
 
     @property
     def records(self) -> Records:
@@ -158,13 +161,17 @@ class KeyedSession:
 
     def finish(self) -> Any:
         """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
-        self.members.finish(self)
+        self._unsaved.update(self.members.finish(self))
         self._note_changes()
+        for group, held in enumerate(map(self.members.of_group, range(GROUPS))):
+            if held:  # in one order: what floats were on the way depends on the blocks in which rows came
+                sums = [held[key].tally.prequential.sums() for key in sorted(held, key=bytes_of)]
+                self._scores[group] = np.sum(sums, axis=0)
         return self.result()
 
     def result(self, rows: int = 0) -> KeyedResult:
         """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
-        return KeyedResult(rows, dict(self._totals), self._scores, self._records.take(), self.statistics())
+        return KeyedResult(rows, dict(self._totals), self._scores.copy(), self._records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
@@ -179,14 +186,17 @@ class KeyedSession:
     def statistics(self) -> dict[str, int]:
         """Statistics, summed up over all keys."""
         counts = {name: self._statistics[name] for name in self._sums}
-        return {**counts, "depth": self._depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
+        depth = max((depth for depth, keys in self._depths.items() if keys), default=0)
+        return {**counts, "depth": depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
-        """A snapshot of the groups that have changed since the last one: each is packed."""
+        """A snapshot: packed, the groups that have changed since the last one, or are not stored (``segments``)."""
         parts: Parts = {}
-        for group in sorted(self._unsaved):
-            states = {key: member.state() for key, member in self.members.of_group(group).items()}
-            parts[group] = GroupSnapshot({}, packed(states))
+        stored = {one.first for one in segments} - self._unsaved
+        for group in range(GROUPS):
+            held = self.members.of_group(group)
+            if held and group not in stored:
+                parts[group] = GroupSnapshot({}, packed({key: member.state() for key, member in held.items()}))
         self._unsaved = set()
         return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": self.keys_of_groups()}, (0, 0), [parts])
 
@@ -206,13 +216,15 @@ class KeyedSession:
         members = [one for group in range(GROUPS) for one in self.members.of_group(group).values()]
         return [self._records.key_row(member) for member in members]
 
-    def restore(self, state: Arrays, groups: Mapping[int, Arrays], *_: Any) -> None:
-        """Replace everything by a saved state."""
-        self.members = Members(self._job)
-        for arrays in groups.values():
-            self.members.restore(unpacked(arrays))
-        self._totals, self._statistics, self._depth = Counter(), Counter(), 0
-        self._scores = np.zeros(0)
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
+        """Replace everything by a saved state, of a ``folder``; ModelFileError if the arrays of a key do not fit."""
+        self.members, place = Members(self._job), "" if folder is None else folder.root
+        for group, arrays in groups.items():
+            held = keys_of(arrays, group, place)
+            with fitting_keys(group, place):
+                self.members.restore(held)
+        self._totals, self._statistics, self._depths = Counter(), Counter(), Counter()
+        self._scores, self._digests = np.zeros(0), {}
         for member in self.members.by_key.values():
             self.after(member)
         self._dirty, self._unsaved = set(groups), set()

@@ -106,6 +106,8 @@ class _Codes:
     def __init__(self, values: Sequence[Any] = (), most: int | None = None) -> None:
         self.values, self._most = list(values), most
         self._known = {value: code for code, value in enumerate(self.values)}  # not met since they were restored
+        if isinstance(values, str) or len(self._known) != len(self.values):
+            raise ValueError(message("keyed.uneven", name="values"))
         self._local = {-1: -1}
         self._first = typed_array("q", [-1]) * len(self.values)
 

@@ -159,7 +159,7 @@ class KeyedStream:
         self._row, self._skipped = int(state["row"]), []
         self.source.restore(state["source"])
         if self._owners is not None:
-            self._owners.restore(state)
+            self._owners.restore(state, len(self.source.keys))
 
     def _close(self) -> None:
         rows, self._rows = self._rows, None

@@ -16,12 +16,14 @@ from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.row_owners import are_in
 from raydt.exchange.messages import Buckets, ShardWorker
+from raydt.exchange.snapshot import OWNED, STORED
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 from raydt.messages import message
 from raydt.settings import Settings
-from raydt.trees.state_schema import Schema, check_arrays, check_held, require
+from raydt.trees.state_schema import Schema, check_arrays, check_group, check_held, require
 
 
 class LearnerOptions(Settings):
@@ -148,7 +150,8 @@ class Learner(ABC):
     Description: ClassVar[type[Any]] = description.Description
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
     unproven: ClassVar[Mapping[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind"
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "weighed": "another time with the same rows gives the same weights of classes",
     }
 
     #: Arrays that states have only from a format on, and its number.
@@ -238,14 +241,35 @@ class Learner(ABC):
         KeyError, ValueError
             Naming the array that cannot be.
         """
-        lengths = {"features": len(features), "dense": len(features.names), "sparse": features.sparse}
-        lengths["labels"] = classes
+        lengths = _lengths(features, classes)
         schema = self.schema(options, features, model, state=groups is not None)
         check_arrays(model, schema.arrays, lengths)
         if groups is not None:
             check_held(groups, features, schema.group, lengths["rows"])
         self.check_relations(options, features, model, groups, lengths)
         self.check_buckets(options, model, buckets or {}, lengths)
+
+    def check_owned(
+        self, options: Any, features: Features, classes: int, model: Arrays, whose: int | Buckets | None, part: Arrays
+    ) -> None:
+        """As :meth:`check` a part of a state without rows in ``model``, because their owners have written them.
+
+        That is a feature group, which has all rows that are stored, also those deleted since, or what an owner has of
+        its rows. None: ``model`` alone.
+        """
+        lengths, rows = _lengths(features, classes), {name: part[name] for name in part if name != STORED}
+        state = model if isinstance(whose, int) else {**model, **rows}
+        declared = self.schema(options, features, state, state=True)
+        if isinstance(whose, int):
+            return check_group(whose, part, features, declared.group, len(part["X"]))
+        if isinstance(whose, Buckets):
+            require(are_in(rows["id"], whose).all(), "id", "states.unknown", what="component")
+        else:
+            counts = model[OWNED]
+            require(counts.dtype == np.int64 and counts.shape == (3,), OWNED, "states.number", what="rows")
+        arrays = [of for of in declared.arrays if whose is not None or "rows" not in of.shape]
+        check_arrays(state, arrays, lengths)
+        self.check_relations(options, features, state, {}, lengths)
 
     def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.
@@ -255,6 +279,15 @@ class Learner(ABC):
         ``tree_sum(n_classes)`` (:class:`raydt.trees.tree_sum.HasTreeSum`).
         """
         return self.Predictor(features, model)
+
+    def model_within(self, options: Any, features: Features, state: Arrays) -> Arrays | None:
+        """Return the arrays of a model that predicts as a coordinator's ``state`` does, without the rows.
+
+        None if the model has to be restored from the rows. The default takes the arrays that the schema of a model
+        declares, which a reader of a run then serves within milliseconds.
+        """
+        declared = self.schema(options, features, state, state=False).arrays
+        return {of.name: state[of.name] for of in declared} if all(of.name in state for of in declared) else None
 
     def promise(self, options: Any) -> Promise:
         """Return whether the guarantee of the method holds with these options; an audit proves that it does."""
@@ -291,3 +324,8 @@ class Learner(ABC):
     def concerns(self, case: Case, options: Any) -> bool:
         """Return True if a job with these options needs the kernels of a case."""
         return True
+
+
+def _lengths(features: Features, classes: int) -> dict[str, int]:
+    """Return the lengths that are known before any array is."""
+    return {"features": len(features), "dense": len(features.names), "sparse": features.sparse, "labels": classes}

@@ -8,7 +8,8 @@ everything before it is applied, and before an update that is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +27,22 @@ from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, Upd
 from raydt.examples.weighting import Weighting
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
+from raydt.exchange.snapshot import OWNED
 
 Slots = npt.NDArray[np.int32]
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def rows_in(state: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Return how many examples a state has, with those that wait to be deleted."""
+    return int(state[OWNED][0] + state[OWNED][2]) if OWNED in state else len(state["born"])
+
+
+class Many(Protocol):
+    """A group of models whose batches one call takes (``raydt.learners.many``)."""
+
+    def take(self, sessions: Sequence[Any], batches: Any) -> list[BatchResult | None]:
+        """Take the batches of some sessions; None of those that go the usual way: nothing of them is done then."""
 
 
 class BatchCoordinator(ABC):
@@ -38,6 +52,8 @@ class BatchCoordinator(ABC):
     abstract methods, and overrides others where it differs.
     """
 
+    #: Whether shards own the rows, and write them: then ``state`` has :data:`OWNED` instead of arrays by example.
+    rows_are_owned: ClassVar[bool] = False
     _digested: RowDigest | None = None
     #: What examples count, of a learner that takes weights.
     _weighting: Weighting | None = None
@@ -82,6 +98,13 @@ class BatchCoordinator(ABC):
         then; and what is left to run, if anything is.
         """
         return None, None
+
+    def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
+        """Return what takes this batch with those of other models, by one call; None if it goes the usual way.
+
+        ``worker`` is that of the only shard. Models with the same group may be taken together.
+        """
+        return None
 
     @property
     def weighs(self) -> bool:
@@ -128,10 +151,6 @@ class BatchCoordinator(ABC):
 
     def gather_state(self) -> Exchange[None]:
         """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
-        yield from ()
-
-    def gather_rows(self, slots: Slots) -> Exchange[None]:
-        """Fetch from the shards what ``rows`` needs of these examples, if anything; lost with an update."""
         yield from ()
 
     def gather_digest(self) -> Exchange[None]:
@@ -257,6 +276,11 @@ class BatchCoordinator(ABC):
         targets: Targets = self.predictor().predict(X, sparse)
         return targets
 
+    @property
+    def class_factors(self) -> npt.NDArray[np.int64] | None:
+        """Factors of balanced classes, in units, once they are resolved."""
+        return None if self._weighting is None else self._weighting.factors
+
     def weigh_classes(self, factors: npt.NDArray[np.int64]) -> None:
         """Balance classes by these factors, in units, not by those that the first examples would give."""
         assert self._weighting is not None
@@ -306,11 +330,20 @@ class BatchCoordinator(ABC):
         weights = self.store.weights(slots)
         return rows if weights is None else rows | {"weight": weights}
 
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again from the rows: of a model that may wait for long."""
+        if self._digested is not None:
+            self._digested.forget()
+
     # ---------------------------------------------------------------- the digest
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """What a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
+
+    def _class_parts(self) -> list[Part]:
+        """Part of the digest for the factors of balanced classes, once they are resolved; when they were is none."""
+        return [] if self._weighting is None else list(self._weighting.digested().items())
 
     def _row_part(self) -> Part:
         """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""

@@ -50,12 +50,12 @@ def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.
     op, refused = batch.op[part], admitted.fault[part] != 0
     n = len(op) - np.count_nonzero(refused) + np.count_nonzero((op == UPDATE) & ~refused)
     steps, position = np.empty(n, dtype=STEP), np.empty(n, dtype=np.int64)
-    _enter(batch.op, admitted, batch.start, part.start, part.stop, steps, position)
+    fill_steps(batch.op, admitted, batch.start, part.start, part.stop, steps, position)
     return steps, position
 
 
 @kernel
-def _enter(op: Any, admitted: Any, start: int, begin: int, end: int, steps: Any, position: Any) -> None:
+def fill_steps(op: Any, admitted: Any, start: int, begin: int, end: int, steps: Any, position: Any) -> None:
     """Fill in the steps of the updates from ``begin`` to before ``end``, and the position of each."""
     n = 0
     for i in range(begin, end):
@@ -95,6 +95,13 @@ class SequentialCoordinator(BatchCoordinator):
 
     def __init__(self) -> None:
         self._seq = 0
+
+    def took(self, seq: int, batches: Any, k: int) -> None:
+        """Take note of batch ``k`` of some that were taken together; the next update is number ``seq``."""
+        self._seq = seq
+        if self._digested is not None:
+            for ids in batches.changed(k):
+                self._digested.note(ids)
 
     @abstractmethod
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:

@@ -12,13 +12,18 @@ import numpy as np
 from raydt.arrays.digest import Part, digest
 from raydt.arrays.memory import grown
 from raydt.examples.features import Features
+from raydt.examples.store import USED as IN_USE
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import NO_WEIGHTS, Weights, sums_by_class
 from raydt.learners.sequential import SequentialCoordinator, Slots
 from raydt.trees.canonical_arrays import Arrays, canonical_tree, restored
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, new_tree
-from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, list_rows
+from raydt.trees.masses import masses_by_slot
+from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, link_members, list_rows, take_rows
 from raydt.trees.tree_digest import Outline
+from raydt.trees.weighted_counts import weigh
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
@@ -27,8 +32,10 @@ _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows"
 class LiveTree:
     """A tree, the lists of its leaves and the live examples, which grow together."""
 
-    def __init__(self, features: Features, rules: TreeRules, store: ExampleStore, classes: int = 2) -> None:
-        self.features, self.rules, self.store = features, rules, store
+    def __init__(
+        self, features: Features, rules: TreeRules, store: ExampleStore, weighting: Weighting, classes: int = 2
+    ) -> None:
+        self.features, self.rules, self.store, self.weighting = features, rules, store, weighting
         self.categorical = features.kinds.astype(np.bool_)
         self.members = np.empty(0, dtype=MEMBER)  #: By slot: the leaf of each example, and its neighbours in the list.
         self.tree = new_tree(64, classes)
@@ -54,6 +61,45 @@ class LiveTree:
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
         self.tree, self.members = restored(self.store, state, self.rules)
+        self.weighting.restore(state, self.store)
+
+    # ---------------------------------------------------------------- weights
+
+    @property
+    def weights(self) -> Weights:
+        """What examples count, by slot; empty while counts are numbers of rows."""
+        return NO_WEIGHTS if self.rules.unit == 1 else masses_by_slot(self.weighting, self.store)
+
+    def _count_masses(self) -> None:
+        """Take the rules where counts are masses."""
+        raise NotImplementedError
+
+    def weigh(self) -> None:
+        """Make all counts masses with the first example that has another weight than 1; those in the tree have 1."""
+        if self.rules.unit == 1 and self.store.uneven:
+            rows = self.tree.counts.sum(axis=1)
+            self._count_masses()
+            weigh(self.tree, self.rules)
+            self.tree.statistics["pairs"] = rows
+
+    def balance(self, seq: int, classes: int = 0) -> None:
+        """Find the weights of classes, if they are wanted, by the examples in the root, before update ``seq``.
+
+        The tree is one leaf, whose examples count by these weights from now on; ``classes`` as of ``Weighting``.
+        """
+        if not self.weighting.is_open:
+            return
+        slots = self.rows_of(0)
+        self.weighting.balance(self.store, slots, seq, classes, np.arange(int(self.store.reg[IN_USE])))
+        if self.rules.unit == 1:
+            self._count_masses()
+        take_rows(self.tree, self.members, 0, slots)
+        weight = self.weights[slots]
+        self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
+        link_members(self.tree, self.members, slots[weight > 0])
+        sums = sums_by_class(weight, self.store.y[slots], self.tree.counts.shape[1])
+        self.tree.counts[0] = sums
+        self.tree.statistics["n"][0], self.tree.statistics["pairs"][0] = sums.sum(), np.count_nonzero(weight)
 
 
 def inserts_of(batch: UpdateBatch) -> int:
@@ -66,12 +112,14 @@ class TreeCoordinator(SequentialCoordinator):
 
     live: LiveTree
     _outlined: Outline | None = None
+    _outlined_unit = 1
 
     @property
     def _outline(self) -> Outline:
         """The outline of the tree as it is. O(nodes changed since it was last asked for)."""
-        if self._outlined is None:
-            self._outlined = Outline(self.live.rules.certified)
+        rules = self.live.rules
+        if self._outlined is None or self._outlined_unit != rules.unit:  # with the first weight all counts are others
+            self._outlined, self._outlined_unit = Outline(rules.certified), rules.unit
         self._outlined.follow(self.live.tree)
         return self._outlined
 
@@ -85,8 +133,8 @@ class TreeCoordinator(SequentialCoordinator):
 
     def digest(self) -> str:
         """Return the digest of tree and examples, free of node ids. O(nodes + live examples), then O(depth)."""
-        parts = [("tree", self._outline.root(self.live.tree)), *self._digested_numbers(), self._row_part()]
-        return digest(parts)
+        tree = self._outline.root(self.live.tree)
+        return digest([("tree", tree), *self._digested_numbers(), *self._class_parts(), self._row_part()])
 
     def _digested_numbers(self) -> list[Part]:
         """What else the digest has."""

@@ -90,5 +90,6 @@ SENTENCES: dict[str, Sentence] = {
     # Trees of forests and of boosting
     "tree_value": "tree {tree} has another {name} at {nodes:,} nodes, first node {node}: {found} instead of {expected}",
     "tree_leaves": "tree {tree} has {leaves:,} leaves, more than {limit:,}",
+    "other_table": "{rows:,} live examples are not as the rows of the table at {place}",
     "tree": "tree {tree} has a wrong {array} {where}",
 }

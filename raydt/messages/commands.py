@@ -88,6 +88,7 @@ SENTENCES: dict[str, Sentence] = {
     "changes_alone": "--changes cannot be combined with --insert, --delete or --missing",
     "only_with_changes": "--op, --envelope and --on-error apply only with --changes",
     "known_files": "nothing new: {files}, which the state has",
+    "no_updates": "no update in {files}: the state stays as it is, and there is no receipt",
     "passed_over": "{files}, since the state has their contents",
     "copies": "Copies of the deleted examples may remain in:",
     "young": "{folder}: younger than --older-than, nothing done",

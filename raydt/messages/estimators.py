@@ -157,6 +157,33 @@ SENTENCES: dict[str, Sentence] = {
         "X.rename_axis(None) to number the rows instead",
     ),
     "refused": ("{subject}: {problem}", "{remedy}"),
+    # Models by key
+    "not_keyed": (
+        "estimator is {given}, but models by key need {wanted} of raydt",
+        "Pass one, such as {example}()",
+    ),
+    "unknown_choice": ("unknown={given!r} is neither 'error' nor 'prior'", "Pass one of these"),
+    "no_keys": (
+        "nothing says which model each row belongs to",
+        "Pass a frame and its column, key='...' of {estimator}, or keys=... with one key for each row",
+    ),
+    "no_key_column": (
+        "X lacks the column {name!r}, which has the key of each row",
+        "Pass a frame with this column, or one key for each row as keys",
+    ),
+    "two_keys": ("X has the column {name!r} of keys, and keys were given, too", "Pass one of them"),
+    "other_keys": ("X has {rows} rows and there are {keys} keys", "Pass one key for each row"),
+    "key_type": ("{value} cannot be a key", "Convert keys to text or integers of 64 bits"),
+    "other_form": (
+        "{estimator} was fitted with {was}, but X is {found}",
+        "Pass rows of the same kind, so that all models have the same features",
+    ),
+    "unknown_keys": (
+        "{rows:,} of {all:,} rows have a key without a model. Such keys ({keys:,}): {shown}",
+        "Leave them out (has_model says which rows have one), or set unknown='prior'",
+    ),
+    "no_model": ("there is no model of the key {key}", "keys_ lists the keys"),
+    "shared_id": ("id {id} is live under the keys {keys}", "Name the key: forget({{key: ids}})"),
     # Examples for river
     "no_features": ("the first example has no features", "Learn an example with at least one"),
     "missing_key": ("the feature is missing, but the first example had it", "Fill in a value"),

@@ -10,7 +10,18 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "by_processes": "{actors} on Ray, each with the models of its own keys",
     "damaged": "the keys of group {group} do not fit together: {reason}",
+    "uneven": "{name} does not fit the keys",
+    "stranger": "the key {key} belongs to another group",
+    "no_group": "there is no group of keys {component}",
     "unknown": ("there is no model for the key {key}", "Keys are written as in the source"),
+    "folder": (
+        "the folder has a model for each key, and one model is wanted",
+        "Name a key with --key, where the command takes one",
+    ),
+    "several_keys": (
+        "the id {id} lives under several keys: {keys} (ids of the list that do: {count})",
+        "Add a column {column!r} with the key of each row that is meant",
+    ),
     # The report
     "none_behind": "No key is behind a trivial baseline",
     "behind": "{behind} of {keys:,} are behind the better trivial baseline of their own rows",
@@ -25,7 +36,14 @@ SENTENCES: dict[str, Sentence] = {
     "verdicts": "the models of all {keys:,} keys are within the guarantee",
     "verdicts_failed": "{failed:,} of {keys:,} keys fail",
     "one": ("the folder has one model, and no keys", "Leave out --key"),
-    "folder": ("the folder has a model for each key", "Name one with --key"),
+    "warmup_update": (
+        "an update has changed the key {key} before its warm-up ended, and more rows may come",
+        "Update the state again once the run has ended",
+    ),
+    "lineage": (
+        "the run has taken in a state that an update wrote, and its keys cannot be compared with the source alone",
+        "Name the state in its checkpoints",
+    ),
     "no_owner": ("deletion of the id {id}: {problem}", "{remedy}"),
     "no_ids": (
         "with source.key, a deletion log needs ids of its own: rows without ids are numbered within their key",

@@ -31,7 +31,7 @@ SENTENCES: dict[str, Sentence] = {
     "delta": "must be a number between 0 and 1, or 1/t",
     "majority_drift": (
         "drift_period: {period} compares leaves that predict adaptively",
-        "Set leaf_prediction to adaptive_normal, or drift_period to 0",
+        "Set leaf_prediction to adaptive_inherited, or drift_period to 0",
     ),
     "max_features": "max_features must be at least 1",
     "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",

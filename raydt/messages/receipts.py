@@ -72,6 +72,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_purge": "purged is not an object",
     "unsorted": "hashes of ids are not in ascending order",
     "other_active": "active must be active_before without the deleted and with the inserted examples",
+    "other_keys": "{name} of its keys are not {name} of the receipt",
     "changing_purge": "a purge must not change the model",
     "cut_off": "it does not end with a line feed",
     "nested": "it is nested too deeply",

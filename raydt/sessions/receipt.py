@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,9 @@ class Receipt:
     #: Ids or subjects that the call named and that had no live example: it passed over them.
     missing: tuple[Any, ...] = ()
     note: str = ""  #: Who asked, or the number of the case.
+    #: Of models by key the receipt of each key that has changed; the others are then over all keys, and ``deletions``
+    #: has a column ``key``. The first digest of a new key is None.
+    by_key: Mapping[str | int, Receipt] = field(default_factory=dict)
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -105,6 +108,19 @@ class Receipt:
             "missing": list(self.missing),
             "copies": list(self.copies),
             "note": self.note,
+            **({"keys": [{"key": key, **one.brief()} for key, one in self.by_key.items()]} if self.by_key else {}),
+        }
+
+    def brief(self) -> dict[str, Any]:
+        """Digests and counts as JSON values."""
+        return {
+            "digest_before": self.digest_before,
+            "digest_after": self.digest_after,
+            "active_before": self.active_before,
+            "active": self.active,
+            "deletes": len(self.ids),
+            "inserts": len(self.inserted),
+            "subjects": list(self.subjects),
         }
 
 
@@ -195,6 +211,53 @@ def receipt_of(
         log=log,
         words=description_of(options).receipt(effects),
     )
+
+
+def receipt_of_keys(
+    options: LearnerOptions,
+    by_key: Mapping[str | int, Receipt],
+    *,
+    active: tuple[int, int],
+    digests: tuple[str, str],
+    copies: tuple[str, ...],
+) -> Receipt:
+    """Return the receipt of a call that has changed some of the models by key, from the receipt of each.
+
+    ``active`` and ``digests`` are those over all keys.
+    """
+    parts = {key: one for key, one in by_key.items() if len(one.ids)}
+    columns: dict[str, npt.NDArray[Any]] = {"id": np.empty(0, dtype=np.int64), "label": np.empty(0, dtype=np.int64)}
+    if parts:
+        counts = [len(one.ids) for one in parts.values()]
+        columns = {"key": np.repeat(np.array([*parts], dtype=object), counts)}
+        for name in next(iter(parts.values())).deletions:
+            columns[name] = np.concatenate([one.deletions[name] for one in parts.values()])
+    work: dict[str, int | float] = dict.fromkeys(("counts_changed", *traits_of(options).counts), 0)
+    for one in by_key.values():
+        for name, count in one.work.items():
+            work[name] = work.get(name, 0) + count
+    figures = {name: sum(getattr(one, name) for one in by_key.values()) for name in _REBUILT}
+    effects = Effects({name: column for name, column in columns.items() if name not in _NAMED}, work, **figures)
+    named = {name: column for name, column in columns.items() if name in _NAMED}
+    inserted = [one.inserted for one in by_key.values() if len(one.inserted)]
+    none = np.empty(0, dtype=np.int64)
+    log: Log = {}
+    whole = receipt_of(
+        options,
+        effects,
+        named,
+        np.concatenate(inserted) if inserted else none,
+        active=active,
+        digests=digests,
+        copies=copies,
+        log=log,
+    )
+    return replace(whole, by_key=dict(by_key))
+
+
+#: Columns of deletions that are no learner's own, and counts of rebuilds.
+_NAMED = ("key", "id", "subject", "label")
+_REBUILT = ("rebuilds", "rebuilt_rows", "rebuilt_nodes")
 
 
 def options_hash(options: LearnerOptions) -> str:

@@ -153,10 +153,25 @@ class OpenChain:
             "work": [list(line) for line in receipt.words.lines],
             "copies": list(receipt.copies),
         }
+        if receipt.by_key:
+            parts = [{"key": self.key.hash(key), **self._of_key(one)} for key, one in receipt.by_key.items()]
+            values["keys"] = sorted(parts, key=lambda part: str(part["key"]))
         named = {"subjects": receipt.subjects, "missing": receipt.missing}
         values |= {name: self.key.hashes(one) for name, one in named.items() if one}
         back = self._course.rollback_to(values["digest_before"], values["options_hash"], values["learner"])
         return self._write(([] if back is None else [back]) + [values], time)[-1]
+
+    def _of_key(self, receipt: Receipt) -> dict[str, Any]:
+        """Return what an entry says of one of the models by key."""
+        return {
+            "digest_before": receipt.digest_before,
+            "digest_after": receipt.digest_after,
+            "active_before": receipt.active_before,
+            "active": receipt.active,
+            "deleted": self.key.hashes(receipt.ids.tolist()),
+            "inserted": self.key.hashes(receipt.inserted.tolist()),
+            **({"subjects": self.key.hashes(receipt.subjects)} if receipt.subjects else {}),
+        }
 
     def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:
         """Append an entry with these ``values``, from ``learner`` on; else as :meth:`append`."""

@@ -23,7 +23,7 @@ FORMAT = "raydt-receipt-3"
 
 _FIRST = "raydt-receipt-1"
 #: Keys that came with :data:`FORMAT`; each may be left out.
-_WORDS = ("subjects", "missing", "note", "work", "copies", "rolled_back")
+_WORDS = ("subjects", "missing", "note", "work", "copies", "keys", "rolled_back")
 
 #: Letters of a note.
 NOTE = 500
@@ -43,6 +43,21 @@ class _Purged(BaseModel):
     replaced: list[str]
     rewritten: list[str]
     out_of_reach: list[str]
+
+
+class _OfKey(BaseModel):
+    """Of the entry of models by key: what has changed of one; ``key`` is hashed as ids are."""
+
+    model_config = _STRICT
+
+    key: _Hash
+    digest_before: _Digest | None  #: null of a new key
+    digest_after: _Digest
+    active_before: NonNegativeInt
+    active: NonNegativeInt
+    deleted: list[_Hash]
+    inserted: list[_Hash]
+    subjects: list[_Hash] = []
 
 
 class Entry(BaseModel):
@@ -68,6 +83,7 @@ class Entry(BaseModel):
     note: Annotated[str, Field(max_length=NOTE)] = ""  #: who asked, or the number of the case
     work: list[_Pair] = []  #: what was rebuilt: names and values, in the learner's words
     copies: list[str] = []  #: where copies of the deleted examples may remain
+    keys: list[_OfKey] = []  #: of models by key, each one that has changed, by its hash
     #: The entry (from 1 on) after which the model is again as it was then; 0: as before the first.
     rolled_back: NonNegativeInt | None = None
     purged: _Purged | None = None
@@ -86,6 +102,10 @@ class Entry(BaseModel):
             raise ValueError(message("receipts.no_rollback"))
         if ("public_key" in given) != ("signature" in given):
             raise ValueError(message("receipts.half_signed"))
+        for name in ("deleted", "inserted") if self.keys else ():
+            parts = [one for part in self.keys for one in getattr(part, name)]
+            if sorted(parts) != sorted(getattr(self, name)):
+                raise ValueError(message("receipts.other_keys", name=name))
         if self.purged is None and "purged" in given:
             raise ValueError(message("receipts.no_purge"))
         if any(hashes != sorted(hashes) for hashes in (self.deleted, self.inserted, self.subjects, self.missing)):

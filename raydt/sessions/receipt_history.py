@@ -6,8 +6,8 @@ has undone is in the history, but decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from raydt.sessions.receipt_chain import Chain
 
@@ -66,10 +66,34 @@ def undone_by(chain: Chain) -> dict[int, int]:
     return {n: number for n, number in undone.items() if "purged" not in chain.entries[n - 1]}
 
 
-def gone(chain: Chain) -> set[str]:
-    """Return the hashes of all ids that the chain says are deleted now. O(hashes in the chain)."""
-    found: set[str] = set()
-    for number in chain.course.path():
-        found.update(chain.entries[number - 1]["deleted"])
-        found.difference_update(chain.entries[number - 1]["inserted"])
+def in_effect(chain: Chain) -> list[dict[str, Any]]:
+    """Return the entries that made the model what it is now, in order."""
+    return [chain.entries[number - 1] for number in chain.course.path()]
+
+
+def by_key(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return what entries of models by key say of each, by the hash of the key, in order."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        for part in entry.get("keys", ()):
+            found.setdefault(part["key"], []).append(part)
     return found
+
+
+def gone(entries: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the hashes of all ids that entries say are deleted now. O(hashes in them)."""
+    found: set[str] = set()
+    for entry in entries:
+        found.update(entry["deleted"])
+        found.difference_update(entry["inserted"])
+    return found
+
+
+def inserted_since_deletion(entries: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the hashes of the ids that later entries have inserted, by the hash of each deleted subject."""
+    inserted: dict[str, set[str]] = {}
+    for entry in entries:
+        inserted |= {subject: set() for subject in entry.get("subjects", ())}
+        for ids in inserted.values():
+            ids.update(entry["inserted"])
+    return inserted

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -23,10 +24,11 @@ from raydt.examples.features import Features
 from raydt.examples.row_owners import buckets_in
 from raydt.examples.targets import in_order
 from raydt.exchange.messages import Buckets
+from raydt.exchange.snapshot import OWNED
 from raydt.folders.arrays import open_folder
-from raydt.folders.checkpoint import with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, newest
+from raydt.folders.rows import with_rows
 from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.messages import message
@@ -35,6 +37,8 @@ from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"
+#: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.saved`).
+BY_KEY = "key"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 T = TypeVar("T")
@@ -112,7 +116,7 @@ class SavedModel:
     classes: list[Any]  #: Labels in the order of their codes.
     categories: dict[str, list[Any]]  #: Values of each categorical feature in the order of their codes.
     meta: dict[str, Any]
-    components: Mapping[str, dict[str, Any]]  #: As :func:`raydt.folders.checkpoint.with_rows` returns them.
+    components: Mapping[str, dict[str, Any]]  #: As :func:`raydt.folders.rows.with_rows` returns them.
 
     @property
     def is_state(self) -> bool:
@@ -195,9 +199,21 @@ def find_model(path: Any) -> str:
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
     """Read a model or state; ModelFileError if it is damaged, of another format, or of an unknown learner."""
     meta, components = open_folder(path, filesystem=filesystem)
-    if "key" in meta:
-        raise ModelFileError(message("keyed.folder"), file=str(path))
+    require_one(meta, str(path))
     return understood(meta, with_rows(meta, components, str(path)), str(path))
+
+
+def read_parts(folder: Folder) -> Mapping[Any, Arrays]:
+    """Return what shards restore of a state in a folder, to be read part by part.
+
+    ModelFileError, also when a part is read, if owners of its rows have written them and it cannot be; otherwise, the
+    state was found sound.
+    """
+    meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
+    rows: Mapping[str, Any] = with_rows(meta, components, folder.root, apart=True, check=False)
+    if OWNED in components.get("live", {}):
+        rows = understood(meta, rows, folder.root).components
+    return parts_of(rows)
 
 
 def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) -> Learner:
@@ -219,48 +235,91 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     return learner
 
 
-def outlined(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> SavedModel:
-    """Return what the manifest of a folder says, whatever the arrays are; errors as of :func:`understood`."""
-    learner = learner_of(meta, path)
-    try:
-        described = _Meta.model_validate(meta)
-        options = learner.Options.model_validate(described.learner)
-        features = _features(described.features, options)
-    except ValueError as error:
-        raise _unfit(meta["kind"], str(error), path) from error
-    return SavedModel(learner, options, features, described.classes, described.categories, meta, components)
-
-
 def understood(
     meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
 ) -> SavedModel:
     """Return the contents of a model or state folder, checked for all that kernels rely on.
 
-    Of ``any_format`` only what all formats share is read: arrays are not checked. ModelFileError if arrays do not fit.
+    ``components`` are as :func:`raydt.folders.rows.with_rows` returns them, ``path`` is for messages. What owners have
+    written of rows that are apart, and feature groups then, are checked whenever they are read.
+    ``any_format`` tells, of a format that the learner does not read, what is the same in all: features, classes,
+    categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
+    not fit each other, or as :func:`learner_of`.
     """
-    learner = learner_of(meta, path, any_format=any_format)
+    require_one(meta, path)
+    saved = outlined(meta, components, path, any_format=any_format)
+    learner, options, features = saved.learner, saved.options, saved.features
     try:
-        described = _Meta.model_validate(meta)
-        options = (
-            learner.Options.model_construct(**described.learner)
-            if any_format
-            else learner.Options.model_validate(described.learner)
-        )
-        features = _features(described.features, options)
-        saved = SavedModel(learner, options, features, described.classes, described.categories, meta, components)
         groups = saved.groups if saved.is_state else None
         if not any_format:
             buckets = saved.buckets if saved.is_state else {}
             for name, number in learner.since.items() if saved.is_state else ():
                 if meta["format_version"] >= number and name not in saved.arrays:
                     raise KeyError(name)
-            learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
-        if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
-            raise ValueError(message("models.next_id", next=saved.next_id))
+            if OWNED in saved.arrays:
+                learner.check_owned(options, features, len(saved.classes), saved.arrays, None, {})
+                saved = replace(saved, components=Lazy(components, partial(_checked, saved, path)))
+            else:
+                learner.check(options, features, len(saved.classes), saved.arrays, groups, buckets)
+        if saved.is_state and OWNED not in saved.arrays:
+            _in_range(saved, saved.arrays)
     except (KeyError, ValueError) as error:
-        reason = message("models.no_entry", name=error.args[0]) if isinstance(error, KeyError) else str(error)
-        raise _unfit(meta["kind"], reason, path) from error
+        raise _unfit(meta["kind"], _reason(error), path) from error
     return saved
+
+
+def _checked(saved: SavedModel, path: str, name: str) -> dict[str, Any]:
+    """Read a component of a state whose rows are apart; ModelFileError if it cannot be one."""
+    part, buckets = saved.components[name], buckets_in(name)
+    whose = int(name.removeprefix("group-")) if name.startswith("group-") else buckets
+    if whose is not None:
+        try:
+            options, features, classes = saved.options, saved.features, len(saved.classes)
+            saved.learner.check_owned(options, features, classes, saved.arrays, whose, part)
+            if buckets is not None:
+                _in_range(saved, part)
+        except (KeyError, ValueError) as error:
+            raise _unfit("state", _reason(error), path) from error
+    return part
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong with an array."""
+    return message("models.no_entry", name=error.args[0]) if isinstance(error, KeyError) else str(error)
+
+
+def _in_range(saved: SavedModel, rows: Arrays) -> Arrays:
+    """Return rows whose ids are below the next running number; ValueError if one is not."""
+    if saved.next_id <= rows["id"].max(initial=-1):
+        raise ValueError(message("models.next_id", next=saved.next_id))
+    return rows
+
+
+def outlined(
+    meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
+) -> SavedModel:
+    """Return what a manifest says, with components that nobody looks at; arguments and errors as of :func:`understood`.
+
+    Of models by key, what they have in common.
+    """
+    learner = learner_of(meta, path, any_format=any_format)
+    try:
+        told = _Meta.model_validate(meta)
+        options = (
+            learner.Options.model_construct(**told.learner)
+            if any_format
+            else learner.Options.model_validate(told.learner)
+        )
+        features = _features(told.features, options)
+    except (KeyError, ValueError) as error:
+        raise _unfit(meta["kind"], str(error), path) from error
+    return SavedModel(learner, options, features, told.classes, told.categories, meta, components)
+
+
+def require_one(meta: Mapping[str, Any], path: str) -> None:
+    """Refuse (ModelFileError) a folder with a model for each key, where one model is wanted."""
+    if BY_KEY in meta:
+        raise ModelFileError(message("keyed.folder"), file=path)
 
 
 def _unfit(kind: str, reason: str, path: str) -> ModelFileError:

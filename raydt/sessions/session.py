@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
-from raydt.examples.row_owners import joined_buckets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.messages import Buckets, Exchange
 from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
+from raydt.folders.rows import whole_rows
 from raydt.learners.base import Learner, WorkPlan
-from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator, Many
 from raydt.messages import message
 from raydt.sessions.snapshots import take_snapshot, whole
 
@@ -71,7 +71,8 @@ class Session(Protocol):
     ) -> None:
         """Replace everything by a saved state.
 
-        ``buckets`` are arrays of the coordinator's state by row that ``state`` lacks; all may be read from ``folder``.
+        ``buckets`` are arrays by row that ``state`` lacks (:func:`raydt.folders.rows.whole_rows`); all may be read from
+        ``folder``.
         """
 
     def work(self) -> list[dict[str, Any]]:
@@ -160,6 +161,13 @@ class InProcessSession:
             self.whole = self.coordinator.store.changes == changes
             raise
 
+    def group(self, batch: UpdateBatch) -> Many | None:
+        """What takes this batch with those of other sessions (``raydt.keyed.pool``); None if :meth:`apply` has to."""
+        self.require_whole()
+        if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
+            return None
+        return self.coordinator.group(batch, self.shards[0].worker)
+
     def predict_row(self, row: npt.NDArray[Any]) -> int | None:
         """Return the predicted class code of one row, as :meth:`BatchCoordinator.predict_row`."""
         return self.coordinator.predict_row(row, self.shards[0].worker) if len(self.shards) == 1 else None
@@ -204,6 +212,10 @@ class InProcessSession:
         self.driver.run(self.coordinator.gather_digest())
         return self.coordinator.digest()
 
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again from the rows."""
+        self.coordinator.rest()
+
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""
         self.require_whole()
@@ -236,7 +248,8 @@ class InProcessSession:
     ) -> None:
         """Replace everything by a saved state."""
         self.whole = False
-        self.coordinator.restore({**state, **joined_buckets(state["id"], buckets)} if buckets else state)
+        state, groups = whole_rows(state, groups, buckets or {})
+        self.coordinator.restore(state)
         for shard in self.shards:
             shard.worker.restore(groups)
         self._restored, self.whole = True, True

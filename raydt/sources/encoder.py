@@ -54,7 +54,7 @@ from raydt.sources.parts import check_features, find_parts
 
 if TYPE_CHECKING:
     from raydt.sources.envelope import Envelope
-    from raydt.sources.options import FileOptions
+    from raydt.sources.file_options import FileOptions
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -245,7 +245,10 @@ class RowEncoder:
             faults.mark("wide_subject", self._subject, beyond_int64(columns[self._subject]), with_subject)
         if self._key is not None:
             faults.mark("no_model_key", self._key, missing(columns[self._key]), with_key)
-            faults.mark("wide_model_key", self._key, beyond_int64(columns[self._key]), with_key)
+            wide = beyond_int64(columns[self._key])
+            faults.mark("wide_model_key", self._key, wide, with_key)
+            if wide is not None:  # such a row belongs to no key
+                columns[self._key] = pc.if_else(wide, None, columns[self._key])
         if op is not None:
             for name in [*self._encoder.categories, *([] if self._label is None else [self._label])]:
                 faults.mark("unsent", name, equal_to(columns[name], _PLACEHOLDER), with_features)

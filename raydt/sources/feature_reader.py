@@ -21,8 +21,9 @@ from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.exchange.blocks import Block
 from raydt.messages import message
+from raydt.sources.file_options import FileOptions
 from raydt.sources.opening import open_source
-from raydt.sources.options import FileOptions, SyntheticOptions
+from raydt.sources.options import SyntheticOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from raydt.sources.files.drift import Columns, agreement, require_agreement
 from raydt.sources.identity import Identity, hashed
 
 if TYPE_CHECKING:
-    from raydt.sources.options import FileOptions
+    from raydt.sources.file_options import FileOptions
 
 #: A chunk holds about this many feature values, within the two bounds on its rows.
 CHUNK_CELLS = 1 << 19
@@ -131,11 +131,6 @@ class FileSource:
     def label_values(self) -> list[Any]:
         """Labels in the order of their codes, as known from the rows read so far."""
         return self._encoder.labels.values()
-
-    @property
-    def file_rows(self) -> list[tuple[str, int | None]]:
-        """Name of each file, and its rows, where they are known."""
-        return [(file.name, file.n_rows) for file in self._files]
 
     @property
     def keys(self) -> list[Any]:
@@ -252,6 +247,11 @@ class FileSource:
         """Have Arrow decode columns in threads of its own only if ``n`` may be used, more than one."""
         for file in self._files:
             file.in_threads = n > 1
+
+    @property
+    def data_files(self) -> list[DataFile]:
+        """The files, in their order."""
+        return list(self._files)
 
     @property
     def places(self) -> list[tuple[str, int, int | None]]:

@@ -10,14 +10,16 @@ from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.weights import of_labels
 from raydt.messages import message
 from raydt.sources.base import Source, require
+from raydt.sources.file_options import FileOptions
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, Place, find_files
 from raydt.sources.files.formats import FORMATS
 from raydt.sources.files.jsonl import JsonLinesDataFile
+from raydt.sources.live.base import LiveOptions
+from raydt.sources.live.followed import FollowedSource
 from raydt.sources.options import (
     CsvFiles,
-    FileOptions,
     Hyperplane,
     JsonLinesFiles,
     RandCbt,
@@ -52,7 +54,13 @@ def open_source(
         from raydt.learners import for_weights  # needed for messages only: compiled kernels are imported with it
 
         raise ConfigError(message("sources.no_weights", takers=for_weights()))
-    source = _open_files(options, base_dir, reading) if isinstance(options, FileOptions) else _draw(options, reading)
+    source: Source
+    if isinstance(options, LiveOptions):
+        source = FollowedSource(options, options.open(), reading)
+    elif isinstance(options, FileOptions):
+        source = _open_files(options, base_dir, reading)
+    else:
+        source = _draw(options, reading)
     require(reading, source.features)
     return source
 

@@ -15,7 +15,7 @@ from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
 
 if TYPE_CHECKING:
-    from raydt.sources.options import FileOptions
+    from raydt.sources.file_options import FileOptions
 
 #: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")

@@ -35,7 +35,7 @@ from raydt.sources.files.datafile import DataFile
 from raydt.sources.identity import Identity, hashed
 
 if TYPE_CHECKING:
-    from raydt.sources.options import FileOptions
+    from raydt.sources.file_options import FileOptions
 
 
 class PermutedFiles(FileSource):

@@ -177,14 +177,19 @@ def check_held(groups: Mapping[int, Arrays], features: Features, declared: Itera
     """Require what is declared of every feature group, and the features of ``rows`` rows."""
     require(set(groups) == set(range(features.groups)), "X", "states.groups")
     for number, group in groups.items():
-        columns = features.group_columns(number)
-        check_arrays(group, declared, {"rows": rows, "columns": len(columns), "sparse": features.sparse})
-        categories = group["X"][:, features.kinds[columns] != NUMERIC]
-        require(np.isfinite(categories).all(), "X", "states.category", group=number)
-        if features.sparse:
-            sparse = SparseRows.of_arrays(group, features.sparse)
-            own = (features.groups_of(sparse.indices) == number).all()
-            require(len(sparse) == rows and own, "sparse_values", "states.group_rows", group=number)
+        check_group(number, group, features, declared, rows)
+
+
+def check_group(number: int, group: Arrays, features: Features, declared: Iterable[Array], rows: int) -> None:
+    """As :func:`check_held`, of one feature group."""
+    columns = features.group_columns(number)
+    check_arrays(group, declared, {"rows": rows, "columns": len(columns), "sparse": features.sparse})
+    categories = group["X"][:, features.kinds[columns] != NUMERIC]
+    require(np.isfinite(categories).all(), "X", "states.category", group=number)
+    if features.sparse:
+        sparse = SparseRows.of_arrays(group, features.sparse)
+        own = (features.groups_of(sparse.indices) == number).all()
+        require(len(sparse) == rows and own, "sparse_values", "states.group_rows", group=number)
 
 
 def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:

@@ -19,7 +19,8 @@ from pipelines import replay
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 from tests.corpus.cases import config_of
-from tests.fuzz.learners import LEARNERS
+from tests.fuzz.learners import BY_KEY, LEARNERS
+from tests.keyed_cases import config, files
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,6 +85,13 @@ def make_models(scratch: Path) -> Path:
         rows = scratch / f"rows {name}"
         rows.mkdir()
         _make(trial.config(rows, updates=60), scratch / f"run {name}", models / name)
+    for name, trial in BY_KEY.items():
+        rows = scratch / f"rows {name}"
+        rows.mkdir()
+        whole, own = files(trial, rows)
+        for file in own.values():
+            file.unlink()
+        _make(config(trial, whole, key="key"), scratch / f"run {name}", models / name)
     return models
 
 

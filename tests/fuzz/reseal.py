@@ -84,7 +84,12 @@ def change(value: Any, draw: random.Random) -> None:
 def _changed_arrays(data: bytes, types: dict[str, Any], draw: random.Random) -> tuple[bytes, dict[str, Any]]:
     """An ``.npz`` file with some elements, shapes or types changed."""
     arrays = _loaded(data)
-    for _ in range(draw.randint(1, 3)):
+    packed = "json" in arrays and draw.random() < 0.5
+    if packed:  # values of keys
+        value = json.loads(bytes(arrays["json"]))
+        change(value, draw)
+        arrays["json"] = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+    for _ in range(draw.randint(1 - packed, 3 - 2 * packed)):
         name = draw.choice(sorted(arrays))
         array = arrays[name].copy()
         how = draw.random()

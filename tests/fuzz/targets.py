@@ -24,17 +24,21 @@ from pydantic import TypeAdapter
 from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.exporting import interface_of, trees_of
+from pipelines.keyed.prediction import KeyedPredictor
 from pipelines.saved_runs import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import InputError
+from raydt.errors import InputError, ModelFileError
 from raydt.examples.history import history_of_live
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.weights import fixed
 from raydt.export import build
 from raydt.export.paths import sentences
 from raydt.folders.manifest import MANIFEST
+from raydt.keyed.saved import open_keys
+from raydt.learners import traits_of
 from raydt.sessions.receipt_chain import read_chain
 from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
@@ -47,7 +51,7 @@ from raydt.trees.shapley import explain
 from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
-from tests.fuzz.learners import LEARNERS
+from tests.fuzz.learners import BY_KEY, LEARNERS
 from tests.fuzz.mutations import mutated
 from tests.fuzz.reseal import change, resealed
 
@@ -86,12 +90,13 @@ class FolderTarget:
     name: str
     folder: Path
     seal: bool
+    read: Callable[[Path], None]
 
     def try_one(self, folder: Path, draw: random.Random) -> None:
         """Write one mutation and read it; raises what reading raises."""
         copy = folder / "model"
         contents = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir())}
-        shared = sorted((self.folder.parent / "rows").iterdir()) if self.name.startswith("state") else []
+        shared = sorted((self.folder.parent / "rows").iterdir()) if self.folder.name == "state" else []
         contents |= {f"../rows/{file.name}": file.read_bytes() for file in shared}
         if self.seal:
             contents = resealed(contents, draw)
@@ -103,30 +108,34 @@ class FolderTarget:
             part.mkdir()
         for name, data in contents.items():
             (copy / name).write_bytes(data)
-        read_model(copy)
+        self.read(copy)
 
 
 @dataclass(frozen=True)
 class RunTarget:
-    """A run of which one JSON or YAML file has a value of another type somewhere, and a command that reads it."""
+    """A run of which one JSON or YAML file has a value of another type somewhere, and a command that reads it.
+
+    Of models by key also arrays of a checkpoint or the model are changed, and a run may have to go on from there.
+    """
 
     name: str
     folder: Path
     data: Path
+    commands: list[list[str]]
 
     def try_one(self, folder: Path, draw: random.Random) -> None:
         """Change one file and run one command; raises what the command raises."""
         run = folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.folder, run)
-        if draw.random() < 0.2:
+        if draw.random() < 0.2 and ["purge"] in self.commands:
             _commanded(["purge"], run, self.data)
         files = [run / "config.yaml", *run.glob("*.json"), run / "log.jsonl", *run.glob("model"), *run.glob("*/[0-9]*")]
         file = draw.choice([*files, run / "summary.json"])
         if file.is_dir():
             contents = {str(part.relative_to(file)): part.read_bytes() for part in file.iterdir()}
             contents |= {f"../rows/{part.name}": part.read_bytes() for part in file.parent.glob("rows/*")}
-            for name, data in resealed(contents, draw, arrays=False).items():
+            for name, data in resealed(contents, draw, arrays=self.commands is COMMANDS_BY_KEY).items():
                 (file / name).write_bytes(data)
         elif file.suffix == ".jsonl":
             lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -138,7 +147,10 @@ class RunTarget:
             )
             change(value, draw)
             file.write_text(json.dumps(value), encoding="utf-8")
-        _commanded(draw.choice(COMMANDS), run, self.data)
+        command = draw.choice(self.commands)
+        if self.commands is COMMANDS_BY_KEY and command == ["resume"]:
+            (run / "summary.json").unlink()
+        _commanded(command, run, self.data)
 
 
 #: Commands, and what they get after the run.
@@ -152,6 +164,13 @@ COMMANDS = [
     ["predict", "DATA", "--explain", "0"],
     ["export", "--to", "treelite", "--out", "OUT.tl", "--overwrite"],
     ["update", "--delete", "IDS", "--dry-run"],
+]
+
+#: Of models by key.
+COMMANDS_BY_KEY = [
+    *(["audit"], ["audit", "--key", "north"], ["report"], ["report", "--key", "7", "--out", "OUT.html"], ["resume"]),
+    ["predict", "DATA", "--out", "OUT.parquet", "--overwrite", "--on-error", "skip"],
+    ["export", "--key", "south", "--to", "treelite", "--out", "OUT.tl", "--overwrite"],
 ]
 
 
@@ -202,7 +221,24 @@ def read_receipts(file: Path) -> None:
 
 def read_model(folder: Path) -> None:
     """A model or a state, and its predictions; a state also takes updates."""
-    saved = load_model(folder)
+    read_saved(load_model(folder))
+
+
+def read_keys(folder: Path) -> None:
+    """Models or states by key: each as one of its own, which has the place of its key, and all of them in a session."""
+    saved = open_keys(folder)
+    if saved is None:
+        raise ModelFileError("a folder of one model")
+    keys = list(saved.keys())
+    assert len(set(keys)) == len(keys), "a key twice"
+    assert [key for key in keys if key not in saved] == [], "a key is not in its group"
+    for key in keys:
+        read_saved(saved.saved(key))
+    KeyedPredictor(saved).load(keys)
+
+
+def read_saved(saved: SavedModel) -> None:
+    """A model or a state, and its predictions; a state also takes updates."""
     draw = np.random.default_rng(0)
     X, sparse = np.round(draw.normal(size=(64, len(saved.features.names))), 1) + 0.0, None
     if saved.features.sparse:
@@ -230,7 +266,7 @@ def read_model(folder: Path) -> None:
 
 
 def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[Any], sparse: SparseRows | None) -> None:
-    """Insert rows into a state, and delete half of what it had."""
+    """Insert rows into a state, every other time with weights, and delete half of what it had."""
     session = InProcessSession(saved.learner, saved.options, saved.features)
     session.restore(saved.arrays, saved.groups)
     store = session.coordinator.store
@@ -240,7 +276,10 @@ def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[Any], 
     op = np.repeat(np.array([INSERT, DELETE], dtype=np.int8), [len(X), len(gone)])
     ids, row = np.concatenate([fresh, gone]), np.full(len(op), -1)
     seq, classes = int(saved.arrays["seq"][0]), len(saved.classes)
-    result = session.apply(UpdateBatch(seq, op, ids, X, y, classes, row, sparse=sparse))
+    weight = None
+    if traits_of(saved.options).reading.weights and len(live) % 2:
+        weight = np.resize(fixed(np.array([0.0, 0.3, 1.0, 2.5])), len(X))
+    result = session.apply(UpdateBatch(seq, op, ids, X, y, classes, row, sparse=sparse, weight=weight))
     assert result.applied == len(op), "an update was refused"
     session.finish()
     assert session.statistics()["active"] == len(live) + len(X) - len(gone), "examples are lost"
@@ -257,6 +296,7 @@ def _drain(stream: Stream, live: set[int] | None = None) -> None:
         assert not np.signbit(batch.X[batch.X == 0]).any(), "a zero is negative"
         assert batch.n_classes <= len(stream.source.classes)
         assert (batch.y < max(1, batch.n_classes)).all(), "a label is no class"
+        assert batch.weight is None or len(batch.weight) == len(batch.X), "rows without a weight"
         done += len(batch)
         if done > ENOUGH:
             return
@@ -290,6 +330,8 @@ def data_targets() -> list[Target]:
         Target("arrow file", "t.arrow", files, read_data),
         Target("arrow stream", "t.arrows", streams, read_data),
         Target("csv", "t.csv", [csv, *((FILES / n).read_bytes() for n in ("bom.csv", "quoted.csv"))], read_data, True),
+        Target("weighted csv", "t.csv", [_text(_weighted())], _read_weighted, True),
+        Target("weighted parquet", "t.parquet", [parquet(_weighted())], _read_weighted),
         Target("changelog", "t.csv", [(FILES / "changelog.csv").read_bytes()], _read_changelog, True),
         Target("envelope", "t.parquet", [parquet(_changes(), compression=c) for c in ("none", "zstd")], _read_envelope),
         Target("timed csv", "t.csv", timed, _read_timed, True),
@@ -305,6 +347,10 @@ def data_targets() -> list[Target]:
 
 def _read_changelog(file: Path) -> None:
     _read(file, {"model": "changelog"}, op="op")
+
+
+def _read_weighted(file: Path) -> None:
+    _read(file, {"model": "incremental"}, Reading(weights=True), weight="w")
 
 
 def _read_libsvm(file: Path) -> None:
@@ -344,6 +390,11 @@ def _timed(stamps: bool) -> bytes:
     return _text(clean().append_column("t", pa.array(texts if stamps else [60 * m for m in minutes])))
 
 
+def _weighted() -> pa.Table:
+    """The good rows with weights."""
+    return clean().append_column("w", pa.array([0.5 * (place % 4) for place in range(16)]))
+
+
 def _text(table: pa.Table) -> bytes:
     """The bytes of a CSV file."""
     sink = io.BytesIO()
@@ -375,13 +426,28 @@ def all_targets(models: Path | None) -> list[Target | FolderTarget | RunTarget]:
             Target("update delete", "d.csv", [b"id\n0\n7\n15\n"], partial(_delete, state), True),
         ]
         targets += [
-            FolderTarget(f"{name}{f' {learner}' * (learner != '.')}{' resealed' * seal}", models / learner / name, seal)
+            FolderTarget(
+                f"{name}{f' {learner}' * (learner != '.')}{' resealed' * seal}",
+                models / learner / name,
+                seal,
+                read_model,
+            )
             for learner in (".", *LEARNERS)
             for name in ("model", "state")
             for seal in (False, True)
         ]
         targets += [
-            RunTarget(f"run {learner}", models / learner / "run", next((models.parent / f"rows {learner}").iterdir()))
-            for learner in LEARNERS
+            RunTarget(
+                f"run {learner}",
+                models / learner / "run",
+                next((models.parent / f"rows {learner}").iterdir()),
+                COMMANDS_BY_KEY if learner in BY_KEY else COMMANDS,
+            )
+            for learner in (*LEARNERS, *BY_KEY)
+        ]
+        targets += [
+            FolderTarget(f"{name} {learner} resealed", models / learner / name, True, read_keys)
+            for learner in BY_KEY
+            for name in ("model", "state")
         ]
     return targets

@@ -1,4 +1,5 @@
-"""Digests of small runs: every case of every learner, and every shipped config that has its data, with few rows.
+"""Digests of small runs: every case of every learner, the first of each with a model for each of a few keys, and every
+shipped config that has its data, with few rows.
 
 ``python -m tests.golden.small`` prints those of this version; a change of ``small.json`` is a change of results and
 belongs into the changelog.
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pipelines
-from tests.cases import CASES
+from tests.cases import CASES, Trial, first_cases
+from tests.keyed_cases import config, files
 
 FILE = Path(__file__).with_name("small.json")
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -42,15 +44,24 @@ def of_case(config: dict[str, Any], folder: Path) -> str:
     return pipelines.replay(config, folder / "run").digest
 
 
+def of_keys(trial: Trial, folder: Path) -> str:
+    """Digest over the models by key of a case."""
+    whole, _ = files(trial, folder)
+    return of_case(config(trial, whole, key="key"), folder)
+
+
 def main() -> None:
     """Print all digests."""
-    found: dict[str, dict[str, str]] = {"configs": {}, "cases": {}}
+    found: dict[str, dict[str, str]] = {"configs": {}, "cases": {}, "keys": {}}
     for name in SMALL:
         with tempfile.TemporaryDirectory() as folder:
             found["configs"][name] = of_config(name, Path(folder))
     for trial in CASES:
         with tempfile.TemporaryDirectory() as folder:
             found["cases"][trial.name] = of_case(trial.config(Path(folder)), Path(folder))
+    for trial in filter(lambda one: one.shipped, first_cases()):
+        with tempfile.TemporaryDirectory() as folder:
+            found["keys"][trial.name] = of_keys(trial, Path(folder))
     json.dump(found, sys.stdout, indent=2)
     sys.stdout.write("\n")
 

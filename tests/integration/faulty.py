@@ -103,6 +103,8 @@ class FaultyShard:
 
 
 class FaultyCoordinator:
+    rows_are_owned = False
+
     def __init__(self, shards):
         self.shards, self.seq = shards, 0
 
@@ -130,9 +132,6 @@ class FaultyCoordinator:
         yield from ()
 
     gather_digest = gather_state
-
-    def gather_rows(self, slots):
-        yield from ()
 
     def digest(self):
         return digest([("seq", np.array(self.seq))])

@@ -149,6 +149,28 @@ def test_a_session_goes_on_from_its_first_checkpoint(number: int, kind: str, sha
     assert session.digest() == stated
 
 
+@pytest.mark.parametrize("number", range(2, FORMAT_VERSION + 1))
+def test_a_former_default_is_kept_and_another_is_refused_by_its_name(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was left out of a config is written down in the run, which goes on by it (see the test above)."""
+    run = run_of(number, "confidence_tree", tmp_path)
+    config, last = run / "config.yaml", max(run.glob("checkpoints/[0-9]*"), key=lambda folder: int(folder.name))
+    former, now = pipelines.load_config(config).learner, learners()["confidence_tree"].Options()
+    assert "leaf_prediction" not in LEARNERS["confidence_tree"][1]
+    assert (former.leaf_prediction, now.leaf_prediction) == ("adaptive", "adaptive_inherited")
+    config.write_text(re.sub(r"\n  leaf_prediction: .*", "", config.read_text(encoding="utf-8")), encoding="utf-8")
+    (run / "summary.json").unlink()
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert ended(["resume", str(run)]) == 2
+    _, refused = capsys.readouterr().err.split("error: ")
+    place, changed, remedy = refused.splitlines()
+    assert place == f"{last}: cannot resume with a different model config:"
+    assert changed == '  learner.leaf_prediction = "adaptive_inherited" here, "adaptive" in the run'
+    assert remedy.startswith("Only cluster, checkpoint")
+    assert {file: file.read_bytes() for file in before} == before
+
+
 @pytest.mark.parametrize("kind", [kind for number, kind in RUNS if number == FORMAT_VERSION])
 def test_a_later_format_is_named_before_anything_else_is_read(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -28,10 +28,15 @@ from tests.small_tables import written
 BEGIN, NEXT, END = 70, 100, 140
 
 
+def config_of(trial: Trial, folder: Path) -> dict[str, Any]:
+    """The config of a case, whose scores count weights where rows have some."""
+    return trial.config(folder, output={"weighted_metrics": trial.case.weighted})
+
+
 def in_parts(trial: Trial, folder: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Write a change log in three parts, the last as JSON Lines; all of it, and the config of the first."""
     rows = numbered(change_log(END, max(24, trial.case.warmup)))
-    config = trial.config(folder)
+    config = config_of(trial, folder)
     written(folder / "changes.arrow", rows.slice(0, BEGIN).replace_schema_metadata(rows.schema.metadata))
     pq.write_table(rows.slice(BEGIN, NEXT - BEGIN), folder / "second.parquet")
     lines = [json.dumps(row) for row in rows.slice(NEXT).to_pylist()]
@@ -83,7 +88,7 @@ def test_files_leave_what_one_stream_leaves(trial: Trial, tmp_path: Path) -> Non
     if not trial.learner.traits(trial.options).collects_updates:
         whole = tmp_path / "whole"
         whole.mkdir()
-        config = trial.config(whole)
+        config = config_of(trial, whole)
         written(whole / "changes.arrow", rows)
         metrics = pipelines.replay(config, whole / "run").metrics
         name = "mse" if trial.reading.regression else "accuracy"

@@ -22,7 +22,13 @@ ADAPTERS = [each for each in PUBLIC if isinstance(each, type) and issubclass(eac
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "confidence_tree": [
         {"grace_period": 5, "c": 0.01, "leaf_prediction": leaves, "drift_period": drift}
-        for leaves, drift in (("majority", 0), ("naive_bayes", 0), ("adaptive_normal", 0), ("adaptive", 15))
+        for leaves, drift in (
+            ("majority", 0),
+            ("naive_bayes", 0),
+            ("adaptive_normal", 0),
+            ("adaptive_inherited", 0),
+            ("adaptive", 15),
+        )
     ],
     "forest": [
         {"n_estimators": 4, "sample_share": 0.5, "thresholds": 2, "min_samples_split": 2, "rebuild": rebuild}

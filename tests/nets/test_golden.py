@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.yaml12 import load_yaml
-from tests.cases import Trial, every_case
-from tests.golden.small import CONFIGS, FILE, SMALL, of_case, of_config
+from tests.cases import Trial, every_case, first_cases
+from tests.golden.small import CONFIGS, FILE, SMALL, of_case, of_config, of_keys
 
 GOLDEN = json.loads(FILE.read_text())
 
@@ -19,6 +19,12 @@ def test_a_case(trial: Trial, tmp_path: Path) -> None:
     golden = GOLDEN["cases"] if trial.shipped else {trial.name: of_case(trial.config(tmp_path), tmp_path / "first")}
     assert trial.name in golden, "python -m tests.golden.small > tests/golden/small.json adds it"
     assert of_case(trial.config(tmp_path), tmp_path) == golden[trial.name]
+
+
+@every_case("golden digest by key", among=first_cases())
+def test_a_case_by_key(trial: Trial, tmp_path: Path) -> None:
+    digest = of_keys(trial, tmp_path)
+    assert digest == GOLDEN["keys"].get(trial.name, digest if not trial.shipped else "")
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -40,7 +40,7 @@ def result(trial: Trial, folder: Path, shards: int, size: int, plan: WorkPlan) -
             session = InProcessSession(trial.learner, trial.options, features, shards, plan)
             session.restore(*state)
     session.finish()
-    return outcome(session.digest(), record, session.state())
+    return outcome(session.digest(), record, session.state(), trial.options)
 
 
 @every_case("identity", one_of_each)

@@ -38,6 +38,7 @@ from raydt.estimators import estimator_of
 from raydt.estimators.confidence_tree_river import RiverConfidenceTreeClassifier
 from raydt.estimators.forest_river import RiverForestClassifier
 from raydt.estimators.fudyadt_river import RiverTreeClassifier
+from raydt.examples.weights import filled
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, one_of_each
@@ -190,15 +191,18 @@ def with_signals(target: Any, call: Call, seconds: float, times: int) -> bool:
 
 
 class Data:
-    """Rows for the calls of one case: new ones bring a category and, of three classes, a class."""
+    """Rows for the calls of one case: new ones bring a category and, of three classes, a class.
 
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
+    ``late``: of a case with weights, the first rows have none, so that a call brings the first weights of all.
+    """
+
+    def __init__(self, trial: Trial, late: bool = False) -> None:
+        self.trial, self.late = trial, late
         rows = [{**derived(row), **row} for row in examples(160, 5, "xyz"[: max(2, trial.case.classes)])]
         old = [row for row in rows if row["d"] != "r" and row["y"] != "z" and row["y_of_three"] != "z"]
         self.first, self.others = old[:36], old[36:60]
         self.new = [row for row in rows if row not in old][:6] + old[60:62]
-        self.asked, self.more = self.X([*self.first, *self.new]), self.both(rows[-4:])
+        self.asked, self.more = self.X([*self.first, *self.new]), rows[-4:]
 
     def X(self, rows: Sequence[Row]) -> Any:
         """Features of rows."""
@@ -212,25 +216,30 @@ class Data:
         """Features and labels."""
         return self.X(rows), self.y(rows)
 
+    def weights(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """The argument for weights of rows, of a case that has some."""
+        return {"sample_weight": [row["weight"] for row in rows]} if self.trial.case.weighted else {}
+
     def estimator(self) -> Any:
         """An estimator with the options of the case, fitted, and changed once."""
         kind = estimator_of(self.trial.options)
         options = self.trial.options.model_copy(update=kind._fixed)
         made = type(kind.__name__, (kind,), {"_options": lambda self: options})(feature_groups=GROUPS)
-        made.fit(*self.both(self.first))
+        first, others = ({} if self.late else self.weights(rows) for rows in (self.first, self.others[:6]))
+        made.fit(*self.both(self.first), **first)
         made.forget(made.row_ids_[3:5])
-        return made.partial_fit(*self.both(self.others[:6]))
+        return made.partial_fit(*self.both(self.others[:6]), **others)
 
     def calls(self) -> dict[str, Call]:
         """The calls that change a model, and some that read it."""
         new, other = self.both(self.new), self.both(self.others)
-        equal = self.both(self.first[8:10])
+        equal, of_new, of_other = self.both(self.first[8:10]), self.weights(self.new), self.weights(self.others)
         return {
-            "partial_fit": lambda e: e.partial_fit(*new),
+            "partial_fit": lambda e: e.partial_fit(*new, **of_new),
             "forget": lambda e: e.forget([0, 7, 20, 21]),
-            "replace_examples": lambda e: e.replace_examples([1, 9, 37], *new, new_ids=[*range(90, 97), 9]),
+            "replace_examples": lambda e: e.replace_examples([1, 9, 37], *new, new_ids=[*range(90, 97), 9], **of_new),
             "forget_examples": lambda e: e.forget_examples(*equal, digests=False),
-            "fit": lambda e: e.fit(*other),
+            "fit": lambda e: e.fit(*other, **of_other),
             "digest": lambda e: e.digest(),
             "predict": lambda e: e.predict(new[0]),
             "audit": lambda e: e.audit(),
@@ -254,13 +263,13 @@ def fingerprint(e: Any, data: Data) -> tuple[Any, ...]:
 
 def after(e: Any, data: Data) -> str:
     """Digest after the same further updates."""
-    e.partial_fit(*data.more)
+    e.partial_fit(*data.both(data.more), **data.weights(data.more))
     e.forget(e.row_ids_[:1], digests=False)
     return str(e.digest())
 
 
 def live(e: Any) -> dict[int, tuple[Any, ...]]:
-    """Features and label of the live examples by id."""
+    """Features, label and weight of the live examples by id."""
     state, groups = e.session_.state()
     X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
     ones: list[list[int]] = [[] for _ in X]
@@ -269,8 +278,9 @@ def live(e: Any) -> dict[int, tuple[Any, ...]]:
             sparse = SparseRows.of_arrays(part, e._features().sparse)
             for row, of_row in enumerate(ones):
                 of_row += sparse.row(row).tolist()
-    rows = zip(state["id"].tolist(), X, state["y"].tolist(), ones, strict=True)
-    return {i: (x.tobytes(), y, sorted(of_row)) for i, x, y, of_row in rows}
+    weights = filled(state.get("weight"), len(X)).tolist()
+    rows = zip(state["id"].tolist(), X, state["y"].tolist(), ones, weights, strict=True)
+    return {i: (x.tobytes(), y, sorted(of_row), weight) for i, x, y, of_row, weight in rows}
 
 
 def refuses(call: Callable[[], Any]) -> bool:
@@ -317,7 +327,7 @@ def require_refusal(e: Any, data: Data, before: Any, folder: Path) -> None:
 
 def trials(trial: Trial, name: str, kinds: dict[str, int], seed: int = 0) -> Counter[str]:
     """Strike so often of each kind in one call; how the model was afterwards."""
-    data, draw, moments = Data(trial), random.Random(f"{trial.name} {name} {seed}"), {}
+    data, draw, moments = Data(trial, late=name == "partial_fit"), random.Random(f"{trial.name} {name} {seed}"), {}
     call, start = data.calls()[name], data.estimator()
     done = copy.deepcopy(start)
     call(done)

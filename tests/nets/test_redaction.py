@@ -30,6 +30,8 @@ from pipelines.config import load_config
 from pipelines.sweeping.job import sweep
 from pipelines.validation import look_at
 from raydt.errors import RaydtError
+from raydt.folders.arrays import load_folder, save_folder
+from raydt.keyed.packing import packed, unpacked
 from raydt.messages import message
 from raydt.redaction import WITHHELD
 from raydt.sources.files.damage import without_flaws
@@ -206,6 +208,62 @@ def test_commands_without_files_and_a_sweep(run: Path, told: Told, tmp_path: Pat
         "sweep", config(tmp_path), "--grid", "learner.max_depth=2,3", "--out", str(tmp_path / "sweep"), case="sweep"
     )
     assert not told.leaks
+
+
+#: Damage of rows with a column of keys before it.
+BY_KEY = ("nothing", "a word among numbers", "an id twice", "no id", "a short row", "no label", "not UTF-8", "no row")
+
+
+def keyed(lines: Lines) -> Lines:
+    """Lines with a column of keys, one of which has a row that no key can be read of."""
+    with_keys = [f"store,{lines[0]}", *(f"{WORD}s{i % 3},{line}" for i, line in enumerate(lines[1:]))]
+    return [*with_keys[:40], *(f",{line.partition(',')[2]}" for line in with_keys[40:41]), *with_keys[41:]]
+
+
+@pytest.mark.parametrize("damage", [BY_KEY[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_KEY[1:])])
+def test_models_by_key(damage: str, told: Told, tmp_path: Path) -> None:
+    write(tmp_path / "data.csv", keyed(DAMAGE[damage]([HEADER, *rows()])))
+    log = write(tmp_path / "log.csv", ["id,after", f"{WORD}k3,30", f"{WORD}stranger,50"])
+    streams: list[dict[str, Any]] = [{"model": "incremental"}, {"model": "deletion_log", "deletion_log": log}]
+    for number, (stream, on_error) in enumerate((one, e) for one in streams for e in ("error", "skip")):
+        job = config(tmp_path, source={"key": "store"}, stream={**stream, "on_error": on_error})
+        run = tmp_path / f"run{number}"
+        told.run("validate", job, case=damage, stdout=True)
+        told.run("-v", "replay", job, "--out", str(run), case=damage, run=run)
+        told.run("resume", str(run), case=damage, run=run)
+    others = write(
+        tmp_path / "others.csv", [line.replace(f"{WORD}s1", f"{WORD}other") for line in keyed([HEADER, *rows(500)])]
+    )
+    out = ["--out", str(tmp_path / "out"), "--overwrite"]
+    for words in (
+        ["audit", str(run)],
+        ["audit", str(run), "--key", f"{WORD}s1"],
+        ["audit", str(run), "--key", f"{WORD}none"],
+        ["report", str(run), "--key", f"{WORD}none", "--out", str(tmp_path / "report.html")],
+        ["export", str(run), "--key", f"{WORD}none", "--to", "treelite", *out],
+        ["predict", str(run), others, "--out", str(tmp_path / "out.parquet"), "--overwrite", "--on-error", "skip"],
+        ["predict", str(run), others, "--out", str(tmp_path / "out.parquet"), "--overwrite"],
+    ):
+        told.run(*words, case=damage, run=run)
+    for number in sorted((run / "checkpoints").glob("[0-9]*"), key=lambda one: int(one.name))[-1:]:
+        damage_keys(number)
+        told.run("audit", str(run), "--json", case=f"{damage}, damaged", stdout=True, run=run)
+        told.run("audit", str(run), case=f"{damage}, damaged", stdout=True, run=run)
+    assert not told.leaks
+    assert told.codes <= {0, 2, 3}
+
+
+def damage_keys(state: Path) -> None:
+    """Count one example more in the model of each key."""
+    meta, components = load_folder(state)
+    for name in [name for name in components if name.startswith("group-")]:
+        held = unpacked(components[name])
+        for one in held.values():
+            one["coordinator"]["counts"] += 1
+        components[name] = packed(held)
+    for entry in ("kind", "raydt_version", "format_version"):
+        meta.pop(entry)
+    save_folder(state, "state", meta, components)
 
 
 #: Further kinds of sources: a config, and the text of a file or its table.

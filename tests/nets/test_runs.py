@@ -132,7 +132,7 @@ def test_what_is_loaded_is_what_was_saved(trial: Trial, run_of) -> None:
 @every_case("save and load")
 def test_a_state_is_restored_group_by_group(trial: Trial, run_of, monkeypatch) -> None:
     """Nothing is kept of what was read, and nothing is read later."""
-    monkeypatch.setattr("raydt.folders.checkpoint.KEEP_BYTES", 0)
+    monkeypatch.setattr("raydt.folders.rows.KEEP_BYTES", 0)
     run = run_of(trial)
     checkpoints = Path(run.path, "checkpoints")
     state = open_model(max((path for path in checkpoints.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)))

@@ -158,8 +158,8 @@ class ConfidenceTwin(FudyadtTwin):
         self.root = Node()
         self.bins: list[Any] = []
         #: Were right when an example came: majority, naive Bayes; and whether the tree made no error that counts.
-        #: And naive Bayes with normal features.
-        self.right: dict[tuple[int, int], tuple[bool, bool, bool, bool]] = {}
+        #: And naive Bayes with normal features, and that with all live examples of the leaf.
+        self.right: dict[tuple[int, int], tuple[bool, bool, bool, bool, bool]] = {}
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
         self.t = self.renewed = self.lived = self.compared = 0
@@ -241,7 +241,7 @@ class ConfidenceTwin(FudyadtTwin):
     def make_bins(self, rows: list[Example]) -> None:
         self.bins, self.encoded = [], {}
         for j, categorical in enumerate(self.categorical):
-            values = [e.x[j] for e in rows]
+            values = [e.x[j] for e in rows if self.weights.get(e.born) != 0]
             if j >= self.d - self.sparse:
                 self.bins.append(Bits())
             elif categorical:
@@ -267,7 +267,10 @@ class ConfidenceTwin(FudyadtTwin):
             naive, normal = (self.naive_of(e.x, own, majority, normal=normal) for normal in (False, True))
             young = self.mass(*own) < self.options.drift_period // 8 * self.unit
             right = majority == e.y, naive == e.y, self.predict(e.x) == e.y or young
-            self.right[e.id, e.born] = (*right, self.options.leaf_prediction == "adaptive_normal" and normal == e.y)
+            all_of_leaf = self.naive_of(e.x, list(self.below(path[-1])), majority, normal=True)
+            kind = self.options.leaf_prediction
+            inherited = kind == "adaptive_inherited" and all_of_leaf == e.y
+            self.right[e.id, e.born] = (*right, kind != "adaptive" and normal == e.y, inherited)
         path[-1].examples.append(e)
         path[-1].arrivals += self.mass(e)
         if path[-1].arrivals >= self.options.grace_period * self.unit:
@@ -451,8 +454,10 @@ class ConfidenceTwin(FudyadtTwin):
         own, normal = self.own(leaf), False
         if self.options.leaf_prediction.startswith("adaptive"):
             tallies = [(self.right[e.id, e.born], self.mass(e)) for e in own]
-            of_majority, of_counts, of_normal = (sum(mass for who, mass in tallies if who[i]) for i in (0, 1, 3))
-            normal = self.options.leaf_prediction == "adaptive_normal" and of_normal >= max(of_majority, of_counts)
+            of_majority, of_counts, of_normal, of_all = (sum(m for who, m in tallies if who[i]) for i in (0, 1, 3, 4))
+            if of_all > max(of_majority, of_counts, of_normal):
+                return self.naive_of(x, list(self.below(leaf)), majority, normal=True)
+            normal = self.options.leaf_prediction != "adaptive" and of_normal >= max(of_majority, of_counts)
             if of_majority > of_counts and not normal:
                 return majority
         return self.naive_of(x, own, majority, normal=normal)
@@ -512,11 +517,11 @@ class ConfidenceTwin(FudyadtTwin):
         return 0
 
     def right_of(self, rows: list[Example]) -> list[int]:
-        """Who was right about examples: 1 the majority, 2 and 8 naive Bayes, 4 the tree if drift is followed."""
+        """Who was right about examples: 1 the majority, 2, 8 and 16 naive Bayes, 4 the tree if drift is followed."""
         if not self.options.leaf_prediction.startswith("adaptive") or not self.started:
             return []
         third = 4 if self.options.drift_period else 0
-        return [a + 2 * b + third * c + 8 * d for a, b, c, d in (self.right[e.id, e.born] for e in rows)]
+        return [a + 2 * b + third * c + 8 * d + 16 * f for a, b, c, d, f in (self.right[e.id, e.born] for e in rows)]
 
     # ------------------------------------------------------------------ comparison
 

@@ -69,7 +69,7 @@ class OnlineGBDT:
         self.trees, self.exponent = {}, 0
         self.rows = {row.id: row for row in rows}
         examples = list(self.rows.values())
-        columns = list(zip(*(row.x for row in examples), strict=True)) or [()] * len(self.categorical)
+        columns = list(zip(*(row.x for row in examples if row.weight), strict=True)) or [()] * len(self.categorical)
         B = self.options.max_bins
         self.bins = [
             CategoryBins(column, B) if categorical else NumericBins(column, B, self.options.binning)

@@ -72,6 +72,7 @@ def assert_same(
         if batch.stop % 8 < len(batch):
             assert_same_tree(session, twin, where)
         changes += logged(result.log)
+        digest = session.digest()
         if result.applied < len(batch):
             break
         if set(handovers) & set(range(batch.start, batch.stop)):
@@ -80,6 +81,7 @@ def assert_same(
             LEARNER.check(session.coordinator.options, stream.features, stream.classes, state, groups)
             session = session_of(stream, options, shards[turn % len(shards)])
             session.restore(state, groups)
+            assert session.digest() == digest, "what was kept of former digests is the same made anew"
             assert_same_tree(session, twin, f"restored after {where}")
     if sound and len(stream.columns) % 2:
         assert_sound(session, stream)
@@ -215,12 +217,15 @@ def test_no_digest_depends_on_shards_groups_or_batches(
     assert {k: v for k, v in first.items() if k not in same} == {k: v for k, v in second.items() if k not in same}
 
 
+normal = st.tuples(st.sampled_from(("adaptive_normal", "adaptive_inherited")), st.booleans())
+
+
 @examples(8)
-@given(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.2)), shard_counts, st.sampled_from(SIZES), st.booleans())
-def test_normal_features(seed: int, gaps: float, shards: int, sizes: tuple[int, ...], drift: bool) -> None:
+@given(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.2)), shard_counts, st.sampled_from(SIZES), normal)
+def test_normal_features(seed: int, gaps: float, shards: int, sizes: tuple[int, ...], kind: tuple[str, bool]) -> None:
     """Numbers of many bins, of which leaves know means and variances, while examples come and go."""
-    options: dict[str, Any] = {"leaf_prediction": "adaptive_normal", "max_bins": 32, "c": 0.03, "grace_period": 15}
-    options |= {"drift_period": 25 * drift, "renew_bins": 60}
+    options: dict[str, Any] = {"leaf_prediction": kind[0], "max_bins": 32, "c": 0.03, "grace_period": 15}
+    options |= {"drift_period": 25 * kind[1], "renew_bins": 60}
     assert_same(scattered(seed, 150, gaps), options, (shards, 1 + shards % 3), sizes, handovers={90})
 
 

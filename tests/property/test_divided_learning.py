@@ -110,8 +110,8 @@ def outcome(
     statistics = session.statistics()
     found.append(sorted((k, v) for k, v in statistics.items() if k not in ("rounds", "bytes_exchanged")))
     state, groups = session.state()
-    found += [session.digest(), {name: array.tolist() for name, array in state.items()}]
-    found.append({g: {name: np.asarray(a).tolist() for name, a in part.items()} for g, part in groups.items()})
+    found += [session.digest(), {name: state[name].tolist() for name in sorted(state)}]
+    found.append({g: {name: np.asarray(part[name]).tolist() for name in sorted(part)} for g, part in groups.items()})
     return found
 
 

@@ -131,6 +131,8 @@ class ChainShard:
 
 
 class ChainCoordinator:
+    rows_are_owned = False
+
     def __init__(self, options, features, shards, plan):
         self.features, self.shards = features, features.assign(shards)
         self.columns = [features.columns_of(groups) for groups in self.shards]
@@ -141,9 +143,6 @@ class ChainCoordinator:
         yield from ()
 
     gather_state = gather_digest = gather
-
-    def gather_rows(self, slots):
-        yield from ()
 
     def process(self, batch, *, skip_refused=False):
         m = len(batch)

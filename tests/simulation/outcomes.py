@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from raydt.learners.base import LearnerOptions
+from raydt.learners.confidence_tree.naive_bayes import INHERITED
 
-def outcome(digest: str, record: Any, state: tuple[dict[str, Any], dict[int, dict[str, Any]]]) -> dict[str, Any]:
+
+def outcome(
+    digest: str, record: Any, state: tuple[dict[str, Any], dict[int, dict[str, Any]]], options: LearnerOptions
+) -> dict[str, Any]:
     """What must be the same whatever happens."""
-    coordinator, groups = by_node(*state)
+    coordinator, groups = by_node(*state, inherits=getattr(options, "leaf_prediction", None) == INHERITED)
     columns = {group: exactly(groups[group]) for group in sorted(groups)}
     return {"digest": digest, **asdict(record), "state": exactly(coordinator), "groups": columns}
 
@@ -20,15 +25,20 @@ def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
-def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Any]]:
+def by_node(
+    state: dict[str, Any], groups: dict[int, dict[str, Any]], *, inherits: bool = False
+) -> tuple[dict[str, Any], dict[int, Any]]:
     """The same state with statistics in the order of the nodes and trials that gather them, where there are places.
 
-    Which place a node has depends on how the stream was cut; the digest leaves it out.
+    Which place a node has depends on how the stream was cut; the digest leaves it out. If leaves count what they
+    have inherited (``inherits``), it is at the place after theirs.
     """
     if "place" not in state:
         return state, groups
     names = [name for name in ("place", "trial_place") if name in state]
     places = np.concatenate([state[name] for name in names])
+    if inherits:
+        places = np.concatenate([places, np.where(state["place"] >= 0, state["place"] + 1, -1)])
     old = places[places >= 0]
     order = np.full(places.max(initial=-1) + 1, -1)
     order[old] = np.arange(len(old))

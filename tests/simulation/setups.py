@@ -46,4 +46,4 @@ def undisturbed(setup: Setup, workload: Workload | Simulation) -> dict[str, Any]
     alive = history.id[history.deleted == np.iinfo(np.int64).max]
     whole_state = whole(session.snapshot())
     assert sorted(whole_state[0]["id"].tolist()) == sorted(alive.tolist())
-    return outcome(session.digest(), record, whole_state)
+    return outcome(session.digest(), record, whole_state, setup.options)

@@ -317,7 +317,7 @@ class Simulation(Network):
 
     def _compare(self, snapshot: Snapshot, digest: str) -> None:
         def end() -> None:
-            self._outcome, self.ended = outcome(digest, self.driver.record, whole(snapshot)), True
+            self._outcome, self.ended = outcome(digest, self.driver.record, whole(snapshot), self.setup.options), True
 
         self._collect(snapshot, [], end)
 

@@ -129,10 +129,10 @@ class Checkpoints:
         for number in reversed(self._store.numbers()):
             try:
                 checkpoint = read_checkpoint(self._store.folder.inside(str(number)), apart=apart)
+                parts = dict(checkpoint.components)
             except ModelFileError:
                 continue
             self._store.continue_from(checkpoint)
-            parts = checkpoint.components
             groups = {int(name[6:]): arrays for name, arrays in parts.items() if name.startswith("group-")}
             return Saved(parts["coordinator"], groups, dict(buckets_of(parts)), parts["stream"], parts["run"])
         self._store.continue_from(None)

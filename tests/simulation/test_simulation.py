@@ -8,11 +8,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests import volume
 from tests.cases import CASES, net, noted
 from tests.simulation.network import Faults
+from tests.simulation.outcomes import by_node
 from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.scenarios import DRAWN, survives
 from tests.simulation.setups import SETUPS, fitted, undisturbed
@@ -236,6 +238,22 @@ def test_what_has_failed_once(tmp_path, monkeypatch):
         AssertionError, match=r"^python -m tests\.simulation --seeds 1 --from 7  # AssertionError: digest differ"
     ):
         survives(7, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("at", "inherits", "known"), [(2, False, True), (3, False, False), (3, True, True), (5, True, False)]
+)
+def test_what_no_node_has_counted_is_found(at, inherits, known):
+    """Leaves that inherit have a second place of their own, whose order follows that of the nodes."""
+    totals = np.zeros((6, 2), dtype=np.int64)
+    totals[[2, 0, at], 1] = 3, 5, 7
+    states = {"place": np.array([-1, 2, 0])}, {0: {"totals": totals}}
+    if known:
+        found = by_node(*states, inherits=inherits)[1][0]["totals"][:, 1]
+        assert found.tolist() == ([3, 5, 7, 0] if inherits else [7, 5])
+    else:
+        with pytest.raises(AssertionError, match=r"^totals counts examples where no node does"):
+            by_node(*states, inherits=inherits)
 
 
 def test_a_command_outside_pytest_draws_the_same_scenarios():

@@ -18,6 +18,7 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run, audit_state
+from pipelines.receipt_lines import changes_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import find_state, open_state
@@ -164,9 +165,11 @@ def test_a_file_may_have_no_update(shared: Path, tmp_path: Path, line: str) -> N
     file, before = ReceiptFile(str(tmp_path / "chain"), str(key)), (tmp_path / "states/60/manifest.json").read_bytes()
     assert update(tmp_path / "states", delete=[999], missing="skip", receipts=file).missing == (999,)
     (tmp_path / "d.jsonl").write_text(line + "\n")
-    assert apply_changes(tmp_path / "states", tmp_path / "d.jsonl", on_error="skip", receipts=file).updates == 0
+    told = apply_changes(tmp_path / "states", tmp_path / "d.jsonl", on_error="skip", receipts=file)
+    assert (told.updates, told.receipt, len(told.files)) == (0, None, 1)  # nothing to tell, however often it is given
+    assert "no update in" in changes_lines(told, "states", dry_run=False)
     assert (tmp_path / "states/60/manifest.json").read_bytes() == before  # a complete state is never written again
-    assert len(read_chain(file.path).entries) == 2
+    assert len(read_chain(file.path).entries) == 1
 
 
 def test_a_file_counts_once(shared: Path, tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def test_every_help_has_an_example_that_parses(command, raydt):
 
 
 def test_commands_are_those_that_work():
-    expected = "audit demo doctor export predict purge replay report resume sweep train update validate verify"
+    expected = (
+        "audit demo doctor export follow predict purge replay report resume serve sweep train update validate verify"
+    )
     assert sorted(cli.commands) == expected.split()
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from raydt import ConfidenceTreeClassifier
+from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.messages import message
 
 RNG = np.random.default_rng(5)
@@ -57,3 +59,10 @@ def test_naive_bayes_leaves_predict_where_no_split_is_sure() -> None:
         assert len(set(tree.predict(X).tolist())) == 1
     assert by_kind["majority"] < 0.6 < 0.75 < by_kind["naive_bayes"]
     assert by_kind["adaptive"] == by_kind["naive_bayes"]
+
+
+@pytest.mark.parametrize("kind", get_args(LeafPrediction))
+def test_a_receipt_tells_of_choices_wherever_leaves_choose(kind: str) -> None:
+    tree = ConfidenceTreeClassifier(leaf_prediction=kind).fit([[i % 5] for i in range(30)], [i % 2 for i in range(30)])
+    told = [copy for copy in tree.forget([3]).copies if copy.startswith("which prediction of a leaf was right")]
+    assert len(told) == kind.startswith("adaptive")

@@ -26,7 +26,7 @@ from tests.refusals import refused
 from tests.small_tables import HOSTILE
 
 ESTIMATORS = [name for name in raydt.__all__ if name.endswith(("Classifier", "Regressor", "Split"))]
-ESTIMATORS = [name for name in ESTIMATORS if not name.startswith("River")]
+ESTIMATORS = [name for name in ESTIMATORS if not name.startswith(("River", "Keyed"))]
 N = 40
 
 

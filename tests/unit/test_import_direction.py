@@ -43,9 +43,11 @@ ROOMS = {
     "raydt/sources": (
         ("identity",),
         ("base", "files"),
-        ("options", "stored", "envelope"),
+        ("file_options", "stored", "envelope"),
         ("parts",),
         ("encoder",),
+        ("live",),
+        ("options",),
         ("file_source", "synthetic"),
         ("permuted",),
         ("opening",),
@@ -53,7 +55,7 @@ ROOMS = {
         ("divided",),
     ),
     "pipelines/running": (
-        ("interruption", "differences", "preflight"),
+        ("attending", "differences", "interruption", "plans", "preflight"),
         ("records",),
         ("parts",),
         ("checkpoint", "previous_run"),

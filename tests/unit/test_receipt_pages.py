@@ -21,7 +21,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.messages import message
 from raydt.sessions.receipt_chain import Chain, Key, append, read_chain
 from raydt.sessions.receipt_course import Course
-from raydt.sessions.receipt_history import events_of, gone, is_deleted
+from raydt.sessions.receipt_history import events_of, gone, in_effect, is_deleted
 from tests.refusals import refused
 
 KEY = Key(bytes(range(32)))
@@ -105,7 +105,7 @@ def test_a_rollback_alone_is_recorded_once(folder: Path, tmp_path: Path) -> None
     chain = ["--receipts", file, "--receipt-key", folder / "key"]
     entry = raydt("update", folder / "third", "--roll-back", *chain, "--note", "a restore")
     assert (entry["rolled_back"], entry["note"], read_chain(file).course.path()) == (2, "a restore", [1, 2, 5])
-    assert gone(read_chain(file)) == {Key(bytes([15] * 32)).hash(id) for id in ("k0003", "k0004")}
+    assert gone(in_effect(read_chain(file))) == {Key(bytes([15] * 32)).hash(id) for id in ("k0003", "k0004")}
     with refused("receipts.newest_state", ConfigError):
         raydt("update", folder / "third", "--roll-back", *chain)
     for more in (["--out", tmp_path / "x"], ["--dry-run"]):
@@ -154,6 +154,6 @@ def test_what_is_deleted_is_what_a_replay_of_all_states_says(steps: list[tuple[b
         now = entry["digest_after"]
     chain = Chain(entries, course.newest, "", course.gaps, [], course, [], False, True)
     assert not course.gaps
-    assert gone(chain) == {KEY.hash(id) for id in deleted}
+    assert gone(in_effect(chain)) == {KEY.hash(id) for id in deleted}
     for id in range(6):
         assert (is_deleted(events_of(chain, [KEY.hash(id)])) is not None) == (id in deleted)

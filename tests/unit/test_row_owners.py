@@ -21,13 +21,16 @@ from raydt.examples.row_owners import (
     buckets_of,
     component_of,
     joined_buckets,
+    joined_by_birth,
     parts_for,
 )
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import CODES
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.exchange.meeting import side_by_side
 from raydt.exchange.messages import Buckets
-from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows, OwnedStore, in_order_of_birth
+from raydt.learners.gbdt import owned_rows
+from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows, OwnedStore, slots_in_order
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
@@ -107,6 +110,17 @@ class One:
         return told
 
 
+def slots_of_all(owners: list[OwnedRows], gone: list[int]) -> np.ndarray:
+    """Slots of all rows in the order of births, as all shards find them; -1 of births that are ``gone``."""
+    halves = []
+    for rows in owners:
+        local, own = rows.in_order_of_birth(), np.array(gone[rows.index :: len(owners)], dtype=np.int64)
+        halves.append(slots_in_order(rows.store.born[local], rows.slots(local), own, len(owners)))
+    first, *others = side_by_side(halves)
+    assert all(np.array_equal(first, other) for other in others)
+    return first
+
+
 class Owned:
     """As :class:`One`, by owner."""
 
@@ -160,12 +174,19 @@ class Owned:
         return [int(store.born[slot]) if slot >= 0 else -1 for store, slot in zip(stores, slots, strict=True)]
 
     def end(self) -> list[Any]:
-        all_rows = in_order_of_birth([rows.births() for rows in self.rows])
-        all_rows |= self.run(self.store.columns(all_rows["slots"]))
+        all_rows = joined_by_birth(
+            {
+                rows.owners.buckets(rows.index): rows.columns(local) | {"pending": rows.pending.status(local)}
+                for rows in self.rows
+                for local in [rows.in_order_of_birth()]
+                if len(rows.owners.buckets(rows.index))
+            }
+        )
+        slots = slots_of_all(self.rows, [])
         waiting = [all_rows["born"][all_rows["pending"] == kind].tolist() for kind in (TO_INSERT, TO_DELETE)]
         assert [self.store.inserts, self.store.deletes] == [len(births) for births in waiting]
-        assert self.of(all_rows["slots"]) == [all_rows[name].tolist() for name in ("id", "y", "born")]
-        told = [self.store.live, waiting, self.of(all_rows["slots"]), all_rows["pending"].tolist()]
+        assert self.of(slots) == [all_rows[name].tolist() for name in ("id", "y", "born")]
+        told = [self.store.live, waiting, self.of(slots), all_rows["pending"].tolist()]
         self.run(self.store.end_batch())
         return told
 
@@ -347,3 +368,28 @@ def test_parts_by_buckets_are_put_together() -> None:
     ):
         with pytest.raises(ValueError, match="must have an entry for each"):
             joined_buckets(ids, wrong)
+
+
+@pytest.mark.parametrize("window", [1, 3, 1 << 20])
+@given(born=st.lists(st.integers(0, 60), unique=True), gone=st.sets(st.integers(0, 60)), shards=st.sampled_from(OWNERS))
+def test_all_shards_find_the_slots_of_all_rows_in_the_order_of_births(
+    window: int, born: list[int], gone: set[int], shards: int
+) -> None:
+    """However few births they look at at once, and whoever tells of those that are gone."""
+    owners, of = RowOwners(shards), {born: number for number, born in enumerate(born)}
+    rows = [OwnedRows(owners, shard, CODES) for shard in range(shards)]
+    gone -= set(born)
+    for one in rows:
+        own = [b for b in born if owners.of(np.array([of[b]]))[0] == one.index]
+        ids, none = np.array([of[b] for b in own], dtype=np.int64), np.full(len(own), NOT_PENDING, dtype=np.int8)
+        one.fill({"id": ids, "y": np.zeros(len(own), np.int32), "born": np.array(own, np.int64), "pending": none})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owned_rows, "_WINDOW", window)
+        found = slots_of_all(rows, sorted(gone)).tolist()
+    wanted = [of.get(b, -1) for b in sorted({*born, *gone})]
+    for slot, number in zip(found, wanted, strict=True):
+        if number < 0:
+            assert slot == -1
+        else:
+            one = rows[owners.shard_of(np.array([slot]))[0]]
+            assert one.store.id[owners.local(np.array([slot]))[0]] == number

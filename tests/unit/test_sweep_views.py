@@ -12,6 +12,7 @@ from pipelines.report.svg import dots_of, path
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.page import SHOWN, tables
 from pipelines.sweeping.table import against_baselines, best, pooled, table_of
+from raydt.presentation.charts import Dots
 from tests.unit.fabricated_sweep import fabricated_page, failed, rows_of
 
 
@@ -73,8 +74,9 @@ def test_a_terminal_shows_fewer_columns_and_the_best_of_many() -> None:
 
 
 def places(mark):
-    """Where the dots of a line are."""
-    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", dots_of(mark.shape))]
+    """Where the dots of a series are."""
+    drawn = dots_of(mark.shape) or path(mark.shape)
+    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", drawn)]
 
 
 def test_dots_lie_where_their_values_say():
@@ -106,6 +108,17 @@ def test_a_failed_setting_is_a_gap_and_other_baselines_are_lines_of_their_own() 
 def test_texts_stand_at_equal_distances_and_wide_ranges_are_logarithms(grid):
     (a, _), (b, _), (c, _) = places(chart_of(*rows_of([grid], [0.5, 0.6, 0.7])).panels[0].marks[0])
     assert b - a == pytest.approx(c - b, abs=0.2)
+
+
+def test_nothing_joins_categories_and_numbers_run_across() -> None:
+    (mark, *_), _ = (panel.marks for panel in chart_of(*rows_of(["learner.kind=gbdt,forest"], [0.5, 0.6])).panels)
+    assert (type(mark.shape), mark.values) == (Dots, ("50.00%", "60.00%"))
+    axes, rows = rows_of(["learner.kind=gbdt,forest", "learner.epsilon=1,2"], [0.5, 0.6, 0.7, 0.8])
+    chart = chart_of(axes, rows)
+    assert (chart.unit, [mark.name for mark in chart.panels[0].marks[:2]]) == (
+        "learner.epsilon",
+        ["learner.kind gbdt", "learner.kind forest"],
+    )
 
 
 def test_labels_have_room():

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import raydt
-from raydt import ExactForestClassifier, ExactForestRegressor, FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt import (
+    ConfidenceTreeClassifier,
+    ExactForestClassifier,
+    ExactForestRegressor,
+    FullyDynamicTreeClassifier,
+    FullyDynamicTreeRegressor,
+)
 from raydt.errors import ConfigError
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT
@@ -44,6 +50,17 @@ def forest(**options: Any) -> ExactForestClassifier:
 
 def tree(**options: Any) -> FullyDynamicTreeClassifier:
     return FullyDynamicTreeClassifier(**options)
+
+
+@pytest.mark.parametrize("new", [tree, forest, ConfidenceTreeClassifier])
+def test_a_digest_that_is_kept_up_knows_when_all_counts_become_masses(new: Any) -> None:
+    """Nodes that no update has reached count units, too."""
+    X, y, w = rows(90)
+    kept, made = new().fit(X[:80], y[:80]), new().fit(X[:80], y[:80])
+    kept.digest()
+    for model in (kept, made):
+        model.partial_fit(X[80:], y[80:], sample_weight=w[80:])
+    assert kept.digest() == made.digest()
 
 
 @pytest.mark.parametrize("new", [tree, forest])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pipelines import replay, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.config import load_config
 from pipelines.validation import look_at
+from raydt import ConfidenceTreeClassifier
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
@@ -91,6 +93,22 @@ def test_a_weighted_model_is_sound_saved_and_restored(tmp_path: Path) -> None:
         assert copy.deepcopy(model).audit().failures == []
 
 
+@pytest.mark.parametrize(
+    "make",
+    [partial(one, **more) for one, more in ((Boosting, SMALL), (Regression, SMALL), (ConfidenceTreeClassifier, {}))],
+)
+def test_rows_of_weight_0_make_no_bins(make: Any) -> None:
+    y = X[:, 1] if make.func is Regression else Y
+    far = np.concatenate([X, X[:40] + 100.0, np.full((5, 3), np.nan)])
+    weights = np.repeat([1.0, 0.0], [120, 45])
+    plain, more = make().fit(X, y), make().fit(far, np.concatenate([y, y[:45]]), sample_weight=weights)
+    of_plain, of_more = (one.session_.state()[0] for one in (plain, more))
+    bins = [name for name in of_plain if name.startswith("bins_")]
+    assert bins
+    assert all(np.array_equal(of_plain[name], of_more[name]) for name in bins)
+    assert more.audit().failures == []
+
+
 def test_weights_of_one_leave_no_array() -> None:
     for make, y in ((Boosting, Y), (Regression, X[:, 1])):
         plain, ones = make(**SMALL).fit(X, y), make(**SMALL).fit(X, y, sample_weight=np.ones(120))
@@ -163,6 +181,7 @@ def test_an_audit_finds_another_weight_and_another_factor() -> None:
     ("weights", "id", "error"),
     [
         (np.ones(3), "estimators.weight_shape", ValueError),
+        ([], "estimators.weight_shape", ValueError),
         (["a"] * 120, "estimators.weight_type", ValueError),
         ([10**400] * 120, "estimators.weight_type", ValueError),
         (np.full(120, -1.0), "estimators.weight_range", InputError),
@@ -175,6 +194,8 @@ def test_weights_that_cannot_be_used(weights: Any, id: str, error: type[Exceptio
     before = model.digest()
     with refused(id, error):
         model.partial_fit(X, Y, sample_weight=weights)
+    with refused(id, error):
+        model.fit(X, Y, sample_weight=weights)
     assert model.digest() == before
 
 

@@ -19,7 +19,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import UNIT, sums_by_class
+from raydt.examples.weights import UNIT
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
@@ -141,11 +141,7 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def _balance(self, slots: Slots, later: Slots) -> None:
         """Find the weights of balanced classes by the rows of the warm-up; ``later`` ones are known, too."""
-        if self._weighting.is_open:
-            sums = sums_by_class(self.store.weights(slots), self.store.y[slots], 2)
-            self._weighting.resolve(sums, self._warmup)
-            for some in (slots, later):
-                self._weighting.enter(self.store, some)
+        if self._weighting.balance(self.store, slots, self._warmup, 2, later):
             self._weigh()
 
     def _decide(self, slots: Slots) -> Exchange[None]:
@@ -204,8 +200,7 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def digest(self) -> str:
         """Digest of the split with its counts, and of ids with labels."""
-        parts = self.split.arrays() | self._weighting.state()
-        return digest([*parts.items(), self._row_part()])
+        return digest([*self.split.arrays().items(), *self._class_parts(), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now, and what ``BestSplitDescription.outcome`` says in words; nothing is ever rebuilt."""
@@ -247,8 +242,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         n = len(state["id"])
         self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
-        self._weighting.restore(state)
-        self._weighting.enter(self.store, np.arange(n, dtype=np.int32))
+        self._weighting.restore(state, self.store)
         self._unit = unit_of(state)
         self._seq, self._warmup, finder, *counts = (int(state[name][0]) for name in SCALARS)
         self._changes, self._searched, self._moves, self._buckets = counts

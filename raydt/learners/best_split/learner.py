@@ -59,7 +59,6 @@ class BestSplit(Learner):
         "changes": COUNTS_WORK,
         "searched": COUNTS_WORK,
         "moves": COUNTS_WORK,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "bucket": "intervals overlap: a feature may be in either of two",
     }
 

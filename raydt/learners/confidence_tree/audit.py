@@ -192,9 +192,11 @@ def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, 
 
 def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
     """Rows that leaves and trials have counted, and the place of each at the shards; those that weigh 0 are nowhere."""
-    parts = [(truth.counted, "place")] + [(truth.in_trials, "trial_place")] * ("trial_place" in state)
-    rows = np.concatenate([rows for (rows, _), _ in parts])
-    place = np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
+    parts = [(truth.counted, "place", 0)] + [(truth.in_trials, "trial_place", 0)] * ("trial_place" in state)
+    if truth.options.leaf_prediction == "adaptive_inherited":
+        parts.append((truth.inherited, "place", 1))
+    rows = np.concatenate([rows for (rows, _), *_ in parts])
+    place = np.concatenate([state[name].astype(np.int64)[nodes] + past for (_, nodes), name, past in parts])
     counted = truth.mass[rows] > 0
     return rows[counted], place[counted]
 

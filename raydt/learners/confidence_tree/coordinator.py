@@ -11,12 +11,11 @@ trials of recent examples (``drift_coordinator``), or where the bins are made ag
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import digest
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
@@ -25,43 +24,35 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.examples.weights import sums_by_class
+from raydt.examples.weights import counting
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
+from raydt.learners.batch_coordinator import Many
 from raydt.learners.confidence_tree.bounds import TIE
+from raydt.learners.confidence_tree.digest import ModelDigest
 from raydt.learners.confidence_tree.drift_coordinator import Trials
-from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.learners.confidence_tree.dynamic_tree import Int64, LiveConfidenceTree
+from raydt.learners.confidence_tree.leaf_predictions import settle_window
 from raydt.learners.confidence_tree.log import Logged, logged
+from raydt.learners.confidence_tree.many import ListedTree, group_of
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
-from raydt.learners.confidence_tree.naive_bayes_online import shares_now
-from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
-from raydt.learners.confidence_tree.normal_bayes import normal_arrays, normal_scores
+from raydt.learners.confidence_tree.naive_bayes_online import gathered, shares_now
+from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
-from raydt.learners.confidence_tree.single_rows import SingleRows
-from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
+from raydt.learners.confidence_tree.single_rows import SingleRows, window_of_check
+from raydt.learners.confidence_tree.split_decisions import Counts, Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, enter_steps, steps_of
 from raydt.messages import message
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
-Int64 = npt.NDArray[np.int64]
-
 #: Steps of the longest window.
 LONGEST = 1 << 12
 #: More insertions than there will be.
 NEVER = 1 << 62
-
-
-class _Counts(NamedTuple):
-    """Totals of the run so far."""
-
-    checks: int = 0
-    splits: int = 0
-    ties: int = 0
-    restarted: int = 0
 
 
 class ConfidenceTreeCoordinator(SequentialCoordinator):
@@ -78,10 +69,12 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewal = options.renewal if features.names else 0
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
-        self._counts = _Counts()
+        self._counts = Counts()
+        self._digest = ModelDigest()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
+        self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -188,6 +181,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
         slots, counted = self.live.counted(self._trials.compared)
         self._renewed, self._lived = self._t, int(self.live.tree.counts[0].sum())
+        slots = counting(slots, self.store.weights(slots))
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
@@ -195,13 +189,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """End the warm-up: fix the bins by its rows, and take these in order of birth; ``later`` steps follow."""
         slots = self.live.rows_of(np.array([0]))[0]
         slots = slots[np.argsort(self.store.born[slots])]
-        if self.live.weighting.is_open:
-            y = self.store.y[slots]
-            self.live.weighting.resolve(sums_by_class(self.store.weights(slots), y, 2), self._warmup)
-            for some in (slots, later["slot"][later["kind"] == ADD]):
-                self.live.weighting.enter(self.store, some)
+        if self.live.weighting.balance(self.store, slots, self._warmup, 2, later["slot"][later["kind"] == ADD]):
             self._weigh()
-        parts = yield Ask("learn", {"slots": slots})
+        parts = yield Ask("learn", {"slots": counting(slots, self.store.weights(slots))})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
         self.live.tree.counts[0], self.live.tree.nodes["head"][0] = 0, -1
@@ -238,7 +228,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
-            self.live.settle(window, replies, self._logs.table, void)
+            settle_window(self.live, window, replies, self._logs.table, void)
             self._note(window, changes, void)
             if changes:
                 entries = [self.live.entry_of(change) for change in changes]
@@ -271,7 +261,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 self._history.split(change.split.stamp, depth, tie=change.split.reason == TIE)
         ties = sum(change.split.reason == TIE for change in changes)
         checks, splits, tied, again = self._counts
-        self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)
+        self._counts = Counts(checks + len(checked), splits + len(changes), tied + ties, again)
 
     def _apply(self, changes: list[LeafSplit], thresholds: list[float]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
@@ -286,22 +276,47 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         for shard, bits in enumerate(replies):
             right[owner == shard] = np.unpackbits(bits, count=np.count_nonzero(owner == shard))
         self.live.divide(changes, thresholds, slots, ends, right)
+        if self.live.inherits:
+            children = self.live.tree.nodes[["left", "right"]][leaves].tolist()
+            yield Ask("count", self.live.to_count(self.live.inherited(np.array(children).ravel())))
 
     def take_row(
         self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
-        """Apply one update without a batch, after which nothing is checked, compared or renewed."""
+        """Apply one update without a batch, after which nothing is compared or renewed."""
         if self.live.bins is None or self.options.drift_period or self.features.sparse or self.live.unit > 1:
             return None, None
+        rest = None
         if op == INSERT:
             example = number, row, code, self._seq
-            if self._due()[1] <= 1 or not self._single.insert(example, worker, self._digested):
+            taken = self._single.insert(example, worker, self._digested) if self._due()[1] > 1 else None
+            if taken is None:
                 return None, None
             self._t, self._classes = self._t + 1, max(self._classes, code + 1)
+            rest = self._check(*taken) if taken[1] >= 0 else None
         elif not self._single.forget(row, code, worker, self._digested):
             return False, None
         self._seq, self._naive = self._seq + 1, None
-        return True, None
+        return True, rest
+
+    def _check(self, slot: int, leaf: int) -> Exchange[None]:
+        """Check a leaf just after an example was counted there alone, and split it if the rule says so."""
+        window, times = window_of_check(self.live, leaf, slot), Times(np.array([self._t]), np.array([self._classes]))
+        replies, self._history = (yield from self._count(window)), None
+        changes = self._decider.decide(window, times, [reply[0] for reply in replies], self.live.unit)
+        self._note(window, changes, np.zeros(1, dtype=np.bool_))
+        if changes:
+            yield from self._apply(changes, [self.live.entry_of(change).threshold for change in changes])
+
+    def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
+        """Return what takes this batch with those of other trees, if nothing is compared or renewed."""
+        self.listed, group = group_of(self.live, self.features, worker, batch, self.listed)
+        return group if self._due()[1] > len(batch.op) else None
+
+    def took_rows(self, rows: int, classes: int) -> Counts:
+        """Take note of examples that were taken with those of other trees, and of their classes; the totals so far."""
+        self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
+        return self._counts
 
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
@@ -320,23 +335,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def gather(self) -> Exchange[None]:
         """Fetch the counts of the leaves that predict by naive Bayes. O(leaves x bins x classes)."""
         if self._naive is None and self.live.naive and self.live.bins is not None:
-            leaves = self.live.naive_leaves()
-            replies = []
-            if len(leaves):
-                replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
-            position = preorder(self.live.tree)[1]
-            priors = self.live.tree.own[leaves]
-            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs)
-            normal = np.flatnonzero(self.live.by_normal(leaves))
-            if len(normal):
-                sites = self.live.tree.nodes["site"][leaves[normal]].astype(np.int64)
-                of_shards = yield Ask("normal", {"sites": sites})
-                known = self._naive["naive_prior"].shape[1]
-                columns = np.concatenate(self._rows.columns)
-                columns = columns[normal_scores(self.live.bins)[1][columns] > 0]
-                if len(columns):
-                    parts = np.concatenate([part[..., :known] for part in of_shards if part.shape[2]], axis=2)
-                    self._naive |= normal_arrays(normal, parts[:, :, np.argsort(columns)], self._logs)
+            self._naive = yield from gathered(self.live, self._rows, self._logs)
 
     # ---------------------------------------------------------------- the model
 
@@ -364,37 +363,37 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         It is free of slots, node ids, sites and list orders. The first costs O(nodes + live examples), the next
         O(nodes + log n) for an update.
         """
-        state = self.state(np.empty(0, dtype=np.int32)) | self.live.leaf_tallies()
-        skipped = ("place", "trial_place", "seq", "leaf", "was_right")
-        return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
+        none = np.empty(0, dtype=np.int32)
+        return self._digest.of(self.live, self._totals(), lambda: self.state(none), self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
         return {"y": self.store.y[slots], **self.live.was_right(slots)}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
-        deepest = preorder(self.live.tree)[2]
-        reg = self.live.tree.reg
+        deepest, reg = preorder(self.live.tree)[2], self.live.tree.reg
         size = {"active": self.store.live, "nodes": int(reg[NODES]), "leaves": int(reg[LEAVES]), "depth": deepest}
         return {**size, "rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.recorded)
+        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.outline)
         return self._with_naive(predictive(canonical, self.live.unit))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
+        return self.live.state(slots) | self._totals()
+
+    def _totals(self) -> Arrays:
         bins = self._renewed, self._lived
         totals = self._seq, self._warmup, self._t, self._classes, *bins, self._trials.compared, *self._counts
-        scalars = zip(SCALARS, totals, strict=True)
-        return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
+        return {name: np.array([value], dtype=np.int64) for name, value in zip(SCALARS, totals, strict=True)}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
         self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
-        self._counts, self._naive = _Counts(*counts), None
+        self._counts, self._naive = Counts(*counts), None
         self._logs.restart(masses=self.live.unit > 1)
         self._trials.restore(compared)

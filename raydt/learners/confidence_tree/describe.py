@@ -72,6 +72,9 @@ _PREDICTS = {
     "label has been right more often there.",
     "adaptive_normal": "A leaf predicts by naive Bayes on what it has counted, with counts of bins or normal "
     "distributions, not the label that its card names, unless that label has been right more often there.",
+    "adaptive_inherited": "A leaf predicts by naive Bayes on what it has counted, with counts of bins or normal "
+    "distributions, or on all its live examples, not the label that its card names, unless that label has been right "
+    "more often there.",
 }
 
 

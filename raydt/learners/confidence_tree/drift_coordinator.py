@@ -72,8 +72,10 @@ class Trials:
         gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
         gone += [live.end_trial(node) for node in nodes[drift.END]]
         if gone:
-            yield Tell("forget", {"gone": np.array(gone, dtype=np.int32)})
+            yield Tell("forget", {"gone": live.whole(np.array(gone, dtype=np.int32))})
             live.free(gone)
+        if nodes[drift.RESTART] and live.inherits:
+            yield Ask("count", live.to_count(live.inherited(np.array(nodes[drift.RESTART]))))
         for node in nodes[drift.BEGIN]:
             live.begin_trial(node, stamp)
         return log

@@ -15,13 +15,20 @@ from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, UNIT, Weights
-from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
+from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights
+from raydt.learners.confidence_tree.drift_kernels import in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree
-from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
+from raydt.learners.confidence_tree.model import (
+    Arrays,
+    SplitRecord,
+    TreeOutline,
+    canonical_tree,
+    live_tree,
+    trial_arrays,
+)
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, INHERITED, NORMAL
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
+from raydt.learners.confidence_tree.prediction import tally_rows
 from raydt.learners.confidence_tree.split_decisions import LeafSplit, StepWindow
 from raydt.learners.confidence_tree.tree import (
     CHECK,
@@ -58,11 +65,10 @@ from raydt.trees.state_schema import unit_of
 Int64 = npt.NDArray[np.int64]
 
 #: Who was right, by node.
-TALLIED = ("majority_right", "naive_right", "normal_right")
-#: No entry and site to check.
+TALLIED = ("majority_right", "naive_right", "normal_right", "inherited_right")
+#: No rows to score, no logarithms; no entry and site to check.
+NOTHING = np.empty(0, dtype=np.int64)
 NO_CHECKS = np.empty((0, 2), dtype=np.int64)
-#: Where the levels of naive Bayes begin.
-_ODDS = level_odds()
 
 
 class LiveConfidenceTree:
@@ -70,10 +76,13 @@ class LiveConfidenceTree:
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self._period = options.grace_period, options.drift_period
+        self.grace, self.period = options.grace_period, options.drift_period  #: ``period``: Of comparisons.
         #: Whether leaves may predict by naive Bayes; whether each chooses.
         self.naive, self.adaptive = options.leaf_prediction != "majority", options.leaf_prediction in ADAPTIVE
-        self.normal = options.leaf_prediction == "adaptive_normal"  #: Whether with normal features, too.
+        self.normal = options.leaf_prediction in NORMAL  #: Whether with normal features, too.
+        #: Whether also with all live examples of the leaf: the next site has those that it has not counted itself.
+        self.inherits = options.leaf_prediction == INHERITED
+        self._step = 2 if self.inherits else 1  # from site to site
         self.right = np.empty(0, dtype=np.uint8)  #: By slot: who was right about its example (``prediction``).
         self.store = ExampleStore(0, 0)  #: Ids and labels of the live examples.
         self.weighting = Weighting(options.class_weight == "balanced")
@@ -82,8 +91,8 @@ class LiveConfidenceTree:
         self.tree: ConfidenceTreeArrays = new_tree()
         self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
         self.splits: dict[int, SplitRecord] = {}  #: By inner node.
-        self.recorded = SplitArrays()
-        self.sites = 1  #: The most sites of statistics that there were at once.
+        self.outline = TreeOutline()
+        self.sites = self._step  #: The most sites of statistics that there were at once.
         self._free: list[int] = []
 
     def make_room(self, batch: UpdateBatch) -> None:
@@ -105,7 +114,7 @@ class LiveConfidenceTree:
 
     @property
     def _weights(self) -> Weights:
-        return NONE if self.unit == 1 else masses_by_slot(self.weighting, self.store)
+        return NO_WEIGHTS if self.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     def masses(self, slots: Slots) -> Int64:
         """How much some examples count, int64; 1 each while counts are numbers of rows."""
@@ -126,7 +135,7 @@ class LiveConfidenceTree:
         for name in ("seen_before", "wrong_before", "seen", "wrong", "better", "worse"):
             tree.trials[name] *= UNIT
         self.splits = {node: split.times(UNIT) for node, split in self.splits.items()}
-        self.recorded.forget()
+        self.outline.forget()
 
     def walk(self, path: Path, rows: RowBlock, *, counted: bool = True, scored: bool = True) -> StepWindow:
         """Take the pending steps as if the tree did not change; ``counted`` unless in a warm-up."""
@@ -134,13 +143,15 @@ class LiveConfidenceTree:
         room = len(path.pending) if counted else 0
         entries, deltas = empty(room, ENTRY), empty((4, room), self.delta)
         # A row that counts for several may make a check due alone.
-        checks = empty(room // self._grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
+        checks = empty(room // self.grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = WalkRules(self.categorical, self._grace * self.unit if counted else 0, scored, self.naive)
+        rules = WalkRules(self.categorical, self.grace * self.unit if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
-        asked, priors = np.empty(rows_scored, np.int64), np.empty((rows_scored, tree.own.shape[1]), np.int64)
+        asked = np.empty(rows_scored, np.int64)
+        priors = np.empty((rows_scored, tree.own.shape[1] * self._step), np.int64)
         out = CountedRows(entries, deltas, checks, owns, asked, priors)
-        made, due, rows_scored = walk(tree, self.examples, rows, path, rules, out, np.empty_like(tree.counts[:1]))
+        scratch = np.empty_like(tree.counts[:1])
+        made, due, rows_scored = walk(tree, self.examples, rows, path, rules, out, scratch, self.inherits)
         of_rows = asked[:rows_scored], priors[:rows_scored]
         return StepWindow(path, CountedRows(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
 
@@ -159,43 +170,19 @@ class LiveConfidenceTree:
             altered[again] = False
         return again
 
-    def settle(self, window: StepWindow, replies: list[Any], table: Int64, void: npt.NDArray[np.bool_]) -> None:
-        """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``).
+    def inherited(self, nodes: Int64) -> npt.NDArray[Any]:
+        """Deltas of the examples that some leaves have not counted themselves. O(examples of the leaves)."""
+        slots = self.rows_of(nodes)[0]
+        leaf = self.members["leaf"][slots]
+        slots = slots[2 * self.store.born[slots] + 1 <= self.tree.nodes["created"][leaf]]
+        return self.deltas(slots, self.tree.nodes["site"][self.members["leaf"][slots]] + 1)
 
-        ``replies`` of every shard have the scores of naive Bayes. Where leaves predict the majority there is nothing to
-        do.
-        """
-        if not self.naive:
-            return
-        none = np.empty((0, 2), dtype=np.int64)
-        each = (sum((reply[i] for reply in replies[1:]), replies[0][i]) if replies else none for i in (1, 2))
-        summed = tuple(np.ascontiguousarray(scores) for scores in each)
-        rules = self.adaptive, 1 + self._period // YOUNG * self.unit if self._period else 0
-        settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
-
-    def naive_leaves(self) -> Int64:
-        """Leaves that predict by naive Bayes now, in preorder; of a tree whose leaves may do so (``naive``)."""
-        order = preorder(self.tree)[0].astype(np.int64)
-        found: Int64 = order[self.by_naive(order)]
-        return found
-
-    def by_naive(self, some: Int64) -> npt.NDArray[np.bool_]:
-        """Which of some nodes are leaves that predict by naive Bayes now."""
-        nodes = self.tree.nodes[some]
-        if not self.naive or self.bins is None:
-            return np.zeros(len(some), dtype=np.bool_)
-        found: npt.NDArray[np.bool_] = (nodes["feature"] < 0) & (self.tree.own[some].sum(axis=1) > 0)
-        best = np.maximum(nodes["naive_right"], nodes["normal_right"]) if self.normal else nodes["naive_right"]
-        return found & (best >= nodes["majority_right"]) if self.adaptive else found
-
-    def by_normal(self, some: Int64) -> npt.NDArray[np.bool_]:
-        """Which of some leaves that predict by naive Bayes do so with normal features."""
-        nodes = self.tree.nodes[some]
-        best: npt.NDArray[np.bool_] = nodes["normal_right"] >= np.maximum(nodes["naive_right"], nodes["majority_right"])
-        return best if self.normal else np.zeros(len(some), dtype=np.bool_)
+    def deltas(self, slots: Slots, sites: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Deltas of examples that come to some sites, shape (4, examples)."""
+        return np.stack([slots, sites, self.masses(slots), self.store.y[slots]]).astype(self.delta)
 
     def to_count(
-        self, deltas: npt.NDArray[Any], scored: Int64, logs: Int64, checks: Int64 = NO_CHECKS
+        self, deltas: npt.NDArray[Any], scored: Int64 = NOTHING, logs: Int64 = NOTHING, checks: Int64 = NO_CHECKS
     ) -> dict[str, Any]:
         """Message to the shards: what to count in and out (``CountedRows``), and on the way to score and to check."""
         size = {"sites": self.sites, "classes": self.tree.counts.shape[1]}
@@ -223,12 +210,14 @@ class LiveConfidenceTree:
         leaf = self.members["leaf"][slots]
         own = 2 * self.store.born[slots] + 1 > nodes["created"][leaf]
         parts = [slots[own]], [nodes["site"][leaf[own]]]
-        if self._period:
+        if self.inherits:
+            parts = [slots], [nodes["site"][leaf] + ~own]
+        if self.period:
             pairs = in_trials(self.tree, examples, slots, compared, self.deepest)
             parts[0].append(slots[pairs.example])
             parts[1].append(self.tree.trials["site"][pairs.node])
         at, sites = (np.concatenate(part) for part in parts)
-        return slots, np.stack([at, sites, self.masses(at), self.store.y[at]]).astype(self.delta)
+        return slots, self.deltas(at, sites)
 
     @property
     def deepest(self) -> int:
@@ -247,7 +236,11 @@ class LiveConfidenceTree:
         for name in TALLIED:
             nodes[name][leaves] = 0
         self._without_trial(leaves, trials["restarted"][leaves])
-        return sites[sites >= 0]
+        return self.whole(sites[sites >= 0])
+
+    def whole(self, sites: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return sites with those of what was inherited there."""
+        return np.concatenate([sites, sites + 1]).astype(np.int32) if self.inherits else sites
 
     def restart(self, node: int, stamp: int) -> list[int]:
         """Make a node a leaf that has counted what its trial has; returns the sites whose statistics may be forgotten.
@@ -262,7 +255,7 @@ class LiveConfidenceTree:
         slots = slots[: take_rows(self.tree, self.members, node, slots)]
         self.members["leaf"][slots] = node
         link_members(self.tree, self.members, slots)
-        self.recorded.forget()
+        self.outline.forget()
         for inner in (node, *below.tolist()):
             self.splits.pop(inner, None)
         nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
@@ -321,18 +314,18 @@ class LiveConfidenceTree:
         for test in tests:
             test["left_site"], test["right_site"] = self._new_site(), self._new_site()
         split(self.tree, self.examples, tests, slots, ends, right)
-        self.recorded.forget()
+        self.outline.forget()
         self.splits |= {change.node: change.split for change in changes}
 
     def free(self, sites: Iterable[int]) -> None:
         """Let sites be used again that the shards have emptied."""
-        self._free += sorted(map(int, sites), reverse=True)
+        self._free += sorted((site for site in map(int, sites) if site % self._step == 0), reverse=True)
 
     def _new_site(self) -> int:
         if self._free:
             return self._free.pop()
-        self.sites += 1
-        return self.sites - 1
+        self.sites += self._step
+        return self.sites - self._step
 
     def threshold(self, feature: int, cut: int) -> float:
         """Value a split compares with: a boundary, infinity where only NaN goes right, or a category; NaN of none."""
@@ -355,37 +348,31 @@ class LiveConfidenceTree:
         """Who was right about some examples, if that is tallied."""
         return {"was_right": self.right[slots]} if self.tallies else {}
 
-    def leaf_tallies(self) -> Arrays:
-        """Who was right, by node in preorder, 0 of inner ones, if they are tallied."""
-        if not self.tallies:
-            return {}
-        nodes = self.tree.nodes[preorder(self.tree)[0]]
-        names = TALLIED if self.normal else TALLIED[:2]
-        return {name: np.where(nodes["feature"] < 0, nodes[name], 0) for name in names}
+    def changing(self) -> Arrays:
+        """Return the canonical arrays that updates change where outline and bins stay, but for places."""
+        order = self.outline.order(self.tree)
+        classes = self.outline.classes(self.tree, self.splits, 2)
+        arrays = {"counts": self.tree.counts[order, :classes], "own": self.tree.own[order, :classes]}
+        trials = trial_arrays(self.tree, order, classes) if self.period else {}
+        return arrays | {"since": self.tree.nodes["since"][order]} | trials
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
         classes = int(self.store.y[slots].max(initial=1)) + 1  # an example that weighs 0 is in no count
-        trials = self._period > 0
-        arrays = canonical_tree(self.tree, self.splits, self.recorded, trials=trials, classes=classes)
+        trials = self.period > 0
+        arrays = canonical_tree(self.tree, self.splits, self.outline, trials=trials, classes=classes)
         position = preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
         arrays |= unit_array(self.unit) | self.weighting.state()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
-    def _restore_weights(self, state: Arrays) -> None:
-        """Continue with the weights of a state; its examples are in the store."""
-        slots = np.arange(len(state["id"]), dtype=np.int32)
-        self.weighting.restore(state)
-        self.weighting.enter(self.store, slots)
-        self.unit = unit_of(state)
-
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
-        self._restore_weights(state)
+        self.weighting.restore(state, self.store)
+        self.unit = unit_of(state)
         self.tree, self.splits = live_tree(state)
-        self.recorded.forget()
+        self.outline.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
         self.right = np.zeros(self.store.capacity, dtype=np.uint8)
@@ -394,5 +381,5 @@ class LiveConfidenceTree:
             tally_rows(self.tree, self.examples, self.right, np.arange(len(state["was_right"])))
         sites = np.concatenate([state["place"], state.get("trial_place", state["place"][:0])])
         sites = sites[sites >= 0]
-        self.sites = int(sites.max(initial=-1)) + 1
-        self._free = np.setdiff1d(np.arange(self.sites), sites)[::-1].tolist()
+        self.sites = int(sites.max(initial=-self._step)) + self._step
+        self._free = np.setdiff1d(np.arange(0, self.sites, self._step), sites)[::-1].tolist()

@@ -12,6 +12,8 @@ from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
+from raydt.learners.confidence_tree.model import filled
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
@@ -48,7 +50,6 @@ class ConfidenceTree(Learner):
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
         "restarted": COUNTS_WORK,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
         **{
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
@@ -75,6 +76,10 @@ class ConfidenceTree(Learner):
             check_state(options, features, model, groups, n)
         elif "naive_leaf" in model:
             check_naive(features, model, n)
+
+    def model_within(self, options: ConfidenceTreeOptions, features: Features, state: Any) -> dict[str, Any] | None:
+        """Return the tree; None where leaves predict by naive Bayes, whose counts the shards make from the rows."""
+        return filled(state) if options.leaf_prediction == "majority" else None
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """Those with the options of format 2."""
@@ -110,6 +115,7 @@ class ConfidenceTree(Learner):
         hasty = {"c": 0.001, "grace_period": 1, "leaf_prediction": "adaptive"}
         slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
         normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
+        inherited = normal | {"leaf_prediction": "adaptive_inherited", "drift_period": 3, "grace_period": 3}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
             Case("three classes", slow, classes=3, warmup=6),
@@ -118,6 +124,7 @@ class ConfidenceTree(Learner):
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("normal leaves", normal, missing=True, classes=3, warmup=6),
+            Case("inherited leaves", inherited, sparse=True, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
         )
 
@@ -135,7 +142,7 @@ def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:
     """Return what stays in a tree of examples that are deleted."""
     bins = message("learners.stays_renewal" if options.renewal else "learners.stays_bins")
     restarts = (message("learners.stays_restart"),) if options.drift_period else ()
-    chosen = (message("learners.stays_choices"),) if options.leaf_prediction == "adaptive" else ()
+    chosen = (message("learners.stays_choices"),) if options.leaf_prediction in ADAPTIVE else ()
     return message("learners.stays_records"), *restarts, bins, *chosen
 
 

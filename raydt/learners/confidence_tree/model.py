@@ -83,18 +83,35 @@ def node_arrays(tree: ConfidenceTreeArrays, classes: int = 2) -> Arrays:
     }
 
 
-class SplitArrays:
-    """The records of the splits as arrays, made again only after a split has come or gone."""
+class TreeOutline:
+    """What a tree has beside its counts, made again only after a node or a record of a split has changed."""
 
     def __init__(self) -> None:
-        self._made: tuple[int, Arrays] | None = None  # for so many classes
+        self.version = 0  #: How often it has changed.
+        self.forget()
 
     def forget(self) -> None:
-        """The splits have changed."""
-        self._made = None
+        """The nodes, or the records of the splits, have changed."""
+        self.version += 1
+        self._made: tuple[int, Arrays] | None = None  # records for so many classes
+        self._order: npt.NDArray[np.int32] | None = None
+        self._known = 0
 
-    def of(self, splits: dict[int, SplitRecord], inner: list[int], classes: int) -> Arrays:
-        """Return the arrays, given the inner nodes in preorder."""
+    def order(self, tree: ConfidenceTreeArrays) -> npt.NDArray[np.int32]:
+        """Return the nodes in preorder."""
+        if self._order is None:
+            self._order = preorder(tree)[0]
+        return self._order
+
+    def classes(self, tree: ConfidenceTreeArrays, splits: dict[int, SplitRecord], least: int) -> int:
+        """Return how many classes counts are of: the ``least``, those of records, and those of live examples."""
+        if not self._known:
+            self._known = max([2, *(len(record.own) for record in splits.values())])
+        live = np.flatnonzero(tree.counts[0, least:])  # no node has counted another one
+        return max(least, self._known, least + int(live[-1]) + 1 if len(live) else 0)
+
+    def records(self, splits: dict[int, SplitRecord], inner: list[int], classes: int) -> Arrays:
+        """Return the records as arrays, given the inner nodes in preorder."""
         if self._made is None or self._made[0] != classes:
             self._made = classes, splits_as_arrays([splits[node] for node in inner], classes)
         return dict(self._made[1])
@@ -103,7 +120,7 @@ class SplitArrays:
 def canonical_tree(
     tree: ConfidenceTreeArrays,
     splits: dict[int, SplitRecord],
-    recorded: SplitArrays,
+    outline: TreeOutline,
     *,
     trials: bool = False,
     classes: int = 2,
@@ -112,14 +129,17 @@ def canonical_tree(
 
     Counts are of at least so many ``classes``.
     """
-    order = preorder(tree)[0]
-    arrays = node_arrays(tree, max([classes, *(len(record.own) for record in splits.values())]))
+    order = outline.order(tree)
+    arrays = node_arrays(tree, outline.classes(tree, splits, classes))
     classes = arrays["counts"].shape[1]
-    of_trials: Arrays = {}
-    if trials:
-        of_trials = {of.name: tree.trials[of.name.removeprefix("trial_")][order] for of in TRIALS[2:]}
-        of_trials |= {"trial_place": tree.trials["site"][order], "trial_own": tree.fresh[order, :classes]}
-    return arrays | of_trials | recorded.of(splits, order[arrays["feature"] >= 0].tolist(), classes)
+    of_trials = trial_arrays(tree, order, classes) | {"trial_place": tree.trials["site"][order]} if trials else {}
+    return arrays | of_trials | outline.records(splits, order[arrays["feature"] >= 0].tolist(), classes)
+
+
+def trial_arrays(tree: ConfidenceTreeArrays, order: npt.NDArray[np.int32], classes: int) -> Arrays:
+    """Return what trials of some nodes have counted, under ``trial_`` and their names."""
+    tallies = {of.name: tree.trials[of.name.removeprefix("trial_")][order] for of in TRIALS[2:]}
+    return tallies | {"trial_own": tree.fresh[order, :classes]}
 
 
 #: Of the records of the splits what a model has, for those who read it; nothing is predicted by them.
@@ -152,7 +172,7 @@ def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitReco
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)
     nodes = tree.nodes
-    for name in ("majority_right", "naive_right", "normal_right"):
+    for name in ("majority_right", "naive_right", "normal_right", "inherited_right"):
         nodes[name][:n] = 0  # rows that a tree has grown by hold anything
     tree.trials[:n] = np.zeros((), dtype=TRIAL)
     for name in ("began", "restarted", "site"):

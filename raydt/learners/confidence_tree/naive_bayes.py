@@ -20,6 +20,7 @@ Holmes, Kirkby, Pfahringer, Stress-testing Hoeffding trees, PKDD 2005 (the choic
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,9 +34,12 @@ from raydt.examples.features import CATEGORICAL
 
 Ints = npt.NDArray[np.int64]
 
-LeafPrediction = Literal["majority", "naive_bayes", "adaptive", "adaptive_normal"]
-#: Those where a leaf chooses by who has been right.
-ADAPTIVE = ("adaptive", "adaptive_normal")
+LeafPrediction = Literal["majority", "naive_bayes", "adaptive", "adaptive_normal", "adaptive_inherited"]
+#: Those where a leaf chooses by who has been right, and of these those with normal features, too.
+ADAPTIVE = ("adaptive", "adaptive_normal", "adaptive_inherited")
+NORMAL = ADAPTIVE[1:]
+#: That of leaves that know what the examples they began with are, too.
+INHERITED = "adaptive_inherited"
 
 #: Groups of the bins of a numeric feature, at most; that of NaN comes on top.
 POOLS = 16
@@ -55,9 +59,14 @@ def log_table(n: int, table: Ints | None = None) -> Ints:
     """T(0), T(1), ... in units of 1 / ``UNIT``, up to T(n) at least; ``table`` if that is long enough. O(n)."""
     if table is not None and n < len(table):
         return table
-    size = max(_SHORTEST, 1 << n.bit_length())
-    longer: Ints = np.rint(UNIT * natural_log(np.arange(1.0, PARTS * size + 1.0, PARTS))).astype(np.int64)
-    return longer
+    return _table_of(max(_SHORTEST, 1 << n.bit_length()))
+
+
+@functools.lru_cache(4)
+def _table_of(size: int) -> Ints:
+    """Make a table, to which nobody writes: that of thousands of models is the same."""
+    table: Ints = np.rint(UNIT * natural_log(np.arange(1.0, PARTS * size + 1.0, PARTS))).astype(np.int64)
+    return table
 
 
 @inlined_kernel

@@ -97,22 +97,44 @@ def distance(score: int, mean: int, variance: int) -> int:
 
 @inlined_kernel
 def sum_scores(bins: Any, score: Any, first: int, last: int, sums: Any) -> None:
-    """Sum up the scores, and their squares, of the examples of each class in the bins before ``last``. O(bins x K)."""
-    sums[:] = 0.0
-    for b in range(first, last):
-        z = np.float64(score[b])
-        for k in range(sums.shape[1]):
-            n = np.float64(bins[b, k])
-            sums[0, k] += n * z
-            sums[1, k] += n * (z * z)
+    """Add the scores, and their squares, of the examples of each class in the bins before ``last``. O(bins x K)."""
+    for k in range(sums.shape[1]):
+        s, q = sums[0, k], sums[1, k]  # in registers: twice as fast
+        for b in range(first, last):
+            n, z = np.float64(bins[b, k]), np.float64(score[b])
+            s += n * z
+            q += n * (z * z)
+        sums[0, k], sums[1, k] = s, q
 
 
 @inlined_kernel
-def score_normal(held: Any, naive: Any, site: int, slot: int, counted: Any, scores: Any) -> None:
-    """Scores of one row at one site into ``scores``, shape (K,), from those of counts. O(features x bins x K)."""
-    columns, table, totals = held.columns, naive.table, held.counts.totals[site]
+def _add_normal(held: Any, naive: Any, site: int, j: int, code: int, scores: Any, sites: int) -> None:
+    """Put the normal score of a column in place of that of its counts, at one or two sites; sums are there."""
+    columns, table, totals, bins = held.columns, naive.table, held.counts.totals, held.counts.bins
     unit = np.int64(1) if len(table) > 0 else np.int64(ROW)  # there is no table of masses
-    bins = held.counts.bins[site]
+    last = columns.first[j + 1] - 1
+    for k in range(len(scores)):
+        n = together = np.int64(0)
+        for at in range(site, site + sites):
+            n += totals[at, k] - bins[at, last, k]
+            for b in range(naive.low[code], naive.stop[code]):
+                together += bins[at, b, k]
+        variance = variance_of(n, naive.sums[0, k], naive.sums[1, k], unit)
+        log = log_count(table, n) - half_log(variance, naive.halves)
+        apart = distance(np.int64(naive.score[code]), mean_of(n, naive.sums[0, k], unit), variance)
+        scores[k] += log - apart - log_count(table, together)
+
+
+@inlined_kernel
+def score_normal(
+    held: Any, naive: Any, site: int, slot: int, counted: Any, scores: Any, of_all: Any, inherits: bool
+) -> None:
+    """Scores of one row at one site into ``scores``, shape (K,), from those of counts. O(features x bins x K).
+
+    If the leaf ``inherits``, ``of_all`` has the scores of counts at both its sites, and those of normal columns come in
+    their places there, too: the sums of the second site are added to those of the first.
+    """
+    columns, bins = held.columns, held.counts.bins
     for k in range(len(scores)):
         scores[k] = counted[k]
     for j in range(len(columns.feature)):
@@ -120,16 +142,12 @@ def score_normal(held: Any, naive: Any, site: int, slot: int, counted: Any, scor
         code = first + held.codes[slot, j]
         if naive.normal[j] == 0 or code == last:
             continue
-        sum_scores(bins, naive.score, first, last, naive.sums)
-        for k in range(len(scores)):
-            together = np.int64(0)
-            for b in range(naive.low[code], naive.stop[code]):
-                together += bins[b, k]
-            n = np.int64(totals[k] - bins[last, k])
-            variance = variance_of(n, naive.sums[0, k], naive.sums[1, k], unit)
-            log = log_count(table, n) - half_log(variance, naive.halves)
-            apart = distance(np.int64(naive.score[code]), mean_of(n, naive.sums[0, k], unit), variance)
-            scores[k] += log - apart - log_count(table, together)
+        naive.sums[:] = 0.0
+        sum_scores(bins[site], naive.score, first, last, naive.sums)
+        _add_normal(held, naive, site, j, code, scores, 1)
+        if inherits:
+            sum_scores(bins[site + 1], naive.score, first, last, naive.sums)
+            _add_normal(held, naive, site, j, code, of_all, 2)
 
 
 @kernel
@@ -144,6 +162,7 @@ def summarise(bins: Any, first: Any, normal: Any, score: Any, unit: int, sums: A
             if normal[j] == 0:
                 continue
             last = first[j + 1] - 1
+            sums[:] = 0.0
             sum_scores(bins[site], score, first[j], last, sums)
             for k in range(bins.shape[2]):
                 n = np.int64(0)

@@ -113,10 +113,11 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         "every other split",
     )
     leaf_prediction: LeafPrediction = Field(
-        "adaptive_normal",
+        "adaptive_inherited",
         description="prediction of a leaf; majority: its most frequent class; naive_bayes: naive Bayes on the counts "
         "of its bins; adaptive: whichever has been right more often there; adaptive_normal: of these two and of naive "
-        "Bayes with normally distributed numbers",
+        "Bayes with normally distributed numbers; adaptive_inherited: of these three and of the last one with the "
+        "examples that the leaf began with",
     )
     drift_period: int = Field(
         0,

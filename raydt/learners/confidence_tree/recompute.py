@@ -152,10 +152,11 @@ class RecountedTree(RoutedHistory):
         factors, self.wrong_weights = class_factors(options, state, history) if self.fixed else (None, [])
         #: Of all counts a row is so much: 1 unless they are masses.
         self.unit = UNIT if "unit" in state else 1
+        self.given = given_weights(history.weight, len(self.y))  #: Own weights.
         #: Shape (examples,): how much each counts.
         self.mass = np.ones(len(self.y), np.int64)
         if self.unit > 1:
-            self.mass = effective(given_weights(history.weight, len(self.y)), self.y, factors)
+            self.mass = effective(self.given, self.y, factors)
         self.first = self.born < 2 * warmup
         self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed  #: Whether the tree ever took an example.
         #: Of the dense features, as recorded.
@@ -188,7 +189,7 @@ class RecountedTree(RoutedHistory):
 
     def _walk(self) -> None:
         """Route all examples: who is at each node, and what leaves and trials have counted of the live ones."""
-        counted, in_trials = [], []
+        counted, in_trials, inherited = [], [], []
         for rows, node, _ in self.levels():
             if self.complete:
                 order = np.argsort(node, kind="stable")
@@ -200,10 +201,14 @@ class RecountedTree(RoutedHistory):
             born, began = self.born[rows], self.began[node]
             mine = live & (born > self.tree.built[node]) & (self.tree.feature[node] < 0)
             counted.append((rows[mine], node[mine]))
+            past = live & ~mine & (self.tree.feature[node] < 0)
+            inherited.append((rows[past], node[past]))
             tried = live & (began >= 0) & (born > began) & (born <= self.compared)
             in_trials.append((rows[tried], node[tried]))
         #: Rows and nodes of what leaves, and trials, count now.
         self.counted, self.in_trials = _joined(counted), _joined(in_trials)
+        #: Rows and nodes of what leaves have not counted themselves.
+        self.inherited = _joined(inherited)
         #: Shape (nodes, K): classes of the live examples that each node, and each trial, has counted.
         self.own, self.fresh = self._sums(*self.counted), self._sums(*self.in_trials)
 
@@ -313,7 +318,10 @@ class RecountedTree(RoutedHistory):
         return self.counts(bin_of * self.classes + self.y[rows], rows, bins * self.classes).reshape(bins, self.classes)
 
     def _derive_bins(self) -> None:
-        """All bins: from the rows of the warm-up that were live at its end, then from those live at each renewal."""
+        """All bins: from the rows of the warm-up that were live at its end, then from those live at each renewal.
+
+        Rows of weight 0 make none.
+        """
         rows, least = self.first & self.taken, self.options.renewal * self.unit if self.features.names else 0
         come, after = self._in_order()
         self.versions.append((-1, self._bins_of(rows)))
@@ -326,5 +334,5 @@ class RecountedTree(RoutedHistory):
             self.versions.append((now, self._bins_of(rows)))
 
     def _bins_of(self, rows: Bools) -> Sequence[FeatureBins]:
-        kinds, most = self.features.categorical, self.options.max_bins
-        return self.each(lambda j: derived_bins(self.X[rows, j], kinds[j], most, "quantile"), range(len(kinds)))
+        kinds, most, counting = self.features.categorical, self.options.max_bins, rows & (self.given > 0)
+        return self.each(lambda j: derived_bins(self.X[counting, j], kinds[j], most, "quantile"), range(len(kinds)))

@@ -11,10 +11,17 @@ from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
-from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, INHERITED, LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_bayes import NORMAL as WITH_NORMAL
 from raydt.learners.confidence_tree.normal_bayes import LEAST, MOST_BITS, normal_scores
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT, NORMAL_RIGHT
+from raydt.learners.confidence_tree.prediction import (
+    BLAMELESS,
+    INHERITED_RIGHT,
+    MAJORITY_RIGHT,
+    NAIVE_RIGHT,
+    NORMAL_RIGHT,
+)
 from raydt.trees.masses import masses_of
 from raydt.trees.state_schema import (
     BINS,
@@ -105,8 +112,10 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         naive = NAIVE + BINS if "naive_leaf" in model else ()
         return Schema(declared(NODE_ARRAYS + naive + (NORMAL if naive and "normal_leaf" in model else ()) + shown))
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
-    if options.leaf_prediction == "adaptive_normal":
+    if options.leaf_prediction in WITH_NORMAL:
         right |= NORMAL_RIGHT
+    if options.leaf_prediction == INHERITED:
+        right |= INHERITED_RIGHT
     tallied = options.leaf_prediction in ADAPTIVE and len(bins) > 0
     group = (
         *BINS,
@@ -192,6 +201,12 @@ def check_state(
         require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.nodes")
         row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
         place, own = np.concatenate([place, of_trials]), np.concatenate([own, state["trial_own"]])
+    if options.leaf_prediction == INHERITED and fixed:
+        past = leaves[nodes] & ~mine
+        row, at = np.concatenate([row, rows[past]]), np.concatenate([at, state["place"][nodes[past]] + 1])
+        require((place[place >= 0] % 2 == 0).all(), "place", "states.unknown", what="place")
+        place = np.concatenate([place, np.where(leaves, state["place"].astype(np.int64) + 1, -1)])
+        own = np.concatenate([own, np.where(leaves[:, None], state["counts"] - state["own"], 0)])
     used = place >= 0
     require(len(np.unique(place[used])) == used.sum(), "place", "states.repeated")
     places = {len(group["totals"]) for group in groups.values()} if fixed else {0}

@@ -17,7 +17,7 @@ from raydt.examples.weights import UNIT
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, weighed, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
-from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
+from raydt.learners.confidence_tree.naive_bayes import INHERITED, NORMAL, Pools, pools_of
 from raydt.learners.confidence_tree.normal_bayes import half_logs, normal_scores, summarise
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SEEN
@@ -46,7 +46,8 @@ class ConfidenceTreeShard(ShardWithRows):
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
         self._options = options
-        self._normal = options.leaf_prediction == "adaptive_normal"
+        self._normal = options.leaf_prediction in NORMAL
+        self._inherits = options.leaf_prediction == INHERITED
         self._entropy = options.resolved_criterion == "entropy"
         sizes = [len(features.group_columns(g)) for g in groups.tolist()]
         self._group_of_columns = np.cumsum([0, *sizes])
@@ -120,9 +121,13 @@ class ConfidenceTreeShard(ShardWithRows):
         """Shape (slots, columns): the dense features kept."""
         return self._held.X
 
-    def keep(self, slot: int, row: npt.NDArray[np.float64]) -> None:
-        """Keep a new row, shape (1, columns), in a slot for which :meth:`single` has made room."""
-        self._held.X[slot] = row
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """What :meth:`single` gives, and :attr:`features_by_slot`: the same objects as long as nothing is replaced."""
+        return self._counts, self._codes, self._held.X
+
+    def keep(self, slot: int) -> None:
+        """Note that a new row is kept in a slot for which :meth:`single` has made room."""
         self._held.used = max(self._held.used, slot + 1)
 
     # ---------------------------------------------------------------- counting
@@ -135,15 +140,18 @@ class ConfidenceTreeShard(ShardWithRows):
         There may be so many ``sites`` and ``classes`` by now. ``deltas``, ``checks`` and ``scored`` are as in
         ``statistics.take``; ``logs`` is the table of ``naive_bayes``, empty if the last one is long enough. Returns
         candidates, shape (checks, groups, 2, 2 + K), and scores, shape (rows to score, K), of counts and with normal
-        columns, which have no rows if leaves do not choose them; all int64.
+        columns, which have no rows if leaves do not choose them, and twice as many where leaves inherit: those of all
+        live examples of the leaf are behind. All are int64.
         """
-        scores, normal_rows = np.zeros((len(scored), classes), dtype=np.int64), len(scored) if self._normal else 0
+        scores = np.zeros((len(scored), classes), dtype=np.int64)
+        normal_rows = len(scored) * (self._normal + self._inherits)
         if not len(self.groups):
-            return np.empty((len(checks), 0, 2, COUNTS + classes), dtype=np.int64), scores, scores[:normal_rows]
+            normals = np.zeros((normal_rows, classes), dtype=np.int64)
+            return np.empty((len(checks), 0, 2, COUNTS + classes), dtype=np.int64), scores, normals
         deltas, asked = np.array(deltas), np.array(checks)
         self._weigh(deltas)
         if len(logs):
-            self._logs = np.array(logs)
+            self._logs = np.require(logs, requirements=["C", "A", "W"])  # copied if it was sent
         self._room_for(sites, classes)
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
@@ -164,14 +172,18 @@ class ConfidenceTreeShard(ShardWithRows):
         pools, (score, normal) = self._pools, self._scores
         return Naive(asked, table, pools.low, pools.stop, found, normal, score, _HALVES, sums, found_normal)
 
-    def _on_normal(self, sites: Any) -> npt.NDArray[np.int64]:
-        """Numbers, means and variances of the normal columns at some sites, shape (3, sites, normal columns, K)."""
+    def _on_normal(self, sites: Any, past: Any) -> npt.NDArray[np.int64]:
+        """Numbers, means and variances of the normal columns at some sites, shape (3, sites, normal columns, K).
+
+        ``past`` says of which of them together with the site after it.
+        """
         classes = self._counts.totals.shape[1]
         score, normal = (np.empty(0, np.int32), np.empty(0, np.uint8)) if not len(self.groups) else self._scores
         out = np.zeros((3, len(sites), int(normal.sum()), classes), dtype=np.int64)
         if out.size:
-            self._room_for(int(np.max(sites)) + 1, classes)
+            self._room_for(int(np.max(sites)) + 2, classes)
             bins = self._counts.bins[np.array(sites)]
+            bins[past] += self._counts.bins[np.array(sites)[past] + 1]
             unit = UNIT if self._weighted else 1
             summarise(bins, self._columns.first, normal, score, unit, np.empty((2, classes)), out)
         return out
@@ -187,8 +199,8 @@ class ConfidenceTreeShard(ShardWithRows):
             self._counts, self._pool = self._counts.weighed(), weighed(self._pool)
             self._table, self._logs = np.empty(0), np.empty(0, dtype=np.int64)
 
-    def _on_naive(self, sites: Any) -> npt.NDArray[np.int64]:
-        """What naive Bayes takes from some sites, shape (5, cells).
+    def _on_naive(self, sites: Any, past: Any) -> npt.NDArray[np.int64]:
+        """What naive Bayes takes from some sites, shape (5, cells); with ``past`` together with the site after it.
 
         Of each group of bins, or sparse feature that is 1 (group 0), and class that has been counted: place
         among ``sites``, feature, group, class and number.
@@ -196,34 +208,42 @@ class ConfidenceTreeShard(ShardWithRows):
         cells = [np.empty((5, 0), dtype=np.int64)]
         if not len(self.groups):
             return cells[0]
-        first, sites = self._columns.first, np.array(sites)
-        known = np.flatnonzero(sites < len(self._counts.totals))
+        first, sites, past = self._columns.first, np.array(sites), np.array(past)
+        self._room_for(int(np.max(sites, initial=-1)) + 2, self._counts.totals.shape[1])
         for j, feature in enumerate(self.columns.tolist()):
             of = self._pools.of[first[j] : first[j + 1]]
             begins = np.flatnonzero(np.diff(of, prepend=-1))
-            counts = self._counts.bins[sites[known], first[j] : first[j + 1]]
+            counts = self._counts.bins[sites, first[j] : first[j + 1]]
+            counts[past] += self._counts.bins[sites[past] + 1, first[j] : first[j + 1]]
             pooled = np.add.reduceat(counts, begins, axis=1, dtype=np.int64)
             place, group, label = np.nonzero(pooled)
             of_feature = np.full(len(place), feature)
-            cells.append(np.stack([known[place], of_feature, group, label, pooled[place, group, label]]))
+            cells.append(np.stack([place, of_feature, group, label, pooled[place, group, label]]))
         if self._features.sparse:
-            cells += self._naive_ones(sites)
+            cells += self._naive_ones(sites, past)
         return np.concatenate(cells, axis=1)
 
-    def _naive_ones(self, sites: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    def _naive_ones(self, sites: npt.NDArray[np.int64], past: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int64]]:
         """Return those cells of the sparse features."""
         p, per, dense = self._pool, len(self.groups), len(self._features.names)
+        of_site = np.append(np.arange(len(sites)), np.flatnonzero(past))
+        sites = np.append(sites, sites[past] + 1)
         unit = p.unit[: p.reg[USED]].astype(np.int64)
         used = np.flatnonzero((unit >= 0) & (p.n1[: len(unit)] > 0))
         used = used[np.isin(unit[used] // per, sites)]
         order = np.argsort(sites)
-        place = order[np.searchsorted(sites[order], unit[used] // per)]
+        place = of_site[order[np.searchsorted(sites[order], unit[used] // per)]]
+        # A leaf may have a feature at both its sites.
+        key, at = np.unique(place * self._features.sparse + p.feature[used], return_inverse=True)
+        n1, c11 = np.zeros((2, len(key)), dtype=np.int64)
+        np.add.at(n1, at, p.n1[used])
+        np.add.at(c11, at, p.c11[used])
+        place, feature = np.divmod(key, self._features.sparse)
         cells = []
-        for label, number in enumerate((p.n1[used] - p.c11[used], p.c11[used])):
+        for label, number in enumerate((n1 - c11, c11)):
             some = number > 0
-            feature = p.feature[used][some].astype(np.int64) + dense
-            nothing = np.zeros(len(feature), dtype=np.int64)
-            cells.append(np.stack([place[some], feature, nothing, nothing + label, number[some].astype(np.int64)]))
+            nothing = np.zeros(np.count_nonzero(some), dtype=np.int64)
+            cells.append(np.stack([place[some], feature[some] + dense, nothing, nothing + label, number[some]]))
         return cells
 
     def _on_divide(self, gone: Any, feature: Any, cut: Any, ends: Any, slots: Any) -> npt.NDArray[np.uint8]:

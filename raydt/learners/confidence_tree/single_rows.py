@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from operator import is_not
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.binning import Bins
 from raydt.examples.row_digest import RowDigest
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
-from raydt.learners.confidence_tree.row_steps import class_of, forget, learn
+from raydt.learners.confidence_tree.row_steps import class_of, find, forget, learn
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.learners.confidence_tree.statistics import HeldDense, Naive
+from raydt.learners.confidence_tree.split_decisions import StepWindow
+from raydt.learners.confidence_tree.statistics import SITE, SLOT
+from raydt.learners.confidence_tree.tree import CHECK, ENTRY, CountedRows, Path
 from raydt.learners.row_updates import RowUpdates
-from raydt.trees.records import route
-from raydt.trees.row_search import oldest_equal
+from raydt.learners.sequential import STEP
 
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
-_NONE = np.empty((0, 2), dtype=np.int64)
 
 
 class SingleRows:
@@ -27,31 +29,31 @@ class SingleRows:
         self._live, self._logs, self._grace = live, logs, grace
         self._one = RowUpdates(len(live.categorical))
         self._codes = np.empty((1, len(live.categorical)), dtype=np.uint16)  # of a row that is only predicted
-        self._scores = self._normals = np.empty((1, 0), dtype=np.int64)
+        self._known: tuple[Any, ...] = ()  # the arrays of which the arguments were made
+        self._sites = 0
+        self._arguments: tuple[Any, ...] = ()
 
     def insert(
         self,
         example: tuple[int, npt.NDArray[np.float64], int, int],
         worker: ConfidenceTreeShard,
         digested: RowDigest | None,
-    ) -> bool:
-        """Insert an example: id, row, class and number of the update.
+    ) -> tuple[int, int] | None:
+        """Insert an example: id, row, class and number of the update; its slot, and the leaf to check (-1: none).
 
-        False, and nothing has changed, if it takes a batch: of a new class, or where a check becomes due.
+        None, and nothing has changed, if its class is new: that takes a batch.
         """
         live, (number, row, code, seq) = self._live, example
         if code >= live.tree.counts.shape[1]:
-            return False
+            return None
         rows = self._one.take(row)
-        leaf = int(route(live.tree, live.categorical, rows, 0))
-        if live.tree.nodes["since"][leaf] + 1 >= self._grace:
-            return False
         live.reserve(1)
-        held, bins, naive = self._held(worker)
+        examples, held, bins, naive, _ = self._held(worker)
         slot = self._one.insert(live.store, digested, number, code, seq)
-        worker.keep(slot, row)
-        learn(live.tree, live.examples, live.right, rows.X, held, bins, naive, leaf, slot, live.adaptive)
-        return True
+        worker.keep(slot)
+        rules = slot, self._grace, live.adaptive, live.inherits
+        by_slot = live.right, worker.features_by_slot
+        return slot, int(learn(live.tree, live.categorical, examples, by_slot, rows, held, bins, naive, rules))
 
     def forget(
         self, row: npt.NDArray[np.float64], code: int, worker: ConfidenceTreeShard, digested: RowDigest | None
@@ -60,32 +62,50 @@ class SingleRows:
         live = self._live
         if code >= live.tree.counts.shape[1]:
             return False
+        examples, held, *_ = self._held(worker)
         rows = self._one.take(row)
-        leaf = route(live.tree, live.categorical, rows, 0)
-        slot = int(oldest_equal(live.tree, live.examples, worker.features_by_slot, rows.X, leaf, code))
+        slot = int(find(live.tree, live.categorical, examples, worker.features_by_slot, rows, code))
         if slot < 0:
             return False
-        held = self._held(worker)[0]
         self._one.delete(live.store, digested, slot)
-        forget(live.tree, live.examples, live.right, held, slot, live.adaptive)
+        forget(live.tree, examples, live.right, held, slot, live.adaptive, live.inherits)
         self._one.release(live.store, slot)
         return True
 
     def class_of(self, row: npt.NDArray[np.float64], worker: ConfidenceTreeShard) -> int:
         """Return the class that the tree predicts for a row."""
-        live = self._live
-        held, bins, naive = self._held(worker)
-        held = held._replace(codes=self._codes)
-        return int(class_of(live.tree, live.categorical, self._one.take(row), held, bins, naive, live.adaptive))
+        live, (_, _, bins, naive, scratch) = self._live, self._held(worker)
+        rows = self._one.take(row)
+        return int(class_of(live.tree, live.categorical, rows, scratch, bins, naive, live.adaptive, live.inherits))
 
-    def _held(self, worker: ConfidenceTreeShard) -> tuple[HeldDense, Bins, Naive]:
-        """What the shard has, and the table of naive Bayes, which is empty where leaves predict the majority."""
+    def _held(self, worker: ConfidenceTreeShard) -> tuple[Any, ...]:
+        """Return examples, what the shard has, bins, what rows are scored by, and what it has with codes as scratch.
+
+        All are kept until one of the arrays is another.
+        """
         live, logs = self._live, self._logs
-        held, bins = worker.single(live.store.capacity, live.sites, live.tree.counts.shape[1])
-        classes = held.counts.totals.shape[1]
-        if self._scores.shape[1] != classes:
-            self._scores, self._normals = (np.empty((1, classes), dtype=np.int64) for _ in range(2))
         if live.naive and len(logs.table) <= live.store.live + 1:
             logs.reach(np.array([live.store.live + 1]))
-        table = logs.table if live.naive else _NO_NUMBERS
-        return held, bins, worker.naive(_NO_NUMBERS, table, self._scores, self._normals if live.normal else _NONE)
+        known = live.tree, live.members, live.bins, logs.table, *worker.arrays
+        if self._sites != live.sites or any(map(is_not, known, self._known)):
+            held, bins = worker.single(live.store.capacity, live.sites, live.tree.counts.shape[1])
+            classes = held.counts.totals.shape[1]
+            # The table is empty where leaves predict the majority.
+            table, normals = logs.table if live.naive else _NO_NUMBERS, live.normal + live.inherits
+            scores = (np.empty((n, classes), dtype=np.int64) for n in (1, normals))
+            naive = worker.naive(_NO_NUMBERS, table, *scores)
+            self._arguments = live.examples, held, bins, naive, held._replace(codes=self._codes)
+            self._sites, self._known = live.sites, (*known[:4], *worker.arrays)  # room may have been made
+        return self._arguments
+
+
+def window_of_check(live: LiveConfidenceTree, leaf: int, slot: int) -> StepWindow:
+    """Return the window of a check just after an example was counted: as of a step, which counts nothing more."""
+    steps, checks = np.zeros(1, dtype=STEP), np.zeros(1, dtype=CHECK)
+    steps["stamp"] = 2 * live.store.born[slot] + 1
+    checks["node"], checks["depth"] = leaf, live.tree.nodes["depth"][leaf]
+    deltas: Any = np.zeros((4, 1), dtype=live.delta)
+    deltas[SLOT], deltas[SITE] = slot, live.tree.nodes["site"][leaf]
+    own = live.tree.own[[leaf]]
+    counted = CountedRows(np.zeros(1, dtype=ENTRY), deltas, checks, own, _NO_NUMBERS, own[:0])
+    return StepWindow(Path(steps, np.zeros(1, np.int64), np.array([leaf]), 1), counted)

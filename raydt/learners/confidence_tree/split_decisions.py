@@ -26,6 +26,15 @@ Int64 = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+class Counts(NamedTuple):
+    """Totals of the run so far."""
+
+    checks: int = 0
+    splits: int = 0
+    ties: int = 0
+    restarted: int = 0
+
+
 class StepWindow(NamedTuple):
     """Steps that were taken together, and what nodes counted because of them."""
 

@@ -181,40 +181,47 @@ def count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
 
 
 @inlined_kernel
-def score_dense(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
-    """Naive Bayes scores of one row at one site into ``scores``, shape (K,), by its dense features. O(features x K)."""
-    columns, table, totals = held.columns, naive.table, held.counts.totals[site]
-    bins = held.counts.bins[site]
-    classes = len(totals)
+def score_dense(held: Any, naive: Any, site: int, slot: int, scores: Any, sites: int) -> None:
+    """Naive Bayes scores of one row into ``scores``, shape (K,), by its dense features. O(features x K).
+
+    By what is counted at one site or, of 2 ``sites``, at that after it, too.
+    """
+    columns, table, totals, bins = held.columns, naive.table, held.counts.totals, held.counts.bins
+    classes = totals.shape[1]
     for k in range(classes):
-        scores[k] = -log_count(table, totals[k]) * len(columns.feature)
+        n = totals[site, k]
+        if sites > 1:
+            n += totals[site + 1, k]
+        scores[k] = -log_count(table, n) * len(columns.feature)
     for j in range(len(columns.feature)):
         code = columns.first[j] + held.codes[slot, j]
         low, stop = naive.low[code], naive.stop[code]
-        if stop - low == 1:
-            for k in range(classes):
-                scores[k] += log_count(table, np.int64(bins[code, k]))
-        else:
-            for k in range(classes):
-                n = 0
-                for b in range(low, stop):
-                    n += bins[b, k]
-                scores[k] += log_count(table, np.int64(n))
+        for k in range(classes):
+            n = np.int64(0)
+            for b in range(low, stop):
+                n += bins[site, b, k]
+                if sites > 1:
+                    n += bins[site + 1, b, k]
+            scores[k] += log_count(table, n)
 
 
 @inlined_kernel
-def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
-    """Naive Bayes scores of one row at one site into ``scores``, shape (K,). O((features + ones) x K)."""
-    score_dense(held, naive, site, slot, scores)
-    sparse, table, totals = held.sparse, naive.table, held.counts.totals[site]
+def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any, sites: int) -> None:
+    """Naive Bayes scores of one row at one or two sites into ``scores``, shape (K,). O((features + ones) x K)."""
+    score_dense(held, naive, site, slot, scores, sites)
+    sparse, table, totals = held.sparse, naive.table, held.counts.totals
     if sparse.of:
         per = len(held.columns.group) - 1
         for i in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
             index = sparse.rows.values[i]
-            e = find(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index)
-            n1, c11 = (np.int64(held.pool.n1[e]), np.int64(held.pool.c11[e])) if e >= 0 else (np.int64(0), np.int64(0))
-            scores[0] += log_count(table, n1 - c11) - log_count(table, totals[0])
-            scores[1] += log_count(table, c11) - log_count(table, totals[1])
+            n1 = c11 = all0 = all1 = np.int64(0)
+            for at in range(site, site + sites):
+                all0, all1 = all0 + totals[at, 0], all1 + totals[at, 1]
+                e = find(held.pool, at * per + group_of(index, sparse.of) - sparse.first, index)
+                if e >= 0:
+                    n1, c11 = n1 + np.int64(held.pool.n1[e]), c11 + np.int64(held.pool.c11[e])
+            scores[0] += log_count(table, n1 - c11) - log_count(table, all0)
+            scores[1] += log_count(table, c11) - log_count(table, all1)
 
 
 @inner_kernel
@@ -301,10 +308,14 @@ def take(
     asked = checks.asked
     for i in range(begin, stop):
         if scored < len(naive.asked) and naive.asked[scored] == i:
-            score_row(held, naive, deltas[SITE, i], deltas[SLOT, i], naive.found[scored])
+            site, slot, found = deltas[SITE, i], deltas[SLOT, i], naive.found[scored]
+            score_row(held, naive, site, slot, found, 1)
             if len(naive.found_normal):
-                counted, found = naive.found[scored], naive.found_normal[scored]
-                score_normal(held, naive, deltas[SITE, i], deltas[SLOT, i], counted, found)
+                inherits = len(naive.found_normal) > len(naive.asked)
+                of_all = naive.found_normal[scored + len(naive.asked) if inherits else 0]
+                if inherits:
+                    score_row(held, naive, site, slot, of_all, 2)
+                score_normal(held, naive, site, slot, found, naive.found_normal[scored], of_all, inherits)
             scored += 1
         # Scored before it is counted: a prediction must not know the label of its own row.
         if deltas[SIGN, i] != 0:

@@ -3,8 +3,11 @@
 Two counts are kept of every node. ``counts`` are the classes of all live examples whose route passes the node: what a
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
 after it was made, or since what it was restarted with (``drift``), and when it was a leaf. ``majority_right`` and
-``naive_right`` (and ``normal_right``) say how many of the latter the majority and naive Bayes predicted when they came:
-they leave with their example.
+``naive_right`` (and ``normal_right``, ``inherited_right``) say how many of the latter the majority and naive Bayes
+predicted when they came: they leave with their example.
+
+What a leaf has not counted are the examples it *inherited*: where predictions use these, too, the shards count them at
+the site after its own.
 
 Where examples have weights all counts are masses (``raydt.trees.masses``).
 
@@ -36,6 +39,7 @@ NODE = np.dtype(
         ("majority_right", np.int64),
         ("naive_right", np.int64),
         ("normal_right", np.int64),
+        ("inherited_right", np.int64),
         ("feature", np.int32),
         ("cut", np.int32),
         ("left", np.int32),
@@ -80,7 +84,7 @@ class ConfidenceTreeArrays(NamedTuple):
     fresh: npt.NDArray[np.int64]
 
 
-def new_tree(classes: int = 2, capacity: int = 64) -> ConfidenceTreeArrays:
+def new_tree(classes: int = 2, capacity: int = 16) -> ConfidenceTreeArrays:
     """One leaf without examples, with site 0."""
     nodes, trials = np.zeros(capacity, dtype=NODE), np.zeros(capacity, dtype=TRIAL)
     for name in ("feature", "cut", "left", "right", "parent", "head", "created"):
@@ -180,7 +184,7 @@ def _is_above(tree: Any, node: int, other: int) -> bool:
 
 
 @inner_kernel
-def _is_mixed(own: Any, node: int) -> bool:
+def is_mixed(own: Any, node: int) -> bool:
     """Whether a node has counted live examples of two classes."""
     classes = 0
     for k in range(own.shape[1]):
@@ -189,11 +193,14 @@ def _is_mixed(own: Any, node: int) -> bool:
 
 
 @kernel
-def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, counts: Any) -> tuple[int, int, int]:
+def walk(
+    tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, counts: Any, inherits: bool
+) -> tuple[int, int, int]:
     """Take the pending steps of ``path`` in order, as if no check changed the tree.
 
-    ``out`` has room for what is counted, ``counts``, shape (1, K), is scratch. Returns how many entries, checks and
-    rows to score there are.
+    ``out`` has room for what is counted, ``counts``, shape (1, K), is scratch. If leaves predict by what they
+    ``inherit``, that is counted out, too, and ``priors`` have, behind K columns, K more with ``counts`` of the leaf.
+    Returns how many entries, checks and rows to score there are.
     """
     made = due = asked = 0
     naive = rules.naive and rules.grace > 0
@@ -209,12 +216,15 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
         # The shards score a row by what its leaf had counted before it; these counts change with the next lines.
         if naive and step.kind != REMOVE:
             out.scored[asked] = made
-            for k in range(out.priors.shape[1]):
+            known = tree.own.shape[1]
+            for k in range(known):
                 out.priors[asked, k] = tree.own[leaf, k]
+                if inherits:
+                    out.priors[asked, known + k] = tree.counts[leaf, k]
             asked += 1
         if step.kind == LOOK:
             if naive:
-                _enter(tree, out, made, leaf, i, step.slot, 0, 0)
+                _enter(tree, out, made, leaf, i, step.slot, 0, 0, 0)
                 made += 1
             continue
         label, mass = examples.y[step.slot], mass_of(examples.weight, step.slot)
@@ -229,26 +239,30 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
         # A leaf has never counted what was there before it: such an example leaves without a trace, too.
         stamp = 2 * examples.born[step.slot] + 1
         if stamp > tree.nodes[leaf].created:
-            _enter(tree, out, made, leaf, i, step.slot, by, label)
+            _enter(tree, out, made, leaf, i, step.slot, by, label, 0)
             made += 1
             if step.kind == ADD:
                 tree.nodes[leaf].since += mass
                 if tree.nodes[leaf].since >= rules.grace:
                     tree.nodes[leaf].since = 0
-                    if _is_mixed(tree.own, leaf):
+                    if is_mixed(tree.own, leaf):
                         _note_check(tree, out, due, made - 1)
                         due += 1
+        elif inherits:
+            _enter(tree, out, made, leaf, i, step.slot, by, label, 1)
+            made += 1
     return made, due, asked
 
 
 @inner_kernel
-def _enter(tree: Any, out: Any, number: int, node: int, step: int, slot: int, by: int, label: int) -> None:
-    """Count an example in or out at one node, as entry ``number``."""
+def _enter(tree: Any, out: Any, number: int, node: int, step: int, slot: int, by: int, label: int, past: int) -> None:
+    """Count an example in or out at one node, as entry ``number``; ``past`` is 1 of one that the node inherited."""
     entry = out.entries[number]
     entry.before, entry.step, entry.node = tree.nodes[node].since, step, node
-    out.deltas[SLOT, number], out.deltas[SITE, number] = slot, tree.nodes[node].site
+    out.deltas[SLOT, number], out.deltas[SITE, number] = slot, tree.nodes[node].site + past
     out.deltas[SIGN, number], out.deltas[LABEL, number] = by, label
-    tree.own[node, label] += by
+    if past == 0:
+        tree.own[node, label] += by
 
 
 @inner_kernel
@@ -267,7 +281,8 @@ def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, d
     for e in range(len(entries) - 1, -1, -1):
         if altered[entries[e].step]:
             node = entries[e].node
-            tree.own[node, deltas[LABEL, e]] -= deltas[SIGN, e]
+            if deltas[SITE, e] == tree.nodes[node].site:
+                tree.own[node, deltas[LABEL, e]] -= deltas[SIGN, e]
             tree.nodes[node].since = entries[e].before
     for p in range(len(path.pending) - 1, -1, -1):
         i = path.pending[p]
@@ -324,7 +339,7 @@ def _start(tree: Any, node: int, stamp: int, site: int) -> None:
     tree.nodes[node].threshold = 0.0
     tree.nodes[node].created = stamp
     tree.nodes[node].since = tree.nodes[node].majority_right = 0
-    tree.nodes[node].naive_right = tree.nodes[node].normal_right = 0
+    tree.nodes[node].naive_right = tree.nodes[node].normal_right = tree.nodes[node].inherited_right = 0
     trial = tree.trials[node]
     trial.began = trial.restarted = trial.site = -1
     trial.seen_before = trial.wrong_before = trial.seen = trial.wrong = trial.better = trial.worse = 0

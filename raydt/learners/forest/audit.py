@@ -59,8 +59,8 @@ def audit(
     weight = None if units is None or "unit" not in state else units[live]
     broken += failures
     classes = state["totals"].shape[1]
-    there = y if weight is None else y[weight > 0]
-    expected = max(2, int(there.max(initial=-1)) + 1)
+    counting = np.ones(len(y), dtype=np.bool_) if weight is None else weight > 0
+    expected = max(2, int(y[counting].max(initial=-1)) + 1)
     if not options.numeric and classes != expected:
         broken.append(message("audits.value", name="number of classes", found=classes, expected=expected))
     chosen: list[int] = []
@@ -70,8 +70,7 @@ def audit(
         y, state = np.argsort(order)[y], {**state, "totals": state["totals"][:, order]}
     if not broken:
         held = members(options, history.id[live])
-        if weight is not None:
-            held[weight == 0] = False
+        held[~counting] = False
         chosen = sampled(held, len(features))
         starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
 
@@ -96,7 +95,7 @@ def audit(
             groups = [chosen[i : i + each] for i in range(0, len(chosen), each)]
             broken += chain.from_iterable(run([partial(rebuilt, some) for some in groups]))
         if not broken:
-            worst = out_of_sample(state, X, y, held, kinds, options.numeric)
+            worst = out_of_sample(state, X[counting], y[counting], held[counting], kinds, options.numeric)
     checked = {
         "examples": len(history.y),
         "live": len(live),

@@ -20,10 +20,10 @@ from raydt.learners.forest.node_pool import (
     may_split,
     new_block,
     new_child,
-    weight_of,
 )
 from raydt.learners.forest.nodes import LEAF, OPEN
 from raydt.learners.forest.scoring import best_of
+from raydt.trees.masses import mass_of
 from raydt.trees.records import goes_left, link, next_in_preorder
 
 
@@ -63,7 +63,7 @@ def _count_children(forest: Any, node: int, begin: int, middle: int, examples: A
         totals[left, m] = 0
     for i in range(begin, middle):
         slot = np.int64(scratch.slots[i])
-        count(forest, left, examples.y[slot], 1, weight_of(examples, slot), rules.numeric)
+        count(forest, left, examples.y[slot], 1, mass_of(examples.weight, slot), rules.numeric)
     nodes[right].n = nodes[node].n - nodes[left].n
     for m in range(totals.shape[1]):
         totals[right, m] = totals[node, m] - totals[left, m]

@@ -17,6 +17,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
 from raydt.learners.forest.membership import unit_at
+from raydt.trees.masses import mass_of
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
@@ -182,8 +183,7 @@ def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, 
     for i in range(n):
         x = values[i]
         if x == x:
-            weight = np.int64(1) if rules.unit == 1 else scratch.weights[i]
-            add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], weight, rules.numeric)
+            add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], mass_of(scratch.weights, i), rules.numeric)
     return True
 
 
@@ -246,8 +246,7 @@ def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int
     for i in range(n):
         j = category_at(cuts, used, values[i])
         if j >= 0:
-            weight = np.int64(1) if rules.unit == 1 else scratch.weights[i]
-            add_to_bucket(buckets[j], labels[i], weight, rules.numeric)
+            add_to_bucket(buckets[j], labels[i], mass_of(scratch.weights, i), rules.numeric)
     return True
 
 

@@ -23,6 +23,7 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.weights import of_codes
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
@@ -319,7 +320,10 @@ class ForestCoordinator(SequentialCoordinator):
         if not np.array_equal(ranks, self._ranks) and self._digested is not None:
             self._digested.forget()  # labels have other places among those of live examples
         self._ranks = ranks
-        return self._digest.of(trees, live, [self._row_part()], 1 if self._saved is not None else self._weights.per_row)
+        factors = self._weights.weighting.digested()
+        of_classes = [(name, of_codes(of_all, live)) for name, of_all in factors.items()]
+        per_row = 1 if self._saved is not None else self._weights.per_row
+        return self._digest.of(trees, live, [*of_classes, self._row_part()], per_row)
 
     def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
         if self._stale:

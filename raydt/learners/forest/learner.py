@@ -59,7 +59,6 @@ class Forest(Learner):
     Predictor = ForestPredictor
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "warmup": "nothing is left of it once it has ended",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,

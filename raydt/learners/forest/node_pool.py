@@ -104,16 +104,7 @@ def all_equal(n: int, totals: Any) -> bool:
 
 
 @inlined_kernel
-def weight_of(examples: Any, slot: int) -> int:
-    """What a row counts, in units."""
-    weight: int = np.int64(1)
-    if len(examples.weight) > 0:
-        weight = examples.weight[slot]
-    return weight
-
-
-@inlined_kernel
-def mass_of(forest: Any, node: int, rules: Any) -> int:
+def mass_at(forest: Any, node: int, rules: Any) -> int:
     """What the rows of a node count together, in units: their number, or the sum of their weights."""
     mass: int = np.int64(forest.nodes[node].n)
     if rules.unit > 1:
@@ -140,7 +131,7 @@ def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> 
 @inlined_kernel
 def may_split(forest: Any, node: int, rules: Any) -> bool:
     """Whether a node may be split: enough rows, not all of one label, and not too deep."""
-    n = mass_of(forest, node, rules)
+    n = mass_at(forest, node, rules)
     if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
         return False
     if rules.numeric:

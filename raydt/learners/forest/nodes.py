@@ -21,14 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
-from raydt.examples.weights import UNIT
+from raydt.examples.weights import DTYPE, NO_WEIGHTS, UNIT, Weights
 from raydt.trees.records import MEMBER
 
 #: ``feature`` of a leaf, and of a leaf that is to be built.
 LEAF, OPEN = -1, -2
-
-#: The weights of rows that all count 1.
-NO_WEIGHTS: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 #: Entries, slots times the trees of each example, are numbered in 32 bits.
 MOST_ENTRIES = 2**31 - 1
@@ -118,7 +115,7 @@ class ForestRows(NamedTuple):
     y: npt.NDArray[np.int64]
     member: npt.NDArray[np.int32]
     categorical: npt.NDArray[np.bool_]
-    weight: npt.NDArray[np.int64] = NO_WEIGHTS
+    weight: Weights = NO_WEIGHTS
 
 
 #: Columns of what a step did: nodes counted; subtrees, rows and nodes rebuilt; depth of the topmost rebuild.
@@ -173,7 +170,7 @@ class ForestScratch(NamedTuple):
     other_entries: npt.NDArray[np.int32]
     values: npt.NDArray[np.float64]
     labels: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.int64]
+    weights: Weights
     order: npt.NDArray[np.int32]
     swaps: npt.NDArray[np.int32]
     stack: npt.NDArray[np.int32]
@@ -283,7 +280,7 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         np.empty(few, dtype=np.int64),
         np.empty((0, 1), dtype=np.int32),
         categorical,
-        np.empty(few * weighed, dtype=np.int64),
+        np.empty(few * weighed, dtype=DTYPE),
     )
     words, depth = (d + 63) // 64, rules.max_depth + 3
 
@@ -298,7 +295,7 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         other_entries=ints(rows),
         values=empty(rows, np.float64),
         labels=empty(rows, np.int64),
-        weights=empty(rows * weighed, np.int64),
+        weights=empty(rows * weighed, DTYPE),
         order=np.arange(d, dtype=np.int32),
         swaps=ints(d),
         stack=ints(2 * depth),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import UNIT, Weights, filled, sums_by_class
+from raydt.examples.weights import UNIT, Weights, filled
 from raydt.trees.state_schema import UNIT_ARRAY
 
 Slots = npt.NDArray[np.int32]
@@ -52,8 +52,7 @@ class RowWeights:
         if not self.weighting.is_open:
             return None
         slots = self._store.slots()
-        self.weighting.resolve(sums_by_class(self._store.weights(slots), self._store.y[slots]), seq)
-        self.weighting.enter(self._store, slots)
+        self.weighting.balance(self._store, slots, seq)
         weights = self.of(slots)
         assert weights is not None
         return slots, weights
@@ -66,6 +65,5 @@ class RowWeights:
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Continue from a state, whose rows the store has; the shards are told anew."""
-        self.weighting.restore(state)
-        self.weighting.enter(self._store, self._store.slots())
+        self.weighting.restore(state, self._store)
         self.sent = False

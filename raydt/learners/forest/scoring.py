@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel
-from raydt.learners.forest.node_pool import mass_of
+from raydt.learners.forest.node_pool import mass_at
 
 
 @inlined_kernel
@@ -102,7 +102,7 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
     if not rules.numeric and forest.totals.shape[1] == 2 and rules.unit == 1:
         of_two: Any = best_of_two(forest, node, block, examples)
         return of_two
-    blocks, left, n = forest.blocks, scratch.left, mass_of(forest, node, rules)
+    blocks, left, n = forest.blocks, scratch.left, mass_at(forest, node, rules)
     totals, width = forest.totals[node], blocks.buckets.shape[3]
     best, feature, threshold = -1.0, np.int64(-1), 0.0
     for place in range(blocks.kept[block]):

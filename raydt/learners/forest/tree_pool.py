@@ -14,7 +14,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.learners.forest.apply_steps import ENDED, advance, look
 from raydt.learners.forest.build import resolve
-from raydt.learners.forest.node_pool import count, most_rows, weight_of
+from raydt.learners.forest.node_pool import count, most_rows
 from raydt.learners.forest.nodes import (
     ForestArrays,
     ForestRows,
@@ -26,6 +26,7 @@ from raydt.learners.forest.nodes import (
     with_classes,
     with_room,
 )
+from raydt.trees.masses import mass_of
 from raydt.trees.records import link, next_in_preorder, unlink
 
 Slots = npt.NDArray[np.int32]
@@ -78,7 +79,7 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
             if tree < 0 or tree >= len(forest.roots):
                 continue
             root = np.int64(forest.roots[tree])
-            count(forest, root, examples.y[slot], by, by * weight_of(examples, slot), numeric)
+            count(forest, root, examples.y[slot], by, by * mass_of(examples.weight, slot), numeric)
             forest.touched[tree] = True
             if by > 0:
                 link(forest, forest.members, root, slot * k + at)

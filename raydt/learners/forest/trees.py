@@ -13,7 +13,7 @@ from raydt.arrays.blocks import put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
-from raydt.examples.weights import UNIT, Weights
+from raydt.examples.weights import UNIT, Weights, filled
 from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestSteps, TreeArrays, new_forest
 from raydt.learners.forest.options import ForestOptions
@@ -135,7 +135,7 @@ class ExactTrees:
         if self.rules.unit > 1:
             return
         self.rules = self.rules.weighed()
-        self.examples = self.examples._replace(weight=np.full(len(self.examples.y), UNIT, dtype=np.int64))
+        self.examples = self.examples._replace(weight=filled(None, len(self.examples.y)))
         for pool in self.pools:
             pool.weigh()  # whose trees all have other totals now
             pool.forest.touched[:] = True

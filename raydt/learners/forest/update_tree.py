@@ -13,9 +13,10 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
 from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
-from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_of, may_split, weight_of
+from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_at, may_split
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
+from raydt.trees.masses import mass_of
 from raydt.trees.records import link, unlink
 
 
@@ -109,7 +110,7 @@ def _change_block(forest: Any, node: int, y: int, row: int, by: int, examples: A
     Returns 0: all is counted; 1: features marked ``stale`` must be recounted; 2: the node may have to try others.
     """
     blocks, block, n = forest.blocks, np.int64(forest.nodes[node].block), np.int64(forest.nodes[node].n)
-    mass = mass_of(forest, node, rules)
+    mass = mass_at(forest, node, rules)
     if row > 0:
         for word in range(blocks.skipped.shape[1]):
             if blocks.skipped[block, word] & scratch.differs[word]:
@@ -174,7 +175,7 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
     """
     forest.touched[tree] = True
     nodes, node, y, path, equal = forest.nodes, np.int64(forest.roots[tree]), examples.y[slot], 0, False
-    weight = by * weight_of(examples, slot)
+    weight = by * mass_of(examples.weight, slot)
     if by < 0:
         unlink(forest, forest.members, entry)
     else:

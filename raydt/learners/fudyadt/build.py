@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel, task_kernel
 from raydt.arrays.memory import empty
+from raydt.examples.weights import DTYPE, NO_WEIGHTS, Weights
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
     MOST_VALUES,
@@ -41,7 +42,7 @@ from raydt.learners.fudyadt.split_sides import (
     sum_left,
     threshold_of,
 )
-from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS, search_weights, weigh_left
+from raydt.learners.fudyadt.weighted_search import weigh_left
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, start_children, start_node, stays_leaf
 from raydt.trees.records import NODES, link, split_node
 
@@ -64,7 +65,7 @@ class BuildScratch(NamedTuple):
     numbers: npt.NDArray[np.int32]
     gaps: npt.NDArray[np.bool_]
     turned: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.int64]
+    weights: Weights
 
 
 def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -> BuildScratch:
@@ -82,7 +83,7 @@ def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -
         empty(rows if classes == 1 else 0, dtype=np.int32),
         np.empty(columns, dtype=np.bool_),
         empty(rows, dtype=np.int64),
-        empty(rows if weighted else 0, dtype=np.int64),
+        empty(rows if weighted else 0, dtype=DTYPE),
     )
 
 
@@ -102,7 +103,7 @@ class Listing(NamedTuple):
     #: Shape (n,): of numeric labels, which are all of class 0: the labels in units.
     numbers: npt.NDArray[np.int32] = NO_NUMBERS
     #: Shape (n,): weights in units; it is empty where rows have none.
-    weights: npt.NDArray[np.int64] = NO_WEIGHTS
+    weights: Weights = NO_WEIGHTS
 
 
 @inner_kernel
@@ -218,19 +219,17 @@ def search(
     """
     E, H, counts, left, categorical = scratch.E, scratch.histograms, tree.counts, scratch.left, listing.categorical
     label_bits, perfect = label_bits_of(counts.shape[1]), np.inf
-    if len(left) == 2:
+    if len(left) == 2 and len(listing.weights) == 0:
         perfect = 2.0 * np.float64(counts[node, 0]) * np.float64(counts[node, 1])
     best = -1.0
     feature, at = -1, -1
-    if len(listing.weights) > 0:
-        return search_weights(tree, node, listing, scratch, first, stop, begin, end)
     for j in range(begin, end):
         if histogram >= 0 and H.width[j]:
             score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
         else:
-            S, category, numbers = E[j, first:stop], categorical[j], listing.numbers
+            S, numbers, weights = E[j, first:stop], listing.numbers, listing.weights
             score, here = scan_column(
-                S, category, counts, tree.sums, node, numbers, left, label_bits, best, scratch.spare
+                S, categorical[j], counts, tree.sums, node, numbers, weights, left, label_bits, best, scratch.spare
             )
         if here >= 0:
             best, feature, at = score, j, here
@@ -242,7 +241,7 @@ def search(
             else:
                 score, here = scan_missing_left(
                     E[j, first:stop], listing.X, listing.rows, np.int64(j), counts, tree.sums, node, listing.numbers,
-                    left, label_bits, best, scratch.spare, scratch.turned,
+                    listing.weights, left, label_bits, best, scratch.spare, scratch.turned,
                 )  # fmt: skip
             if here >= 0:
                 best, feature, at = score, j, here

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.examples.weights import NO_WEIGHTS, Weights
 from raydt.exchange.meeting import Steps
 from raydt.learners.fudyadt.split_search import BLOCK, scan_column, scan_missing_left
 from raydt.learners.fudyadt.split_sides import (
@@ -71,6 +72,7 @@ class ShardColumns(NamedTuple):
     categorical: npt.NDArray[np.bool_]  #: Shape (columns,).
     gaps: npt.NDArray[np.bool_]  #: Shape (columns,): whether numbers are missing.
     numbers: npt.NDArray[np.int32]  #: Shape (rows,): numeric labels in units; with classes it is empty.
+    weights: Weights = NO_WEIGHTS  #: Shards know none.
 
 
 class Sorted(NamedTuple):
@@ -104,7 +106,7 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
         for j in range(len(columns.feature)):
             S = E[j, first:stop]
             score, here = scan_column(
-                S, categorical[j], node_counts, node_sums, f, numbers, left, label_bits, best, spare
+                S, categorical[j], node_counts, node_sums, f, numbers, columns.weights, left, label_bits, best, spare
             )
             if here >= 0:
                 best, column, at = score, np.int64(j), np.int64(here)
@@ -112,8 +114,8 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
                     break
             if columns.gaps[j]:
                 score, here = scan_missing_left(
-                    S, X, rows, np.int64(j), node_counts, node_sums, f, numbers, left, label_bits, best, spare,
-                    level.spare,
+                    S, X, rows, np.int64(j), node_counts, node_sums, f, numbers, columns.weights, left, label_bits,
+                    best, spare, level.spare,
                 )  # fmt: skip
                 if here >= 0:
                     best, column, at = score, np.int64(j), np.int64(here)

@@ -22,7 +22,9 @@ from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
+from raydt.learners.batch_coordinator import Many
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
+from raydt.learners.fudyadt.many import ListedTree, group_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
@@ -52,6 +54,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.live = FuDyADTTree(features, options, shards, plan)
         self._weighting = self.live.weighting
         self._one, self._step, self._one_log = RowUpdates(len(features)), np.zeros(1, dtype=STEP), new_log(1)
+        self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
 
     # ---------------------------------------------------------------- one batch
 
@@ -125,6 +128,12 @@ class FuDyADTCoordinator(TreeCoordinator):
             one.release(store, slot)
         self._seq += 1
         return True, live.rebuild(int(node), 2 * self._seq - 1, self._one_log) if node >= 0 else None
+
+    def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
+        """Return what takes this batch with those of other trees of classes."""
+        group: Many | None
+        self.listed, group = group_of(self.live, batch, self.listed)
+        return group
 
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class of most examples in the leaf of a row; None with smoothing."""

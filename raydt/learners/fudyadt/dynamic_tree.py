@@ -5,6 +5,7 @@ Where a rebuild is done depends on its size and on which features are at hand; w
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -17,7 +18,7 @@ from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, sums_by_class
+from raydt.examples.weights import NO_WEIGHTS
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell
@@ -28,42 +29,51 @@ from raydt.learners.fudyadt.build_sharded import BuildOrder, as_bits, split_alik
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
-from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
-from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 from raydt.trees.state_schema import UNIT_ARRAY
-from raydt.trees.weighted_counts import weigh
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15
 #: Cells up to which scratch is kept: fresh pages cost a third of a BUILD's time (16 MiB of elements).
 KEPT_CELLS = 1 << 21
+#: For so many shapes of trees.
+KEPT_KINDS = 4
 #: Rows fetched in one round when the cache is filled after a restore.
 FETCHED_ROWS = 1 << 16
 
 
+class _Kept(threading.local):
+    """Scratch of a thread, by columns, classes and whether rows have weights."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[int, int, bool], BuildScratch] = {}
+
+
+_KEPT = _Kept()
+
+
 class FuDyADTTree(LiveTree):
-    """The live tree, scratch, and the units of numeric labels, which grow together."""
+    """The live tree, and the units of numeric labels, which grow together."""
 
     def __init__(self, features: Features, options: FuDyADTOptions, shards: int, plan: WorkPlan) -> None:
         label_range, d = options.declared_range(), len(features)
         self._fewest_classes = 2 if label_range is None else 1
         store = ExampleStore(d, plan.row_cache_bytes, dtype_of(label_range is not None))
-        super().__init__(features, options.rules(), store, self._fewest_classes)
+        super().__init__(
+            features, options.rules(), store, Weighting(options.class_weight == "balanced"), self._fewest_classes
+        )
         self.plan, self._options = plan, options
         self.label_range = label_range  #: Of numeric labels, also if it is not known yet; with classes None.
         self.units = NO_NUMBERS  #: Numeric labels by slot, in units of their range; with classes it is empty.
         self.columns = [features.columns_of(owned) for owned in features.assign(shards)]
         self._labels_sent = True  # the shards have the labels of all live rows
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
-        self.weighting = Weighting(options.class_weight == "balanced")
-        self.scratch = self._new_scratch(self.loop_rows)
         if label_range is not None:
             self._take_range(label_range)
         self._rows_to_fetch = 0
@@ -78,8 +88,7 @@ class FuDyADTTree(LiveTree):
     @property
     def cached(self) -> Cached:
         """The features at hand, for kernels."""
-        weight = masses_by_slot(self.weighting, self.store) if self.weighted else NONE
-        return Cached(self.store.X, self.categorical, weight)
+        return Cached(self.store.X, self.categorical, self.weights)
 
     @property
     def weighted(self) -> bool:
@@ -99,8 +108,6 @@ class FuDyADTTree(LiveTree):
             self.units = grown(self.units, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
-        if len(self.scratch.left) < self.tree.counts.shape[1]:
-            self.scratch = self._new_scratch(self.loop_rows)
 
     @property
     def takes_rows(self) -> bool:
@@ -114,8 +121,7 @@ class FuDyADTTree(LiveTree):
         )
         if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
             return False
-        classes = self.tree.counts.shape[1]
-        return len(self.scratch.left) >= classes and self.store.live < largest_build(classes)
+        return self.store.live < largest_build(self.tree.counts.shape[1])
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
@@ -124,11 +130,8 @@ class FuDyADTTree(LiveTree):
         if UNIT_ARRAY.name in state:
             self.rules = self._options.weighed_rules()
         super().restore(state)
-        self.weighting.restore(state)
-        self.weighting.enter(self.store, np.arange(len(state["id"])))
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
-        self.scratch = self._new_scratch(self.loop_rows)
         self._labels_sent = self.plan.shared_store
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
@@ -137,17 +140,12 @@ class FuDyADTTree(LiveTree):
         if self.label_range is not None:
             self.units[slots] = self.label_range.units(self.store.y[slots])
 
-    def weigh(self) -> None:
-        """Count weights from now on, if a row has another one than 1; those that are in the tree have 1."""
-        if not self.weighted and self.store.uneven:
-            self.rules = self._options.weighed_rules()
-            weigh(self.tree, self.rules)
-            self.scratch = self._new_scratch(self.loop_rows)
+    def _count_masses(self) -> None:
+        self.rules = self._options.weighed_rules()
 
     def end_warmup(self, seq: int) -> None:
         """Take the range of numeric labels and balanced weights from the one leaf, before update ``seq``."""
-        if self.weighting.is_open:
-            self._balance(seq)
+        self.balance(seq)
         if self.label_range is None or self.label_range.known:
             return
         slots = self.rows_of(0)
@@ -155,22 +153,6 @@ class FuDyADTTree(LiveTree):
         units = self.units[slots].astype(np.int64)
         self.tree.sums[0] = units.sum(), (units * units).sum()
         self.tree.statistics["pairs"][:1] = mass_ceilings(self.tree.counts[:1, 0], self.tree.sums[:1])
-
-    def _balance(self, seq: int) -> None:
-        """Find the weights of classes from the examples in the root, and count them by these."""
-        slots = self.rows_of(0)
-        self.weighting.resolve(sums_by_class(self.store.weights(slots), self.store.y[slots]), seq)
-        self.weighting.enter(self.store, np.arange(int(self.store.reg[USED])))
-        if not self.weighted:
-            self.rules = self._options.weighed_rules()
-            self.scratch = self._new_scratch(self.loop_rows)
-        take_rows(self.tree, self.members, 0, slots)
-        weight = self.cached.weight[slots]
-        self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
-        link_members(self.tree, self.members, slots[weight > 0])
-        sums = sums_by_class(weight, self.store.y[slots], self.tree.counts.shape[1])
-        self.tree.counts[0] = sums
-        self.tree.statistics["n"][0], self.tree.statistics["pairs"][0] = sums.sum(), np.count_nonzero(weight)
 
     def _take_range(self, label_range: LabelRange) -> None:
         """Count the labels of all slots in units of a range."""
@@ -227,19 +209,25 @@ class FuDyADTTree(LiveTree):
         nodes = int(self.tree.reg[NODES]) - before + 1
         record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
 
-    def _scratch_for(self, rows: int) -> BuildScratch:
-        """Scratch for a BUILD; that of a very large one is not kept."""
-        have = len(self.scratch.spare)
-        if rows <= have:
-            return self.scratch
-        d = len(self.features)
-        if rows * d > KEPT_CELLS:
-            return self._new_scratch(rows)
-        self.scratch = self._new_scratch(min(2 * rows, KEPT_CELLS // d))
-        return self.scratch
+    @property
+    def scratch(self) -> BuildScratch:
+        """Scratch of this thread for the rebuilds of the compiled loop; all trees use it in turn."""
+        return self._scratch_for(self.loop_rows)
 
-    def _new_scratch(self, rows: int) -> BuildScratch:
-        return new_scratch(rows, len(self.features), self.tree.counts.shape[1], self.weighted)
+    def _scratch_for(self, rows: int) -> BuildScratch:
+        """Scratch of this thread for a BUILD; that of a very large one is not kept."""
+        d, kept = len(self.features), _KEPT.kinds
+        kind = d, self.tree.counts.shape[1], self.weighted
+        found = kept.get(kind)
+        if found is not None and rows <= len(found.spare):
+            return found
+        if rows * d > KEPT_CELLS and rows > self.loop_rows:
+            return new_scratch(rows, *kind)
+        if found is None and len(kept) >= KEPT_KINDS:
+            kept.clear()
+        more = rows if rows <= self.loop_rows else min(2 * rows, KEPT_CELLS // d)
+        found = kept[kind] = new_scratch(more, *kind)
+        return found
 
     def _build(
         self,
@@ -252,7 +240,7 @@ class FuDyADTTree(LiveTree):
         labels, numbers = self.examples.y[slots], NO_NUMBERS
         if self.label_range is not None:
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
-        weights = self.cached.weight[slots].astype(np.int64) if self.weighted else NO_WEIGHTS
+        weights = self.cached.weight[slots] if self.weighted else NO_WEIGHTS
         listing = Listing(X, self.categorical, rows, slots, labels, numbers, weights)
         scratch = self._scratch_for(len(slots))
         DividedBuild(self.tree, self.members, listing, self.rules, stamp, scratch).run(node)

@@ -52,7 +52,6 @@ class FuDyADT(Learner):
     Description = FuDyADTDescription
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "threshold": "that of a leaf is not used",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,

@@ -23,6 +23,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.learners.fudyadt.split_sides import is_constant, lacking
+from raydt.learners.fudyadt.weighted_search import scan_weights
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64
@@ -233,12 +234,15 @@ def scan_column(
     sums: Any,
     node: int,
     numbers: Any,
+    weights: Any,
     left: Any,
     label_bits: int,
     best: float,
     spare: Any,
 ) -> tuple[float, int]:
-    """Scan as :func:`scan` or, where ``counts`` have one class, as :func:`scan_numbers`."""
+    """Scan as :func:`scan`, of numeric labels as :func:`scan_numbers`, of rows with weights as ``scan_weights``."""
+    if len(weights) > 0:
+        return scan_weights(S, categorical, counts, node, left, weights, label_bits, best)
     if counts.shape[1] == 1:
         return scan_numbers(S, categorical, numbers, sums[node, 0], label_bits, best)
     return scan(S, categorical, counts, node, left, label_bits, best, spare)
@@ -254,6 +258,7 @@ def scan_missing_left(
     sums: Any,
     node: int,
     numbers: Any,
+    weights: Any,
     left: Any,
     label_bits: int,
     best: float,
@@ -274,7 +279,7 @@ def scan_missing_left(
         T[i] = S[n - m + i]
     for i in range(m, n):
         T[i] = S[i - m]
-    score, at = scan_column(T, False, counts, sums, node, numbers, left, label_bits, best, spare)
+    score, at = scan_column(T, False, counts, sums, node, numbers, weights, left, label_bits, best, spare)
     if at < m:
         return best, -1
     return score, at - m + n

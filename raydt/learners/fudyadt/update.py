@@ -22,6 +22,7 @@ from raydt.trees.counted_tree import (
     start_node,
     stays_leaf,
 )
+from raydt.trees.masses import mass_of
 from raydt.trees.records import NODES, level_at, link, majority, take_rows, unlink
 from raydt.trees.weighted_counts import rows_at
 
@@ -62,9 +63,7 @@ def advance(
     for i in range(begin, len(steps)):
         kind = steps[i].kind
         slot = steps[i].slot
-        weight = np.int64(1)
-        if rules.unit > 1 and kind != LOOK:
-            weight = np.int64(cached.weight[slot])
+        weight = np.int64(1) if kind == LOOK else mass_of(cached.weight, slot)
         if kind == REMOVE:
             if weight == 0:
                 continue

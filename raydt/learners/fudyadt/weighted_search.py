@@ -12,12 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.kernel import inlined_kernel, inner_kernel
-from raydt.learners.fudyadt.presort import label_bits_of
-from raydt.learners.fudyadt.split_sides import is_constant, lacking
-
-#: The weights of rows that have none.
-NO_WEIGHTS = np.empty(0, dtype=np.int64)
+from raydt.arrays.kernel import inner_kernel
+from raydt.learners.fudyadt.split_sides import is_constant
 
 
 @inner_kernel
@@ -49,7 +45,7 @@ def scan_weights(
         left[k] = 0
     n_left = np.int64(0)
     for i in range(size):
-        weight = weights[np.uint64(S[i] & 0xFFFFFFFF) >> bits]
+        weight = np.int64(weights[np.uint64(S[i] & 0xFFFFFFFF) >> bits])
         left[S[i] & mask] += weight
         n_left += weight
         if i == size - 1:
@@ -68,57 +64,6 @@ def scan_weights(
 
 
 @inner_kernel
-def scan_weights_missing_left(
-    S: Any,
-    X: Any,
-    rows: Any,
-    column: int,
-    counts: Any,
-    node: int,
-    left: Any,
-    weights: Any,
-    label_bits: int,
-    best: float,
-    turned: Any,
-) -> tuple[float, int]:
-    """Scan a segment of a number with its missing numbers on the left, as ``split_search.scan_missing_left``."""
-    n, m = len(S), lacking(S, X, rows, column, label_bits)
-    if m == 0 or m == n:
-        return best, -1
-    T = turned[:n]
-    for i in range(m):
-        T[i] = S[n - m + i]
-    for i in range(m, n):
-        T[i] = S[i - m]
-    score, at = scan_weights(T, False, counts, node, left, weights, label_bits, best)
-    if at < m:
-        return best, -1
-    return score, at - m + n
-
-
-@inlined_kernel
-def search_weights(
-    tree: Any, node: int, listing: Any, scratch: Any, first: int, stop: int, begin: int, end: int
-) -> tuple[float, int, int]:
-    """Find a node's best split as ``build.search``, of rows that have weights."""
-    E, counts, left, weights = scratch.E, tree.counts, scratch.left, listing.weights
-    label_bits, best = label_bits_of(counts.shape[1]), -1.0
-    feature, at = -1, -1
-    for j in range(begin, end):
-        S = E[j, first:stop]
-        score, here = scan_weights(S, listing.categorical[j], counts, node, left, weights, label_bits, best)
-        if here >= 0:
-            best, feature, at = score, j, here
-        if scratch.gaps[j]:
-            score, here = scan_weights_missing_left(
-                S, listing.X, listing.rows, np.int64(j), counts, node, left, weights, label_bits, best, scratch.turned
-            )
-            if here >= 0:
-                best, feature, at = score, j, here
-    return best, feature, at
-
-
-@inner_kernel
 def weigh_left(S: Any, label_bits: int, side: Any, weights: Any, left: Any) -> None:
     """Sum of the weights of each class, ``left``, of the rows of a segment that are on the left."""
     bits, mask = np.uint64(label_bits), (1 << label_bits) - 1
@@ -126,4 +71,4 @@ def weigh_left(S: Any, label_bits: int, side: Any, weights: Any, left: Any) -> N
         left[k] = 0
     for i in range(len(S)):
         row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
-        left[S[i] & mask] += weights[row] * (1 - np.int64(side[row]))
+        left[S[i] & mask] += np.int64(weights[row]) * (1 - np.int64(side[row]))

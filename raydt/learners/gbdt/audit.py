@@ -118,12 +118,14 @@ def _examine(
     broken += failures
     if history.complete:
         first = _trained(state, history)
-        ones = None if history.sparse is None else history.sparse[np.flatnonzero(first)]
-        derived, derived_with_cut = training_bins(history.X[first], ones, features, options)
+        weight = given_weights(history.weight, len(first))
+        counting = first & (weight > 0)
+        ones = None if history.sparse is None else history.sparse[np.flatnonzero(counting)]
+        derived, derived_with_cut = training_bins(history.X[counting], ones, features, options)
         differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
         differing += (len(bins) + np.setxor1d(with_cut, derived_with_cut)).tolist()
         broken += [message("audits.bins", feature=f"feature {j}", source="last training") for j in differing]
-        broken += _scale(options, state, history.y[first], given_weights(history.weight, len(first))[first])
+        broken += _scale(options, state, history.y[first], weight[first])
     # From here on sparse features are numbered as those with a cut are: there are few of them.
     feature = state["node_feature"].astype(np.int64)
     above, place = feature >= len(bins), np.searchsorted(with_cut, feature - len(bins))

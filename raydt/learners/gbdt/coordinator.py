@@ -32,7 +32,7 @@ from raydt.examples.updates import (
     UpdateBatch,
 )
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import filled, sums_by_class
+from raydt.examples.weights import counting, filled
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
@@ -221,14 +221,12 @@ class GBDTCoordinator(BatchCoordinator):
         """Make bins of the live rows and train on these, but for rows held out the first time."""
         o, y, first = self.options, self.store.y, self.ensemble is None
         slots = self._pending.inserts if first else self.store.slots()
-        parts = yield Ask("learn", {"slots": slots})
+        weights = self.store.weights(slots)
+        parts = yield Ask("learn", {"slots": counting(slots, weights)})
         rest, held = held_out_rows(slots, o) if o.early_stopping and first else (slots, slots[:0])
         self._note_all()
-        weights = self.store.weights(slots)
         ensemble = self._new_ensemble(parts, summary_of(y[slots], weights))
-        if self._weighting.is_open:
-            self._weighting.resolve(sums_by_class(weights, y[slots], ensemble.classes), self._seq)
-            self._weighting.enter(self.store, slots)
+        self._weighting.balance(self.store, slots, self._seq, ensemble.classes)
         self._trainer = trainer = ThreadTrainer(ensemble, self.features, self._rows)
         yield from trainer.encode(slots, len(y))
         counts = self._weighting.of_slots(self.store, held)
@@ -271,6 +269,12 @@ class GBDTCoordinator(BatchCoordinator):
                 self._trainer.extend(classes, self._targets, anew)
         counts.add(self._update(slots, INSERTED, anew))
         return counts
+
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again."""
+        super().rest()
+        if self._trainer is not None and not self._restored:
+            self._trainer.rest()
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""

@@ -84,13 +84,6 @@ def times(derivative: int, weight: int) -> int:
 
 
 @inner_kernel
-def weight_of(weight: Any, slot: Any) -> int:
-    """Return the weight of the row in a slot."""
-    found: int = np.int64(weight[slot]) if len(weight) else np.int64(UNIT)
-    return found
-
-
-@inner_kernel
 def weighted(g: int, weight: int, squared: bool) -> tuple[int, int]:
     """Return what a row with this g adds to G and H."""
     g = np.int64(g)

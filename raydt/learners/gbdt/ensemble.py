@@ -18,13 +18,14 @@ from raydt.arrays.kernel import kernel
 from raydt.batches.binning import Bins
 from raydt.examples.weights import BITS, UNIT
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
-from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient, weight_of, weighted
+from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient, weighted
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import SQUARED_H, Units
 from raydt.learners.gbdt.staleness import staleness
 from raydt.learners.gbdt.targets import Targets
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.parallel.threads import ranges, run
+from raydt.trees.masses import mass_of
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -56,7 +57,7 @@ class ModelArrays(NamedTuple):
 def _sum_up(ledger: Any, y: Any, weight: Any, k: int, loss: Any, slots: Any, out: Any) -> None:
     for i in range(len(slots)):
         slot = slots[i]
-        G, H = weighted(gradient(np.int64(ledger[slot]), y[slot], k, loss), weight_of(weight, slot), loss.squared)
+        G, H = weighted(gradient(np.int64(ledger[slot]), y[slot], k, loss), mass_of(weight, slot, UNIT), loss.squared)
         out[0] += G
         out[1] += H
 

@@ -16,11 +16,13 @@ import numpy as np
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.simd import add_pair
 from raydt.batches.cells import is_left
+from raydt.examples.weights import UNIT
 from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import add_row, segments_of
-from raydt.learners.gbdt.derivatives import gradient, weight_of, weighted
+from raydt.learners.gbdt.derivatives import gradient, weighted
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.workspace import DELETED, INSERTED, ROOTS
+from raydt.trees.masses import mass_of
 
 
 @inner_kernel
@@ -56,7 +58,7 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
         for i in range(own):
             slot = slots[i]
             g = gradient(np.int64(ledger[slot]), y[slot], k, loss)
-            G, H = weighted(g, weight_of(local.weight, slot), loss.squared)
+            G, H = weighted(g, mass_of(local.weight, slot, UNIT), loss.squared)
             _note(room, changed, slot, np.int64(leaf[slot]), -G, -H)
             changed += 1
             leaf[slot] = model.absent
@@ -64,7 +66,7 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
         for i in range(own):
             slot = slots[i]
             g = gradient(np.int64(entry[i]), y[slot], k, loss)
-            G, H = weighted(g, weight_of(local.weight, slot), loss.squared)
+            G, H = weighted(g, mass_of(local.weight, slot, UNIT), loss.squared)
             node = _route(model, local, t, np.int64(slot))
             _note(room, changed, slot, node, G, H)
             changed += 1
@@ -77,7 +79,7 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
         if before == now:
             continue
         old, new = gradient(before, y[slot], k, loss), gradient(now, y[slot], k, loss)
-        weight = weight_of(local.weight, slot)
+        weight = mass_of(local.weight, slot, UNIT)
         old_G, old_H = weighted(old, weight, loss.squared)
         new_G, new_H = weighted(new, weight, loss.squared)
         _note(room, changed, slot, np.int64(leaf[slot]), new_G - old_G, new_H - old_H)
@@ -253,7 +255,7 @@ def sum_up(model: Any, local: Any, y: Any, slots: Any, first: int, stop: int, ro
             if node < 0:
                 continue
             g = gradient(np.int64(ledger[slot]), y[slot], t % loss.trees, loss)
-            G, H = weighted(g, weight_of(local.weight, slot), loss.squared)
+            G, H = weighted(g, mass_of(local.weight, slot, UNIT), loss.squared)
             add_row(np.uint32(slot), G, H, local.cells, segment, sums[histogram[node]])
         for q in range(nodes - 1, 0, -1):
             node = np.int64(room.order[q])

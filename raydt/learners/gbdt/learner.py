@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.row_owners import rows_of_parts
@@ -17,7 +18,7 @@ from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.batch_coordinator import Arrays
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
-from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
+from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree, start_of, trees_of
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_coordinator import OwnedGBDTCoordinator
@@ -113,7 +114,6 @@ class GBDT(Learner):
         "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "trained": "another end of the last training that leaves the same rows gives the same bins",
-        "weighed": "another time with the same rows gives the same weights of classes",
         "trained_rows": "of an earlier time: it decides when the trees are trained again",
         "changes": "counted since then: it decides when the trees are trained again",
         "work": "of the last update in place: it decides when the trees are trained again",
@@ -161,11 +161,11 @@ class GBDT(Learner):
     ) -> None:
         """Require trees over the cuts of the bins, not too large, and rows in leaves of them."""
         trained, labels = "tree_nodes" in model, n["labels"]
-        if groups is not None:
+        if groups is not None and "id" in model:  # else owners have the rows
             live = model["id"][model["pending"] != TO_DELETE]
             require(len(np.unique(live)) == len(live), "id", "states.repeated")
             require(trained or (model["pending"] == TO_INSERT).all(), "pending", "states.warmup")
-        elif not trained:
+        elif groups is None and not trained:
             require(labels == 0 or 0 <= model["only"][0] < labels, "only", "states.unknown", what="class")
         if not trained:
             return
@@ -236,6 +236,19 @@ class GBDT(Learner):
     def predictor(self, options: GBDTOptions, features: Features, model: Arrays) -> Any:
         """Predictions of a saved model."""
         return saved_predictor(model, options, features)
+
+    def model_within(self, options: GBDTOptions, features: Features, state: Arrays) -> Arrays | None:
+        """Return the trees, whose gains no prediction needs; None before the first training: labels decide then."""
+        if "tree_nodes" not in state:
+            return None
+        classes = int(state["classes"][0])
+        trees = trees_of(state, Bins.from_arrays(state), options.max_leaf_nodes)
+        added = {
+            "node_gain": np.zeros(len(state["node_feature"])),
+            "per": np.array([1 if one_tree(options, classes) else classes], dtype=np.int64),
+            "origin": np.array([start_of(trees, float(state["origin"][0]), classes == 0)]),
+        }
+        return super().model_within(options, features, {**state, **added})
 
     def cases(self) -> Sequence[Case]:
         """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse features."""

@@ -1,8 +1,8 @@
 """The coordinator of the GBDT where shards own the rows: it has the trees, and of the rows only their number.
 
 What an algorithm of the coordinator needs of all rows, it asks the owners to do with theirs: to train on them, to take
-those that wait through the trees, to add up labels. Only for a state it puts births of all rows together,
-with ids and labels of the new ones, and forgets them at once.
+those that wait through the trees, to add up labels. They write the rows of a state, and read them back: only a state
+that one process or an earlier version has written passes through here.
 
 Invariant: the model is that of :class:`~raydt.learners.gbdt.coordinator.GBDTCoordinator`, bit for bit.
 """
@@ -21,12 +21,13 @@ from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UNKNOWN_VALUE, UPDATE, BatchResult, Log, UpdateBatch
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
+from raydt.exchange.snapshot import OWNED
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.digest import joined_hashes
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore, in_order_of_birth
+from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore
 from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary
 from raydt.learners.gbdt.trainer import Patience
 from raydt.learners.gbdt.update_batch import TO_INSERT, Counts
@@ -38,17 +39,18 @@ Slots = npt.NDArray[np.int32]
 class OwnedGBDTCoordinator(GBDTCoordinator):
     """Trees, and numbers of rows: a row is at the shard that owns it, with its label, its leaves and its ledger."""
 
+    rows_are_owned = True
+
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__(options, features, shards, plan)
         self._owned = self._store = OwnedStore(shards)  # type: ignore[assignment]
         self._ensemble: Ensemble | None = None  # without leaves and ledger
         self._told = False  # the shards know which rows are theirs
-        self._state: Arrays | None = None  # by row, until shards have it
+        self._state: Arrays | None = None  # by row, until shards have it; none, if their owners read it themselves
+        self._saved = False  # shards make what is not saved
         self._largest = 0  # no label among those that wait to be inserted is larger
         # What was fetched from the shards:
         self._only: float | None = None
-        self._listed: Arrays | None = None
-        self._columns: Arrays | None = None
         self._hashes: list[dict[str, Any]] | None = None
         self._counts: npt.NDArray[np.int64] | None = None
 
@@ -174,22 +176,28 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def _resume(self) -> Exchange[None]:
         """Tell the shards which rows are theirs and, after a restore, have them make what is not saved."""
         owners, state, e = self._owned.owners, self._state, self._ensemble
-        if not self._told:
-            each: list[dict[str, Any]] = [{"index": index} for index in range(owners.shards)]
+        given = {"shards": owners.shards, "factors": self._weighting.factors}
+        each: list[dict[str, Any]] = [{"index": index} for index in range(owners.shards)]
+        if not self._told and self._saved and state is None:
+            found = [of_shard.result for of_shard in (yield from together("read_own", given, each))]
+            self._owned.take([of_shard["counts"] for of_shard in found])
+            self._owned.weighted = any(of_shard["uneven"] for of_shard in found)
+            self._largest = 0 if self.options.regression else max(int(of_shard["largest"]) for of_shard in found)
+        elif not self._told:
             if state is not None:
                 owner = owners.of(state["id"])
                 for index, payload in enumerate(each):
                     payload["rows"] = {name: array[owner == index] for name, array in state.items()}
             slots = owners.first_slots(state["id"]) if state is not None else None
-            given = {"shards": owners.shards, "slots": slots, "factors": self._weighting.factors}
-            yield Tell("own", given, each)
-            self._told = True
-        if state is not None and e is not None:
+            yield Tell("own", {**given, "slots": slots}, each)
+        self._told = True
+        if self._saved and e is not None:
             yield from self._encode(True)
-            yield Tell("restore_rows", {"trees": e.trees}, self._rows_in_trees(e, state["id"]))
+            rows = None if state is None else self._rows_in_trees(e, state["id"])
+            yield Tell("restore_rows", {"trees": e.trees}, rows)
             e.release()
             yield from together("sum_up", {})
-        self._state = None
+        self._state, self._saved = None, False
 
     def _rows_in_trees(self, e: Ensemble, ids: npt.NDArray[np.int64]) -> list[Payload] | None:
         """Return what a state has of the rows of each owner in the trees; None if the owners have that."""
@@ -217,13 +225,8 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             self._only = constant_of(summary)
 
     def gather_state(self) -> Exchange[None]:
-        """Fetch births of all rows, and which of them wait."""
+        """Have the shards complete what was restored: they have the rows of a state."""
         yield from self._resume()
-        self._listed = in_order_of_birth((yield Ask("births", {})))
-
-    def gather_rows(self, slots: Slots) -> Exchange[None]:
-        """Fetch ids, labels and weights of some rows of a state."""
-        self._columns = yield from self._owned.columns(slots)
 
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed."""
@@ -254,40 +257,23 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     # ---------------------------------------------------------------- states
 
-    def in_order_of_birth(self) -> Slots:
-        """Slots of all rows of a state, the oldest first, after :meth:`gather_state`."""
-        return self._rows_of_state["slots"]
-
-    def born(self, slots: Slots) -> npt.NDArray[np.int64]:
-        """Births of all rows of a state."""
-        assert len(slots) == len(self._rows_of_state["born"])
-        return self._rows_of_state["born"]
-
-    def rows(self, slots: Slots) -> Arrays:
-        """Return ``id``, ``y`` and ``weight`` of some rows of a state, after :meth:`gather_rows`. Once."""
-        assert self._columns is not None, "gather_rows comes first"
-        columns, self._columns = self._columns, None
-        return columns
-
     def state(self, slots: Slots) -> Arrays:
-        """Trees and bins, which updates are pending, and the totals; the rest is with the shards. Once."""
-        state = {**self._model_state(), "pending": self._rows_of_state["pending"]}
-        self._listed = None
-        return state
-
-    @property
-    def _rows_of_state(self) -> Arrays:
-        assert self._listed is not None, "gather_state comes first"
-        return self._listed
+        """Trees and bins, the totals, and how many rows there are; these are with the shards."""
+        store = self._owned
+        return {**self._model_state(), OWNED: np.array([store.live, store.inserts, store.deletes])}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
         self._restore_model(state)
-        self._owned.fill(state["pending"], state.get("weight"))
-        columns = [name for name in (*COLUMNS, "weight") if name in state]
-        self._told, self._state, self._only = False, {name: state[name] for name in columns}, None
-        waiting = state["y"][state["pending"] == TO_INSERT]
-        self._largest = 0 if self.options.regression else int(waiting.max(initial=0))
+        self._told, self._saved, self._only = False, True, None
+        if OWNED in state:
+            self._owned.take([state[OWNED]])
+            self._state, self._largest = None, 0
+        else:
+            self._owned.fill(state["pending"], state.get("weight"))
+            self._state = {name: state[name] for name in (*COLUMNS, "weight") if name in state}
+            waiting = state["y"][state["pending"] == TO_INSERT]
+            self._largest = 0 if self.options.regression else int(waiting.max(initial=0))
         self._ensemble = None
         if "tree_nodes" in state:
             whole = state if "leaf" in state else state | no_rows(state)

@@ -23,7 +23,9 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import Weights, filled, sums_by_class, unless_equal
+from raydt.exchange.meeting import Steps
 from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.snapshot import living
 from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 
@@ -35,10 +37,12 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 COLUMNS = ("id", "y", "born", "pending")
 #: Requests that an owner answers by the methods of these names.
 OF_OWNERS = (
-    "admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns", "uneven", "sum_of_weights",
+    "admit", "retract", "end_batch", "summaries", "summary_of_inserts", "living", "uneven", "sum_of_weights",
 )  # fmt: skip
 #: Birth of no example: after all others.
 NEVER = np.iinfo(np.int64).max
+#: Births among which shards look for those of their rows at once, and what they find of one that is nobody's.
+_WINDOW, _NOBODY = 1 << 20, -2
 
 
 class OwnedStore:
@@ -94,19 +98,6 @@ class OwnedStore:
             admission.fault[decided] = reply["fault"][: len(decided)]
         self.take(counts)
         return stop
-
-    def columns(self, slots: Slots) -> Exchange[Arrays]:
-        """Return ``id`` and ``y`` of some rows, and ``weight`` unless all are 1."""
-        owner = self.owners.shard_of(slots)
-        own = [np.flatnonzero(owner == shard) for shard in range(self.owners.shards)]
-        replies = yield Ask("columns", {"weighted": self.weighted}, [{"slots": slots[rows]} for rows in own])
-        columns = {name: np.empty(len(slots), dtype=array.dtype) for name, array in replies[0].items()}
-        for positions, reply in zip(own, replies, strict=True):
-            for name, array in columns.items():
-                array[positions] = reply[name]
-        if unless_equal(columns.get("weight")) is None:
-            columns.pop("weight", None)
-        return columns
 
     def end_batch(self) -> Exchange[None]:
         """Have nothing wait any more: slots of deleted examples are free."""
@@ -267,16 +258,20 @@ class OwnedRows:
 
     # ---------------------------------------------------------------- states
 
-    def births(self) -> dict[str, npt.NDArray[Any]]:
-        """Return ``born``, ``pending`` and ``slots`` of all rows of a state."""
+    def in_order_of_birth(self) -> Slots:
+        """Return the local slots of the own rows of a state, the oldest first."""
         local = np.concatenate([self.store.slots(), self.pending.deletes])
-        return {"born": self.store.born[local], "pending": self.pending.status(local), "slots": self.slots(local)}
+        return local[np.argsort(self.store.born[local], kind="stable")]
 
-    def columns(self, slots: Slots, weighted: bool) -> dict[str, npt.NDArray[Any]]:
-        """Return ``id`` and ``y`` of some of the own rows, and if wanted ``weight``."""
-        local = self.owners.local(slots)
-        columns: dict[str, npt.NDArray[Any]] = {"id": self.store.id[local], "y": self.store.y[local]}
-        return columns | {"weight": self.weights(local)} if weighted else columns
+    def living(self, edges: Ids) -> Ids:
+        """Count the own rows of a state in segments (:func:`raydt.exchange.snapshot.living`)."""
+        return living(self.store.born[self.in_order_of_birth()], edges)
+
+    def columns(self, local: Slots) -> Arrays:
+        """Return what never changes of some of the own rows, but their features."""
+        columns: Arrays = {"id": self.store.id[local], "y": self.store.y[local], "born": self.store.born[local]}
+        weights = unless_equal(self.store.weights(local))
+        return columns if weights is None else columns | {"weight": weights}
 
     def fill(self, rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`, and weights."""
@@ -293,11 +288,22 @@ class OwnedRows:
         return status
 
 
-def in_order_of_birth(of_owners: Sequence[dict[str, npt.NDArray[Any]]]) -> Arrays:
-    """Put together what owners have of the rows of a state (:meth:`OwnedRows.births`), the oldest row first.
+def slots_in_order(born: Ids, slots: Slots, gone: Ids, shards: int) -> Steps[Slots]:
+    """Return the slots of all owners' rows in the order of their births, and -1 for those that are ``gone``.
 
-    Their arrays go as they are used, so that none is here twice.
+    Each shard has those of its own rows, by ``born``. It tells the others those of :data:`_WINDOW` births at a time, so
+    that nobody has the births of all rows.
     """
-    order = np.argsort(np.concatenate([births["born"] for births in of_owners]), kind="stable")
-    names = ("born", "pending", "slots")
-    return {name: np.concatenate([births.pop(name) for births in of_owners])[order] for name in names}
+    born, slots = np.concatenate([born, gone]), np.concatenate([slots, np.full(len(gone), -1, dtype=np.int32)])
+    order = np.argsort(born, kind="stable")
+    born, slots = born[order], slots[order]
+    ends = np.array([born[0], born[-1] + 1] if len(born) else [NEVER, 0])
+    found, ends_of_all = [np.empty(0, dtype=np.int32)], np.array((yield [ends] * shards))
+    for begin in range(int(ends_of_all[:, 0].min()), int(ends_of_all[:, 1].max()), _WINDOW):
+        mine = slice(*np.searchsorted(born, [begin, begin + _WINDOW]))
+        own = np.stack([(born[mine] - begin).astype(np.int32), slots[mine]])
+        window = np.full(_WINDOW, _NOBODY, dtype=np.int32)
+        for place, slot in (yield [own] * shards):
+            window[place] = slot
+        found.append(window[window != _NOBODY])
+    return np.concatenate(found)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.examples.weights import UNIT
 from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places
-from raydt.learners.gbdt.derivatives import derive_together, gradient, residual, weight_of, weighted
+from raydt.learners.gbdt.derivatives import derive_together, gradient, residual, weighted
 from raydt.learners.gbdt.growth import grow_tree
 from raydt.learners.gbdt.histograms import add_packed, change_nodes, change_rows, change_sums, list_nodes, move_all_up
 from raydt.learners.gbdt.staleness import compare
@@ -29,6 +30,7 @@ from raydt.learners.gbdt.update import (
     look_at_splits,
 )
 from raydt.learners.gbdt.workspace import BOUNDED, DELETED, DEPTH, REFRESHED, RETRAINED
+from raydt.trees.masses import mass_of
 
 
 @inner_kernel
@@ -71,7 +73,7 @@ def _begin_tree(model: Any, local: Any, batch: Any, t: int, k: int, own: int, ro
         ledger[slot] = entry
         g = gradient(np.int64(entry), y[slot], k, loss)
         room.slots[i], room.g[i] = slot, g
-        of_row_G, of_row_H = weighted(g, weight_of(local.weight, slot), loss.squared)
+        of_row_G, of_row_H = weighted(g, mass_of(local.weight, slot, UNIT), loss.squared)
         G += of_row_G
         H += of_row_H
     room.root[0, 0], room.root[0, 1], room.ends[0] = 0, -1, own

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
-from raydt.examples.weights import NONE
+from raydt.examples.weights import NO_WEIGHTS
 from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
@@ -82,11 +82,20 @@ class RowShard:
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
-        self.targets = Targets(np.empty(0), NONE)
+        self.targets = Targets(np.empty(0), NO_WEIGHTS)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: without the scratch, which has numbers of deleted rows."""
         return {**self.__dict__, "_room": None, "taken": np.empty(0, dtype=np.int32)}
+
+    def rest(self) -> None:
+        """Drop the scratch, and the histograms, which have to be summed up before the next update."""
+        self._room, self._histograms, self.taken = None, None, np.empty(0, dtype=np.int32)
+
+    @property
+    def rests(self) -> bool:
+        """Return True if there are no histograms."""
+        return self._histograms is None
 
     # ---------------------------------------------------------------- which part is its own
 

@@ -16,18 +16,18 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.sparse import SparseRows, merged
 from raydt.batches.binning import Bins, encode, learn_bins
-from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
 from raydt.examples.row_digest import record_of
-from raydt.examples.row_owners import RowOwners, buckets_of, parts_for
 from raydt.exchange.meeting import Meeting, Steps
 from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
+from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS
 from raydt.learners.gbdt.row_shard import RowShard
+from raydt.learners.gbdt.shard_state import ShardOfOwner
 from raydt.learners.gbdt.trainer import HeldOut, held_out_rows
 from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
@@ -39,22 +39,17 @@ Slots = npt.NDArray[np.int32]
 FEW_CELLS = 1 << 16
 #: Rows that are encoded between two meetings, at most.
 _ENCODED = 1 << 16
-#: Bytes of leaves and ledger in a part of a state: who writes or reads it needs twice as much.
-_PIECE = 1 << 26
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 
 
-class GBDTShard(ShardWithRows):
+class GBDTShard(ShardOfOwner):
     """Owner of whole feature groups, and of the rows in some slots."""
 
     def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
-        super().__init__(features, groups)
-        self._options, self._kinds = options, features.kinds[self.columns]
+        super().__init__(options, features, groups)
+        self._kinds = features.kinds[self.columns]
         self._meeting = Meeting()
-        self._own: RowShard | None = None  # by local slot (``RowOwners``)
-        self._saved: Mapping[Any, dict[str, Any]] = {}  # a state that was restored, until all of it is used
-        self._rows: OwnedRows | None = None  # by local slot, too; none where the coordinator has all rows
-        self._encoded = self._training = _NO_SLOTS  # the first own rows of this model, and those it is trained on
+        self._training = _NO_SLOTS  # the own rows that this model is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
         self._scores = np.empty((0, 0))  # of the rows of a training
@@ -72,21 +67,6 @@ class GBDTShard(ShardWithRows):
         answer = super().handle(method, payload)
         return self._meeting.begin(answer) if isinstance(answer, Generator) else answer
 
-    def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
-        """Ids, leaves, ledger and drift of the own rows, once there is a model: histograms follow from these."""
-        if self._own is None:
-            return {}
-        e, local = self.own.ensemble, self._mine(slots)
-        width = len(e.leaf) * (e.leaf.itemsize + e.ledger.itemsize)
-        pieces = self._owners.pieces(self._index, -(-len(local) * width // _PIECE))
-        ids = self.rows_here.store.id[local]
-        bucket = buckets_of(ids)
-        return {
-            piece: {"id": ids[own], **self.own.of_rows(local[own], self._in_model(local[own]))}
-            for piece in pieces
-            for own in [(bucket >= piece.begin) & (bucket < piece.end)]
-        }
-
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... until the coordinator says which; parts by buckets are kept for later.
 
@@ -97,22 +77,6 @@ class GBDTShard(ShardWithRows):
         self._held.restore(state)
 
     # ---------------------------------------------------------------- the own rows
-
-    def _on_own(self, shards: int, index: int, factors: Any, slots: Any = None, rows: Any = None) -> None:
-        """Begin as one of so many owners; features of the rows of a state, of any owner, are moved to ``slots``."""
-        self._layout, self._index = RowsOnShards(self._features, shards), index
-        self._owners = owners = RowOwners(shards)
-        self._rows = OwnedRows(owners, index, np.dtype(np.float64 if self._options.regression else np.int32))
-        if rows is not None:
-            self._held.place(slots)
-            self._rows.fill(rows)
-        self._rows.balance(factors)
-
-    @property
-    def rows_here(self) -> OwnedRows:
-        """The own rows."""
-        assert self._rows is not None
-        return self._rows
 
     def _on_delete_equal(self, y: Any, row: Any) -> Steps[Any]:
         """Find the oldest live row that equals one together with the other shards; its owner has it wait.
@@ -150,14 +114,17 @@ class GBDTShard(ShardWithRows):
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
-        self._slots = yield from self._of_all(rows.slots(mine))
+        slots, weights = rows.slots(mine), rows.store.weights(mine)
+        told = yield from self._of_all(slots if weights is None else np.where(weights > 0, slots, ~slots))
+        counting = told[told >= 0]  # those of rows of weight 0 are told as negative numbers
+        self._slots = np.sort(np.append(counting, ~told[told < 0]))
         held = mine[:0]
         if hold_out:
             drawn = held_out_rows((yield from self._of_all(rows.store.born[mine])), self._options)[1]
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
         rows.pending.inserts, self._holds_out = held, hold_out
-        return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held, balanced)}
+        return {"bins": self._bins_of(counting), **rows.of_training(mine, held, balanced)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
@@ -177,23 +144,10 @@ class GBDTShard(ShardWithRows):
         self._own = RowShard(ensemble, self._features)
         self._own.targets = self.rows_here.targets
 
-    @property
-    def own(self) -> RowShard:
-        """The model of the own rows, once there is one."""
-        assert self._own is not None
-        return self._own
-
     def _mine(self, slots: Any) -> Slots:
         """Local slots of the own ones of some slots."""
         slots = np.asarray(slots)
         return self._owners.local(slots[self._owners.shard_of(slots) == self._index])
-
-    def _in_model(self, local: Slots) -> npt.NDArray[np.bool_]:
-        """Whether the rows in some local slots are in the model, and do not wait to be inserted."""
-        e = self.own.ensemble
-        held = local < e.leaf.shape[1]
-        held[held] = e.leaf[0, local[held]] != e.absent
-        return held
 
     def _all(self) -> Slots:
         """Local slots of the own rows in the model."""
@@ -314,35 +268,6 @@ class GBDTShard(ShardWithRows):
     def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the trees, if this is the first shard: all have the same."""
         return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
-
-    def _on_restore_rows(self, trees: Any, rows: Any = None) -> None:
-        """Take trees, and leaves, ledger and drift of the own rows, which are given by local slot, or were restored."""
-        e = self.own.ensemble
-        own: tuple[Any, ...] = e.trees
-        for array, theirs in zip(own, trees, strict=True):
-            array[:] = theirs
-        if rows is not None:
-            local = rows["local"]
-            e.leaf[:, local], e.ledger[:, local], e.drift[local] = rows["leaf"], rows["ledger"], rows["drift"]
-        else:
-            self._take_saved()
-        self._saved, self._encoded = {}, _NO_SLOTS
-
-    def _take_saved(self) -> None:
-        """Take leaves, ledger and drift of the encoded rows from the parts of the state, by id."""
-        e, mine = self.own.ensemble, self._owners.buckets(self._index)
-        ids = self.rows_here.store.id[self._encoded]
-        order = np.argsort(ids)
-        local, ids = self._encoded[order], ids[order]
-        for key in parts_for([mine], [key for key in self._saved if isinstance(key, Buckets)]):
-            part = self._saved[key]
-            bucket = buckets_of(part["id"])
-            rows = np.flatnonzero((bucket >= mine.begin) & (bucket < mine.end) & (part["leaf"][:, 0] != e.absent))
-            for begin in range(0, len(rows), _ENCODED):
-                some = rows[begin : begin + _ENCODED]
-                slots = local[np.searchsorted(ids, part["id"][some])]
-                e.leaf[:, slots], e.ledger[:, slots] = part["leaf"][some].T, part["ledger"][some].T
-                e.drift[slots] = part["drift"][some]
 
     # ---------------------------------------------------------------- what others want to know of the rows
 

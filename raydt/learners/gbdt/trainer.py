@@ -146,6 +146,11 @@ class ThreadTrainer:
         """Return the ensemble as it is now."""
         return self.shard.ensemble
 
+    def rest(self) -> None:
+        """Drop what the next update makes again from the rows."""
+        self._beside = []
+        self.shard.rest()
+
     def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
         """Encode the first rows of a new ensemble, with room for so many."""
         self.ensemble.reserve(capacity)
@@ -198,6 +203,8 @@ class ThreadTrainer:
         """
         e, self.shard.targets = self.ensemble, targets
         e.reserve(len(targets.y))
+        if self.shard.rests:
+            self._sum_up(targets, np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
         crew = self._crew(len(held), UPDATED_CELLS_OF_A_THREAD, most)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import Part
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.batches.window_length import WindowLength
 from raydt.errors import ConfigError, InputError
@@ -124,7 +123,7 @@ class SparseTreeCoordinator(TreeCoordinator):
             left = warmup - int((steps["kind"][begin:done] == ADD).sum())
             live.tree.reg[WARMUP_LEFT] = left
             if left == 0:
-                live.balance(stamp // 2 + 1)
+                live.balance(stamp // 2 + 1, 2)
                 yield from live.rebuild(0, stamp, log)
             return done
         worst = self._upper(beaten, broken)
@@ -184,20 +183,14 @@ class SparseTreeCoordinator(TreeCoordinator):
         yield from self._catch_up()
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
-            self.live.balance(self._seq)
+            self.live.balance(self._seq, 2)
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        return super().state(slots) | self._weighting_state()
-
-    def _digested_numbers(self) -> list[Part]:
-        return list(self._weighting_state().items())
-
-    def _weighting_state(self) -> Arrays:
-        return self.live.weighting.state()
+        return super().state(slots) | self.live.weighting.state()
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
-from raydt.examples.store import USED, ExampleStore
+from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, Weights, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record
@@ -23,10 +22,8 @@ from raydt.learners.sparse_tree.shard_build import MISSING
 from raydt.learners.tree_coordinator import LiveTree
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import start_node, with_room
-from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import NODES, link_members, list_nodes, split_node, take_rows
 from raydt.trees.state_schema import unit_of
-from raydt.trees.weighted_counts import weigh
 
 Slots = npt.NDArray[np.int32]
 
@@ -35,9 +32,10 @@ class Builder(LiveTree):
     """The live tree, and how a subtree is rebuilt."""
 
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int) -> None:
-        super().__init__(features, options.rules(len(features.names) > 0), ExampleStore(0))
+        weighting = Weighting(options.class_weight == "balanced")
+        super().__init__(features, options.rules(len(features.names) > 0), ExampleStore(0), weighting)
         self.shards, self.watch_rules = shards, options.watch_rules()
-        self._options, self.weighting = options, Weighting(options.class_weight == "balanced")
+        self._options = options
         #: Steps of the last window up to its first change; the shards roll back the others with the next message.
         self.keep = 0
         self._table = xlogx_table(0)
@@ -53,16 +51,9 @@ class Builder(LiveTree):
         if unit_of(state) > 1:
             self._count_masses()
         super().restore(state)
-        self.weighting.restore(state)
-        self.weighting.enter(self.store, np.arange(len(state["id"]), dtype=np.int32))
         self.keep = 0
 
     # ---------------------------------------------------------------- weights
-
-    @property
-    def weights(self) -> Weights:
-        """What examples count, by slot; empty while counts are numbers of rows."""
-        return NONE if self.rules.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     @property
     def weighed(self) -> WeighedRows:
@@ -72,30 +63,6 @@ class Builder(LiveTree):
     def _count_masses(self) -> None:
         self.rules = self._options.weighed_rules(len(self.features.names) > 0)
         self.watch_rules = self._options.watch_rules().weighed()
-
-    def weigh(self) -> None:
-        """Make all counts masses with the first example that has another weight than 1."""
-        if self.rules.unit == 1 and self.store.uneven:
-            rows = self.tree.counts.sum(axis=1)
-            self._count_masses()
-            weigh(self.tree, self.rules)
-            self.tree.statistics["pairs"] = rows
-
-    def balance(self, seq: int) -> None:
-        """Find the weights of classes, if they are wanted, by the examples in the root, before update ``seq``."""
-        if not self.weighting.is_open:
-            return
-        slots = self.rows_of(0)
-        self.weighting.resolve(sums_by_class(self.store.weights(slots), self.store.y[slots], 2), seq)
-        self.weighting.enter(self.store, np.arange(int(self.store.reg[USED]), dtype=np.int32))
-        if self.rules.unit == 1:
-            self._count_masses()
-        take_rows(self.tree, self.members, 0, slots)
-        weight = self.weights[slots]
-        self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
-        link_members(self.tree, self.members, slots[weight > 0])
-        self.tree.counts[0] = sums_by_class(weight, self.store.y[slots], 2)
-        self.tree.statistics["pairs"][0] = np.count_nonzero(weight)
 
     # ---------------------------------------------------------------- rebuilding
 

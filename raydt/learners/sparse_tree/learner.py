@@ -53,7 +53,6 @@ class SparseTree(Learner):
         "threshold": "that of a leaf is not used",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
-        "weighed": "another time with the same rows gives the same weights of classes",
         "bucket": "intervals overlap: a feature may be in either of two",
     }
 

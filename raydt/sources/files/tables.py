@@ -32,7 +32,7 @@ class _TableFormat(NamedTuple):
 
 #: By the name of the folder that holds the log.
 _FORMATS = {
-    "_delta_log": _TableFormat("a Delta table", "*", "deltalake: DeltaTable(path).to_pyarrow_table()"),
+    "_delta_log": _TableFormat("a Delta table", "*", "source.kind: delta"),
     "metadata": _TableFormat("an Iceberg table", "*.metadata.json*", "pyiceberg: table.scan().to_arrow()"),
     ".hoodie": _TableFormat("a Hudi table", "*", "Spark or hudi-rs"),
     "manifest": _TableFormat("a Paimon table", "manifest-list-*", "Spark or pypaimon"),
@@ -47,7 +47,8 @@ def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
             continue
         logged = filesystem.get_file_info(pafs.FileSelector(info.path, allow_not_found=True))
         if any(fnmatchcase(file.base_name, form.files) for file in logged):
-            said = message("files.table", form=form.name, log=info.base_name, reader=form.reader)
+            or_else = ", or follow the table with source.kind: delta" if info.base_name == "_delta_log" else ""
+            said = message("files.table", form=form.name, log=info.base_name, reader=form.reader, or_else=or_else)
             raise InputError(said, file=info.path.rpartition("/")[0])
 
 

@@ -1,0 +1,102 @@
+"""One model for each key beside one for all: ``python benchmarks/keyed_estimators.py``.
+
+``noshow`` by neighbourhood and ``adult_train`` by occupation, in the order of the files: the first three quarters are
+learned, the last quarter is scored. The model for all has the key as a category. ``--memory`` prints instead what an
+idle model of one key takes, beyond its rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from measure import DATA, machine
+from paper.markdown import table
+from sklearn.metrics import roc_auc_score
+
+import raydt
+
+SETS = {"noshow": ("noshow.parquet", "neighbourhood"), "adult_train": ("adult_train.parquet", "occupation")}
+LEARNERS: dict[str, Callable[[], Any]] = {
+    "FuDyADT": raydt.FullyDynamicTreeClassifier,
+    "confidence tree": raydt.ConfidenceTreeClassifier,
+    "forest, 10 trees": lambda: raydt.ExactForestClassifier(n_estimators=10),
+    "GBDT, 20 iterations": lambda: raydt.OnlineGradientBoostingClassifier(max_iter=20),
+}
+#: Features of a row, and rows of a key, where memory is measured.
+COLUMNS, ROWS = 10, 100
+
+
+def scores(name: str, learner: str) -> list[str]:
+    """Accuracy and area under the curve by key and for all, and for how many keys the own model is better."""
+    file, key = SETS[name]
+    rows = pq.read_table(DATA / file)
+    rows = rows.drop_columns([one for one in ("time", "scheduled", "patient") if one in rows.column_names])
+    y = np.array(rows["y"].to_pylist()).astype(str)
+    names = next(one for one in rows.column_names if one.lower().startswith(key[:9]))
+    X, cut = rows.drop_columns(["y"]), len(rows) * 3 // 4
+    began = time.process_time()
+    keyed = raydt.KeyedClassifier(LEARNERS[learner](), names, unknown="prior").fit(X[:cut], y[:cut])
+    seconds = time.process_time() - began
+    whole = LEARNERS[learner]().fit(X[:cut], y[:cut])
+    keys, truth, positive = np.array(X[names][cut:].to_pylist()), y[cut:], keyed.classes_[1] == y[cut:]
+    right = [model.predict(X[cut:]) == truth for model in (keyed, whole)]
+    area = [roc_auc_score(positive, model.predict_proba(X[cut:])[:, 1]) for model in (keyed, whole)]
+    own, all_keys = ([hits[keys == one].mean() for one in np.unique(keys)] for hits in right)
+    better, worse = (sum(map(compare, own, all_keys)) for compare in (float.__gt__, float.__lt__))
+    unknown = int((~keyed.has_model(X[cut:])).sum())
+    return [
+        name,
+        learner,
+        f"{len(keyed.models_)} ({unknown})",
+        f"{right[0].mean():.3f} / {right[1].mean():.3f}",
+        f"{area[0]:.3f} / {area[1]:.3f}",
+        f"{better} / {worse}",
+        f"{seconds:.1f}",
+    ]
+
+
+def memory(learner: str) -> list[str]:
+    """Bytes of a model after a fit, a deletion, an insertion, a prediction and a digest; without its rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, COLUMNS))
+    y, held = (X[:, 0] + 0.5 * rng.normal(size=ROWS) > 0).astype(int), []
+    for one in ("warm", "measured"):
+        gc.collect()
+        tracemalloc.start()
+        keyed = raydt.KeyedClassifier(LEARNERS[learner]()).fit(X, y, keys=[one] * ROWS)
+        keyed.forget(keyed.row_ids_[:5])
+        keyed.partial_fit(X[:5], y[:5], keys=[one] * 5)
+        keyed.predict(X[:3], keys=[one] * 3)
+        keyed.digest()
+        gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    return [learner, f"{(held[-1] - ROWS * 8 * (COLUMNS + 3)) / 1024:.0f}"]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--learners", nargs="*", default=list(LEARNERS))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print(machine())
+    if arguments.memory:
+        print(*table(["Learner", "KB"], [memory(one) for one in arguments.learners]), sep="\n")
+        return
+    head = ["Data", "Learner", "Keys (rows of unknown)", "Accuracy: by key / one model", "AUC", "Keys better / worse"]
+    found = [scores(name, learner) for name in SETS for learner in arguments.learners]
+    print(*table([*head, "CPU s of fit by key"], found), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

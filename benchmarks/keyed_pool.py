@@ -1,0 +1,137 @@
+"""Many small models at once: updates a second of processor time, in a loop over the keys and by ``apply_all``.
+
+Each key has a window of its last rows: a new row is inserted, the oldest deleted. Blocks hold updates of mixed keys,
+which are drawn evenly; each is divided by key first, and that is part of the time.
+
+    python benchmarks/keyed_pool.py --keys 1000 --rows 1000 --blocks 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from measure import machine
+
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch
+from raydt.keyed.pool import apply_all
+from raydt.learners import learners
+from raydt.sessions.session import InProcessSession
+
+D = 10
+
+
+class Streams:
+    """The rows of all keys, and how far each has come."""
+
+    def __init__(self, keys: int, rows: int) -> None:
+        self.draw, self.keys, self.rows = np.random.default_rng(0), keys, rows
+        self.seq = np.zeros(keys, dtype=np.int64)
+        self.next_id = np.zeros(keys, dtype=np.int64)
+        self.weights = self.draw.normal(size=(keys, D))
+
+    def labelled(self, key: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
+        """New rows of some keys, a tenth of them with the wrong label."""
+        X = self.draw.normal(size=(len(key), D))
+        right = (X * self.weights[key]).sum(axis=1) > 0
+        return X, (right ^ (self.draw.random(len(key)) < 0.1)).astype(np.int32)
+
+    def first(self, key: int) -> UpdateBatch:
+        """The warm-up of a key."""
+        n = self.rows
+        X, y = self.labelled(np.full(n, key))
+        self.seq[key] = self.next_id[key] = n
+        return UpdateBatch(0, np.full(n, INSERT, dtype=np.int8), np.arange(n), X, y, 2, np.arange(n), n)
+
+    def block(self, updates: int) -> tuple[npt.NDArray[Any], ...]:
+        """Key, operation, id and row of so many updates of mixed keys, and the features and labels of the new rows."""
+        key = np.repeat(self.draw.integers(0, self.keys, updates // 2), 2)
+        op = np.tile(np.array([INSERT, DELETE], dtype=np.int8), updates // 2)
+        new = key[::2]
+        order = np.argsort(new, kind="stable")
+        first = np.searchsorted(new[order], new[order])
+        number = np.empty(len(new), dtype=np.int64)
+        number[order] = self.next_id[new[order]] + np.arange(len(new)) - first
+        self.next_id += np.bincount(new, minlength=self.keys)
+        ids = np.stack([number, number - self.rows], axis=1).ravel()
+        X, y = self.labelled(new)
+        return key, op, ids, X, y
+
+    def by_key(self, block: tuple[npt.NDArray[Any], ...]) -> tuple[list[int], list[UpdateBatch]]:
+        """The batches of a block, one for each of its keys."""
+        key, op, ids, X, y = block
+        order = np.argsort(key, kind="stable")
+        op, ids, rows = op[order], ids[order], order[op[order] == INSERT] // 2
+        X, y, number = X[rows], y[rows], np.full(len(op), -1)
+        keys, begin = np.unique(key[order], return_index=True)
+        ends = [*begin[1:].tolist(), len(op)]
+        starts, self.seq = self.seq[keys].tolist(), self.seq + np.bincount(key, minlength=self.keys)
+        batches = []
+        for start, a, b in zip(starts, begin.tolist(), ends, strict=True):
+            half = slice(a // 2, b // 2)
+            batches.append(UpdateBatch(start, op[a:b], ids[a:b], X[half], y[half], 2, number[a:b], self.rows))
+        return keys.tolist(), batches
+
+
+def in_a_loop(sessions: Sequence[InProcessSession], batches: Sequence[UpdateBatch]) -> list[BatchResult]:
+    """The plain form."""
+    return [session.apply(batch) for session, batch in zip(sessions, batches, strict=True)]
+
+
+FORMS: dict[str, Callable[..., list[BatchResult]]] = {"loop": in_a_loop, "pool": apply_all}
+
+
+def run(kind: str, form: str, keys: int, rows: int, blocks: int, size: int, profiled: bool) -> str:
+    """Updates a second of one form, and the digest of all keys."""
+    learner = learners()[kind]
+    options = learner.Options.model_validate({"kind": kind})
+    features = Features(tuple(f"f{j}" for j in range(D)), (False,) * D, 16)
+    streams = Streams(keys, rows)
+    sessions = [InProcessSession(learner, options, features) for _ in range(keys)]
+    for key, session in enumerate(sessions):
+        session.apply(streams.first(key))
+    todo = [streams.block(size) for _ in range(blocks + 2)]
+    spent, profile = 0.0, cProfile.Profile(time.process_time)
+    for number, block in enumerate(todo):
+        began = time.process_time()
+        if profiled and number >= 2:
+            profile.enable()
+        of, batches = streams.by_key(block)
+        results = FORMS[form]([sessions[key] for key in of], batches)
+        profile.disable()
+        if number >= 2:
+            spent += time.process_time() - began
+        assert all(result.applied == len(batch) for result, batch in zip(results, batches, strict=True))
+    if profiled:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+    digest = hash(tuple(session.digest() for session in sessions[:20]))
+    print(
+        f"| {kind} | {form} | {blocks * size / spent:,.0f} | {1e6 * spent / blocks / size:.2f} | {digest} |", flush=True
+    )
+    return str(digest)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kinds", nargs="*", default=["fudyadt", "confidence_tree"])
+    parser.add_argument("--forms", nargs="*", default=list(FORMS))
+    for name, default in (("keys", 1000), ("rows", 1000), ("blocks", 8), ("size", 4096)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--profile", action="store_true")
+    asked = parser.parse_args()
+    print(machine("numpy", "numba"))
+    print("| learner | form | updates a second | us an update | digest |\n|---|---|--:|--:|---|")
+    for kind in asked.kinds:
+        for form in asked.forms:
+            run(kind, form, asked.keys, asked.rows, asked.blocks, asked.size, asked.profile)
+
+
+if __name__ == "__main__":
+    main()

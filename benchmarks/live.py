@@ -1,0 +1,122 @@
+"""What following costs: processor time to apply a topic or a table to one tree, lag, and what idling costs.
+
+    python benchmarks/live.py [--rows 200000] [--idle 20]
+
+Figures are of processor time of the process that follows, with a FuDyADT tree of 10 numbers. The topic lies at the
+broker that the Kafka library brings with it, in another process, which keeps about 70,000 of these events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.following.follow import follow
+from pipelines.running.job import replay
+
+NAMES = [f"x{j}" for j in range(10)]
+
+
+def rows(n: int, first: int = 0) -> pa.Table:
+    """Rows with 10 numbers and a label that follows two of them."""
+    X = np.random.default_rng(first).random((n, 10)).round(6)
+    y = (X[:, 0] + X[:, 1] > 1).astype(np.int64)
+    return pa.table({"id": np.arange(first, first + n), **dict(zip(NAMES, X.T, strict=True)), "y": y})
+
+
+def job(source: dict[str, Any], warmup: int) -> dict[str, Any]:
+    """One tree in this process."""
+    return {
+        "source": {"id": "id", "label": "y", **source},
+        "stream": {"warmup": warmup},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "threads": 1},
+        "checkpoint": {"every_seconds": None},
+        "output": {"report": False},
+    }
+
+
+def timed(name: str, config: dict[str, Any], out: Path) -> None:
+    """Replay what is there, and print rows a second of processor time."""
+    began = time.process_time()
+    result = replay(config, out)
+    seconds = time.process_time() - began
+    n = result.summary["updates"]
+    print(f"{name:28} {n:>9,} updates {seconds:7.2f} s processor {n / seconds:>10,.0f}/s")
+
+
+def delta(folder: Path, n: int) -> dict[str, Any]:
+    """A table of n rows, of which a tenth is then updated, and a tenth deleted."""
+    from deltalake import DeltaTable, write_deltalake
+
+    path = str(folder / "table")
+    write_deltalake(path, rows(n), configuration={"delta.enableChangeDataFeed": "true"})
+    write_deltalake(path, rows(n, n), mode="append")
+    DeltaTable(path).update(predicate="id % 10 = 1", updates={"x0": "1 - x0"})
+    DeltaTable(path).delete("id % 10 = 2")
+    return {"kind": "delta", "path": path, "version": 0}
+
+
+def broker(pipe: Any, n: int) -> None:
+    """Serve a topic of n events in Debezium's envelope, in a process of its own."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"test.mock.num.brokers": 1, "log_level": 0, "queue.buffering.max.messages": 10 * n})
+    servers = ",".join(f"{one.host}:{one.port}" for one in producer.list_topics(timeout=5).brokers.values())
+    for at, row in enumerate(rows(n).to_pylist()):
+        producer.produce("events", json.dumps({"before": None, "after": row, "op": "c"}).encode(), partition=at % 3)
+        if not at % 10_000:
+            producer.poll(0)
+    producer.flush(60)
+    pipe.send(servers)
+    pipe.recv()
+
+
+def kafka(n: int) -> tuple[dict[str, Any], Any, Any]:
+    """A topic, what ends its broker, and the process."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=broker, args=(there, n))
+    process.start()
+    path = f"kafka://{here.recv()}/events"
+    return {"kind": "kafka", "path": path, "features": NAMES, "envelope": "debezium"}, here, process
+
+
+def idle(name: str, run: Path, seconds: float) -> None:
+    """Go on with a run whose source does not change any more; its second half counts."""
+    begins: list[float] = []
+    timer = threading.Timer(seconds / 2, lambda: begins.append(time.process_time()))
+    timer.start()
+    follow(run, until_idle=seconds)
+    print(f"{name:28} {100 * (time.process_time() - begins[0]) / (seconds / 2):.2f} % of a core")
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--idle", type=float, default=20.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder, n = Path(name), given.rows
+        replay(job(delta(folder / "small", 1000), 1000), folder / "compile")
+        table = delta(folder, n)
+        timed("delta", job(table, n), folder / "delta")
+        topic, pipe, process = kafka(n)
+        timed("kafka, Debezium", job(topic, 10_000), folder / "kafka")
+        idle("idle, delta", folder / "delta", given.idle)
+        idle("idle, kafka", folder / "kafka", given.idle)
+        pipe.send("end")
+        process.join()
+
+
+if __name__ == "__main__":
+    main()

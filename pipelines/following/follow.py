@@ -1,0 +1,64 @@
+"""The job that follows a live source: a run whose stream ends when a signal says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import Config, load_config
+from pipelines.progress import Reporter
+from pipelines.run_folder import RunFolder
+from pipelines.running.attending import Attending
+from pipelines.running.ending import RunResult
+from pipelines.running.job import Manner, begin, resume, with_address
+from raydt.errors import ConfigError
+from raydt.messages import message
+from raydt.sources.live.base import LiveOptions
+from raydt.sources.live.followed import FollowedSource
+
+
+def follow(
+    config: Config | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    address: str | None = None,
+    overwrite: bool = False,
+    progress: Reporter | None = None,
+    until_idle: float | None = None,
+) -> RunResult:
+    """Follow a live source, until a signal ends the run.
+
+    Parameters
+    ----------
+    config : Config, mapping or path
+        A config, whose source is a live one, or the folder of a run that has one, which goes on.
+    out, overrides, address, overwrite, progress
+        As of :func:`pipelines.running.job.replay`.
+    until_idle : float, optional
+        End the run as complete when nothing new has come for so many seconds.
+
+    Returns
+    -------
+    RunResult
+        Of a run that a signal has interrupted, or that has ended with ``until_idle``.
+
+    Raises
+    ------
+    ConfigError
+        The source has an end, or as of ``replay``.
+    InputError
+        As of ``replay`` and ``resume``; what comes next in the source is gone for good.
+    """
+
+    def attend(source: FollowedSource, folder: RunFolder) -> None:
+        source.patient = True
+        source.pause = Attending(source, folder, until_idle)
+
+    if isinstance(config, (str, Path)) and RunFolder(config).has("config.yaml"):
+        return resume(config, overrides=overrides, address=address, progress=progress, attend=attend)
+    loaded = with_address(load_config(config, overrides), address)
+    if not isinstance(loaded.source, LiveOptions):
+        raise ConfigError(message("live.has_an_end", kind=loaded.source.kind))
+    return begin(loaded, out, Manner(config, overwrite, progress, attend))

@@ -1,0 +1,135 @@
+"""A state of models by key that ``raydt update`` wrote becomes the only checkpoint of its run.
+
+Invariant: as of :mod:`pipelines.running.adoption`. A key that the updates have changed goes on from there as a run of
+its rows alone does; the others go on as they were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.keyed.job import job_of
+from pipelines.running.adoption import Adoption
+from pipelines.saved_runs import find_state
+from pipelines.updating.lineage import ids_between
+from raydt.arrays.lazy import Lazy
+from raydt.errors import InputError, ModelFileError
+from raydt.folders.checkpoint import Checkpoint
+from raydt.keyed.groups import GROUPS, Key
+from raydt.keyed.members import KeyedJob
+from raydt.keyed.packing import packed
+from raydt.keyed.saved import SavedKeys, open_keys
+from raydt.keyed.scores import narrow
+from raydt.keyed.source import KeySource
+from raydt.messages import message
+from raydt.redaction import quoted
+from raydt.streams.tally import Tally
+
+#: Counts of a key that updates change.
+_COUNTS = ("inserts", "deletes", "replaced", "queries")
+_NONE = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
+
+
+class KeyedAdoption(Adoption):
+    """The adoption of a state of models by key."""
+
+    _position = "row"
+
+    def _open(self, state: str | Path) -> tuple[SavedKeys, str]:
+        place = find_state(state).folder
+        keys = open_keys(place.root, filesystem=place.filesystem)
+        if keys is None:
+            raise ModelFileError(message("keyed.one"), file=place.location)
+        return keys, place.location
+
+    def _digest(self, before: Checkpoint, place: str) -> str:
+        return SavedKeys(before.meta, before.components, place).figures.digest
+
+    def _contents(self, before: Checkpoint, stream: Any) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
+        known, keys = SavedKeys(before.meta, before.components, self._place), self._saved
+        stream.restore(before.components["stream"])
+        more_rows = next(stream.batches(1), None) is not None
+        stream.restore(before.components["stream"])
+        recorder, scores = before.components["recorder"], before.components["scores"]
+        self._require_tables(recorder, scores, stream)
+        job, totals, there = job_of(self._config, stream), Counter(recorder["totals"]), np.zeros(GROUPS, dtype=np.int64)
+        groups: dict[str, dict[str, Any]] = {}
+        same: dict[str, int] = {}
+        for group in sorted({*known.groups, *keys.groups}):
+            held, after = dict(known.of_group(group)), keys.of_group(group)
+            news = {key: one for key, one in after.items() if "meta" in one}
+            for key, one in news.items():
+                follower = _Follower(key, job, keys, self._place, more_rows=more_rows)
+                held[key], counts = follower.followed(held.get(key), one)
+                totals.update(counts)
+            there[group] = len(held)
+            if news:
+                groups[f"group-{group:03d}"] = packed(held)
+            else:
+                same[f"group-{group:03d}"] = group
+        first = {
+            "coordinator": {"keys": there},
+            "stream": before.components["stream"],
+            "recorder": {**recorder, "totals": dict(totals)},
+            "scores": scores,
+            **groups,
+        }
+        components = Lazy(
+            [*first, *same], lambda name: first[name] if name in first else dict(known.groups[same[name]])
+        )
+        return {**self._meta(before), "offset": before.number}, components
+
+
+class _Follower:
+    """One key that updates have changed; ``more_rows``: the source has rows that the run has not read."""
+
+    def __init__(self, key: Key, job: KeyedJob, keys: SavedKeys, place: str, *, more_rows: bool) -> None:
+        self._key, self._job, self._keys, self._place, self._more = key, job, keys, place, more_rows
+
+    def followed(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Counter[str]]:
+        """Return what the key holds in the new checkpoint, and by how much its counts have grown."""
+        job, saved = self._job, self._keys.understood(after)
+        source = KeySource(job.shared)
+        stream: Any = job.stream.make(source)
+        start, arrays = 0, _NONE
+        if before is None:
+            recorder = Tally(stream, weighted=job.weighted).state()
+            scores = narrow(recorder.pop("prequential"))
+            recorder["statistics"] = saved.session().statistics()
+        else:
+            recorder, scores, arrays = dict(before["recorder"]), before["scores"], before["coordinator"]
+            source.restore(before["stream"]["source"])
+            source.go_to(int(before["stream"]["row"]), int(before["stream"].get("deletions", 0)))
+            stream.restore(before["stream"])
+            start = int(recorder["updates"])
+        own, told = after["meta"], recorder.get("followed", {})
+        counts = {name: own["counts"].get(name, 0) - told.get(name, 0) for name in _COUNTS}
+        offset = int(own["offset"])
+        self._require_able(start, offset, counts["inserts"], source)
+        deleted, inserted = ids_between(arrays, saved.arrays, start)
+        stream.follow_update(deleted, inserted, offset - start, after["stream"], len(saved.classes))
+        recorder |= {
+            "updates": offset,
+            **{name: recorder[name] + count for name, count in counts.items()},
+            "next_id": own["next_id"],
+            "n_classes": max(recorder["n_classes"], len(saved.classes)),
+            "followed": dict(own["counts"]),
+        }
+        model = {name: one for name, one in after.items() if name not in ("meta", "stream", "scores", "recorder")}
+        held = {**model, "stream": stream.state(), "scores": scores, "recorder": recorder}
+        return held, Counter({**counts, "updates": offset - start})
+
+    def _require_able(self, start: int, offset: int, inserts: int, source: KeySource) -> None:
+        """Refuse (InputError) a key whose next updates do not fit the state."""
+        warmup = self._job.stream.warmup
+        if start < warmup and not (start == 0 and offset >= warmup) and self._more:
+            raise InputError(message("keyed.warmup_update", key=quoted(self._key)), file=self._place)
+        if inserts and source.id_kind == "row":
+            raise InputError(message("runs.running_numbers"), file=self._place)

@@ -1,0 +1,344 @@
+"""An update of models by key: its rows are told apart by key, and each key is updated as a model of its own.
+
+Invariant: what a key holds afterwards is what the same update makes of a run over the rows of its key alone. All keys
+are checked and applied in memory before anything is written; groups of keys without a change are copied.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.saved_runs import StatePlace
+from pipelines.updating.changes import (
+    StateNames,
+    grown_categories,
+    insertions_of,
+    no_deletions,
+    no_insertions,
+    open_insertions,
+    read_deletions,
+    sound_rows,
+    unknown_error,
+)
+from pipelines.updating.contents import Asked, apply_lists, components_after, copies_of, meta_after
+from pipelines.updating.inputs import deletions_given, rows_given
+from pipelines.updating.lineage import step_of
+from pipelines.updating.model_data import known_categories, without_a_config
+from raydt.arrays.lazy import Lazy
+from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.keyed.groups import Key, group_of, in_order
+from raydt.keyed.packing import packed
+from raydt.keyed.saved import Figures, SavedKeys, live
+from raydt.keyed.scores import narrow
+from raydt.keyed.source import KeySource, SharedSource
+from raydt.learners import traits_of
+from raydt.messages import message
+from raydt.redaction import quoted
+from raydt.sessions.receipt import Receipt, receipt_of_keys
+from raydt.sessions.saved_model import BY_KEY, SavedModel
+from raydt.sources.base import Rows
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import DataFile
+from raydt.sources.files.memory import TableInMemory
+from raydt.streams.deletion_log import LoggedDeletions, LogKeys
+
+#: Keys that an error names.
+_SHOWN = 10
+
+
+class Changed(NamedTuple):
+    """What an update has made of one key."""
+
+    receipt: Receipt
+    held: dict[str, Any]  #: As the group of the key holds it.
+
+
+class KeysAfter:
+    """The state after an update, from the one before and the keys that have changed."""
+
+    def __init__(self, keys: SavedKeys, changed: Mapping[Key, Changed]) -> None:
+        self._keys, self._changed = keys, changed
+        self._groups: dict[int, dict[Key, dict[str, Any]]] = {}
+        for key in in_order(changed):
+            group = group_of(key)
+            self._groups.setdefault(group, dict(keys.of_group(group)))[key] = changed[key].held
+        self._figures = Figures(*(column.copy() for column in keys.figures))
+        for group, held in self._groups.items():
+            keys.count(self._figures, group, held)
+
+    def receipt(self, copies: tuple[str, ...]) -> Receipt:
+        """Return the receipt over all keys."""
+        receipts = {key: self._changed[key].receipt for key in in_order(self._changed)}
+        before, after = self._keys.figures, self._figures
+        active, digests = (int(before.active.sum()), int(after.active.sum())), (before.digest, after.digest)
+        receipt = receipt_of_keys(self._keys.outline().options, receipts, active=active, digests=digests, copies=copies)
+        return replace(receipt, subjects=tuple(dict.fromkeys(who for one in receipts.values() for who in one.subjects)))
+
+    def components(self, stream: Mapping[str, Any], scores: Mapping[str, Any]) -> Mapping[str, dict[str, Any]]:
+        """Return the components of the state; groups are read, and packed, as they are asked for.
+
+        ``stream`` and ``scores`` are of all keys.
+        """
+        of_groups = self._keys.groups
+        names = {f"group-{group:03d}": group for group in sorted({*of_groups, *self._groups})}
+        first = {"coordinator": self._figures._asdict(), "stream": dict(stream), "scores": dict(scores)}
+        first = {name: one for name, one in first.items() if one}
+
+        def part(name: str) -> dict[str, Any]:
+            if name in first:
+                return first[name]
+            group = names[name]
+            return packed(self._groups[group]) if group in self._groups else dict(of_groups[group])
+
+        return Lazy([*first, *names], part)
+
+
+class UpdateOfKeys:
+    """An update by lists, in memory; as :class:`pipelines.updating.job.UpdateOfOne`.
+
+    ModelFileError if the folder has models without their rows.
+    """
+
+    def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
+        require_state(keys)
+        self._keys, self._place, self._common = keys, place, keys.outline()
+
+    def apply(self, asked: Asked) -> Receipt:
+        """Read the lists, tell them apart by key and apply them; errors as of :func:`pipelines.update`.
+
+        UpdateError if an id lives under several keys, and its list does not say which is meant.
+        """
+        common, column = self._common, str(self._keys.meta[BY_KEY])
+        self._names = names = StateNames.of(common, asked.label, asked.id_column)
+        self._gone, deleted = no_deletions(), dict[Key, TableInMemory]()
+        missing: tuple[Any, ...] = ()
+        if asked.delete is not None:
+            told = deletions_given(asked.delete, names.keys)
+            listed = _Listed(self._keys, names, told, column)
+            deleted, missing = listed.by_key(), tuple(listed.missing)
+            if missing and asked.missing == "error":
+                raise unknown_error(listed.log, list(missing))
+            path = None if isinstance(told, DataFile) else told
+            self._gone = replace(self._gone, missing=missing, path=path, file=listed.log.file)
+        self._new, inserted = no_insertions(common, names, self._gone), dict[Key, Rows]()
+        shared: SharedSource | None = None
+        if asked.insert is not None:
+            given = rows_given(asked.insert)
+            source = open_insertions(given, asked.kind, common, names, column)
+            shared, chunks = SharedSource(source, traits_of(common.options).reading), list(sound_rows(source))
+            names.require_labels(common, source, np.concatenate([self._new.y, *(c.y for c in chunks)]), source.where)
+            inserted, path = rows_by_key(shared, chunks), None if isinstance(given, DataFile) else given
+            self._new = replace(
+                self._new,
+                path=path,
+                source=source,
+                classes=source.classes or common.classes,
+                categories=grown_categories(source, common),
+            )
+        copies = copies_of(common, self._place, self._gone.path or None)
+        self._changed = {}
+        for key in in_order({*deleted, *inserted}):
+            rows = None if shared is None or key not in inserted else (shared, inserted[key])
+            one = self._applied(key, deleted.get(key), rows, asked, copies)
+            if one is not None:
+                self._changed[key] = one
+        self._after = KeysAfter(self._keys, self._changed)
+        self._receipt = replace(self._after.receipt(copies), missing=missing, note=asked.note)
+        return self._receipt
+
+    def _applied(
+        self,
+        key: Key,
+        deleted: TableInMemory | None,
+        rows: tuple[SharedSource, Rows] | None,
+        asked: Asked,
+        copies: tuple[str, ...],
+    ) -> Changed | None:
+        """Update one key; None if nothing of it changes."""
+        saved, begins = opened(self._keys, key)
+        names, session = StateNames.of(saved, asked.label, asked.id_column), saved.session()
+        find = session.coordinator.store.find if not begins else lambda ids: np.full(len(ids), -1)
+        gone = no_deletions() if deleted is None else read_deletions(deleted, names, find, "skip")
+        new = no_insertions(saved, names, gone)
+        if rows is not None:
+            source = source_of_key(rows[0], saved, names)
+            source.give(rows[1])
+            new = insertions_of(source, self._new.path, saved, names, find, gone)
+        if not len(gone.ids) and not len(new.ids):
+            return None
+        warmup = self._keys.warmup if begins else None
+        receipt = apply_lists(saved, names, session, gone, new, copies=copies, warmup=warmup)
+        components = components_after(saved, session, names, gone, new)
+        if "scores" in components:
+            components["scores"] = narrow(components["scores"])
+        counts = {"inserts": len(new.ids), "deletes": len(gone.ids)}
+        next_id = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
+        own = {"classes": new.classes, "categories": new.categories, "next_id": next_id}
+        own["offset"] = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
+        return Changed(receipt, {**components, "meta": {**own, "counts": counts_after(saved, counts)}})
+
+    def contents(self) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
+        """Return ``meta`` and components of the new state."""
+        keys, new = self._keys, self._new
+        step = step_of(self._common, self._place.folder.location, self._names, self._gone, new, self._receipt)
+        known = new.classes, new.categories
+        meta = meta_of_keys(keys, self._place, self._names, {**step, "keys": len(self._changed)}, known)
+        return meta, self._after.components(stream_of_keys(self._names, known), keys.components.get("scores", {}))
+
+
+class _Listed:
+    """A list of ids or subjects to delete, told apart by key.
+
+    By its column of keys, if it has one; else by where each lives.
+    """
+
+    def __init__(self, keys: SavedKeys, names: StateNames, given: str | DataFile, column: str) -> None:
+        with without_a_config():
+            self.log = LoggedDeletions(given, ".", names.keys, "list of ids", "state")
+        if "after" in self.log.file.names:
+            raise InputError(message("updates.positions"), file=self.log.file.name, column="after")
+        if not self.log.ids:
+            raise InputError(message("updates.no_ids"), file=self.log.file.name)
+        self._keys, self._text, self._column = keys, names.text_ids, column
+        self.missing: list[Any] = []
+
+    def by_key(self) -> dict[Key, TableInMemory]:
+        """Return the ids or subjects to delete of each key; what is live under none is ``missing``.
+
+        UpdateError if ids live under several keys, and there is no column of keys.
+        """
+        log = self.log
+        if self._column in log.file.names and self._column != log.column:
+            kinds = LogKeys(self._keys.kind, self._column)
+            with without_a_config():
+                whose: list[Key] = _KeyColumn(log.file, ".", kinds, "list of ids", "state").ids
+            asked: dict[Key, dict[Any, None]] = defaultdict(dict)
+            for key, one in zip(whose, log.ids, strict=True):
+                asked[key][one] = None
+            found = {key: list(set(ones) & self._living(key, set(ones))) for key, ones in asked.items()}
+            found = {key: [one for one in asked[key] if one in set(there)] for key, there in found.items()}
+            self.missing = list(dict.fromkeys(one for key in asked for one in asked[key] if one not in found[key]))
+        else:
+            found = self._looked_up(dict.fromkeys(log.ids))
+        return {key: self._table(ones) for key, ones in found.items() if ones}
+
+    def _looked_up(self, asked: dict[Any, None]) -> dict[Key, list[Any]]:
+        wanted, found = set(asked), dict[Key, list[Any]]()
+        places: dict[Any, list[Key]] = defaultdict(list)
+        for key in self._keys:
+            for one in sorted(self._living(key, wanted), key=str):
+                places[one].append(key)
+                found.setdefault(key, []).append(one)
+        several = [one for one in asked if len(places[one]) > 1]
+        if several and not self.log.by_subject:
+            keys = ", ".join(map(quoted, places[several[0]][:_SHOWN]))
+            said = message(
+                "keyed.several_keys", id=quoted(several[0]), count=len(several), keys=keys, column=self._column
+            )
+            row = self.log.ids.index(several[0])
+            raise UpdateError(said, file=self.log.file.name, row=row, column=self.log.column)
+        self.missing = [one for one in asked if not places[one]]
+        order = {one: place for place, one in enumerate(asked)}
+        return {key: sorted(ones, key=order.__getitem__) for key, ones in found.items()}
+
+    def _living(self, key: Key, wanted: set[Any]) -> set[Any]:
+        """Return which ids, or subjects, of some have live examples under a key; O(live examples of the key)."""
+        held = self._keys.of_group(group_of(key)).get(key)
+        if held is None or not live(held):
+            return set()
+        stream = held["stream"]
+        if self.log.by_subject:
+            there = wanted.intersection(stream.get("subjects", ()))
+            if not there:
+                return set()
+            subjects = StateNames.of(self._keys.understood(held)).subjects
+            return set(subjects.rows_of(there)[2].tolist())
+        ids: list[Any] = held["coordinator"]["id"].tolist()
+        if self._text:
+            codes = zip(stream["ids"], stream["id_codes"].tolist(), strict=True)
+            named = {code: name for name, code in codes if name in wanted}
+            ids = [named[code] for code in ids if code in named]
+        return wanted.intersection(ids)
+
+    def _table(self, ones: Sequence[Any]) -> TableInMemory:
+        kind = pa.string() if isinstance(ones[0], str) else pa.int64()
+        return TableInMemory(pa.table({self.log.column: pa.array(ones, kind)}), self.log.file.name)
+
+
+class _KeyColumn(LoggedDeletions):
+    """The keys of a list, as its ids."""
+
+    def _find_column(self, keys: LogKeys) -> tuple[bool, str]:
+        return False, str(keys.id)
+
+
+def require_state(keys: SavedKeys) -> None:
+    """Refuse (ModelFileError) models without their rows."""
+    if keys.meta["kind"] != "state":
+        raise ModelFileError(message("runs.model_only"), file=keys.place)
+
+
+def opened(keys: SavedKeys, key: Key) -> tuple[SavedModel, bool]:
+    """Return what a key holds, or the beginning of a new one, and whether it begins."""
+    return (keys.saved(key), False) if key in keys else (keys.beginning(), True)
+
+
+def rows_by_key(shared: SharedSource, chunks: Iterable[Rows]) -> dict[Key, Rows]:
+    """Return the rows of each key in chunks of a source, with the bad ones among them."""
+    parts: dict[Key, list[Rows]] = {}
+    for chunk in chunks:
+        for key, rows, _ in shared.split(chunk):
+            if key is not None:
+                parts.setdefault(key, []).append(rows)
+    return {key: _joined(found) for key, found in parts.items()}
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    whole = parts[0] if len(parts) == 1 else Rows.joined(parts)
+    begin = 0
+    for part in parts:
+        whole.bad.update((begin + place, error) for place, error in part.bad.items())
+        begin += len(part)
+    return whole
+
+
+def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) -> KeySource:
+    """Return the source of one key's rows in files, with the dictionaries of its state."""
+    source = KeySource(shared)
+    assert isinstance(shared.source, FileSource)
+    source.restore({"categories": known_categories(saved, shared.source.data_files), "labels": names.labels})
+    return source
+
+
+def counts_after(saved: SavedModel, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of all updates of a key since its run, with those of one more."""
+    before: Mapping[str, int] = saved.components.get("meta", {}).get("counts", {})
+    return {name: before.get(name, 0) + counts.get(name, 0) for name in {**before, **counts}}
+
+
+def meta_of_keys(
+    keys: SavedKeys,
+    place: StatePlace,
+    names: StateNames,
+    step: dict[str, Any],
+    known: tuple[list[Any], dict[str, list[Any]]],
+) -> dict[str, Any]:
+    """Return ``meta`` of the state after an update, the last ``step`` of its lineage.
+
+    ``known`` are classes and categories of all keys.
+    """
+    row = keys.meta.get("row", keys.meta["offset"])  # of the source, at which the run was
+    meta = meta_after(keys.outline(), place.folder, names, {**step, "row": row}, known)
+    return meta | {BY_KEY: keys.meta[BY_KEY], "warmup": keys.warmup, "row": row, "next_id": 0}
+
+
+def stream_of_keys(names: StateNames, known: tuple[list[Any], dict[str, list[Any]]]) -> dict[str, Any]:
+    """Return the dictionaries of all keys as the component of a stream; ``known`` as of :func:`meta_of_keys`."""
+    labels = names.labels if "positive" in names.labels else {"classes": known[0]}
+    return {"source": {"categories": known[1], "labels": labels}}

@@ -1,0 +1,75 @@
+"""The plans of a run that reads a live source: each is in the run folder for good before a row of it is read.
+
+Invariant: ``plans.jsonl`` has the plans 0, 1, 2, ... in order, one to a line; a line that was cut short was never used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from pipelines.run_folder import RunFolder
+from raydt.errors import ConfigError, InputError
+from raydt.exchange.faults import fault
+from raydt.messages import message
+from raydt.sources.live.followed import Step
+
+PLANS = "plans.jsonl"
+
+#: Plans read from the file at once, of a run that is resumed.
+TOGETHER = 10_000
+
+
+class PlanLog:
+    """Plans in the folder of a run; satisfies :class:`raydt.sources.live.followed.Plans`.
+
+    For who only reads the run again it does not grow.
+    """
+
+    def __init__(self, folder: RunFolder, grows: bool = True) -> None:
+        if not folder.is_local:
+            raise ConfigError(message("live.remote_run").at(folder.location))
+        self._path, self._near = Path(folder.root) / PLANS, dict[int, Step]()
+        self._count, self._size, self._grows = 0, 0, grows
+        for line in self._lines():
+            self._count, self._size = self._count + 1, self._size + len(line)
+
+    def find(self, number: int) -> Step | None:
+        """Return the plan of a number, if it was kept; O(1), but for those of earlier processes."""
+        if number >= self._count:
+            return None
+        if number not in self._near:
+            self._near.clear()
+            for at, line in enumerate(self._lines()):
+                if number <= at < number + TOGETHER:
+                    self._near[at] = self._read(line)
+        return self._near[number]
+
+    def keep(self, step: Step) -> None:
+        """Append a plan, and have the operating system write it to the disk."""
+        if not self._grows:
+            return
+        line = json.dumps({name: value for name, value in asdict(step).items() if name != "rows"}) + "\n"
+        with self._path.open("ab") as file:
+            if file.tell() > self._size:
+                file.truncate(self._size)
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._count, self._size = self._count + 1, self._size + len(line)
+        fault("follow.planned")
+
+    def _lines(self) -> list[bytes]:
+        """The whole lines."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            return [line for line in file if line.endswith(b"\n")]
+
+    def _read(self, line: bytes) -> Step:
+        try:
+            return Step(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise InputError(message("live.damaged_plans"), file=str(self._path)) from error

@@ -1,0 +1,247 @@
+"""The rows of a state, which its segments and their owners have, put together.
+
+A segment has what never changes of its examples. Which of them live says a bitmap of the coordinator or, where shards
+own the rows (``raydt.examples.row_owners``), the births in each owner's part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.lazy import Lazy
+from raydt.errors import ModelFileError
+from raydt.examples.row_owners import (
+    are_in,
+    buckets_in,
+    joined_buckets,
+    joined_by_birth,
+    parts_for,
+    require_all_buckets,
+)
+from raydt.examples.weights import filled, unless_equal
+from raydt.exchange.messages import Buckets
+from raydt.exchange.snapshot import OWNED, STORED, Segment
+from raydt.folders.parts import among, chosen, component_of_segment, name_of_segment, uneven
+from raydt.messages import message
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+Components = Mapping[str, Mapping[str, Any]]
+Alive = npt.NDArray[np.bool_]
+
+#: Components of a state that stay in memory while it is restored; larger ones are read group by group.
+KEEP_BYTES = 1 << 28
+
+
+def with_rows(
+    meta: Mapping[str, Any], components: Components, file: str, *, apart: bool = False, check: bool = True
+) -> Lazy[str]:
+    """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
+
+    What shards have written of the rows in their buckets is in ``coordinator``, too, or in components of its own if
+    wanted ``apart``. Where they have written all of the rows, the groups then have all that are stored, and each owner
+    knows which of its own live (:func:`whole_rows`).
+
+    Each is put together once here, one after the other, unless ``check`` is False, so that all that could be wrong with
+    them is found. Components apart are not, nor are the groups then: who restores them reads them. Those that need more
+    than :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``,
+    if a segment or its bitmap is missing or does not fit; also later.
+    """
+    with fitting(file):
+        rows = _StoredRows(meta, components, apart)
+
+    def put_together(name: str) -> dict[str, Any]:
+        with fitting(file):
+            return rows.put_together(name)
+
+    # What is no group is needed by all that read a state, and first.
+    order = sorted(rows.names, key=lambda name: (name.startswith(("group-", "buckets-")), name))
+    # Who does not check them takes parts, and has what it needs of these then.
+    whole = Lazy(order, put_together, KEEP_BYTES if check else KEEP_BYTES >> 4)
+    for name in order if check else ():
+        if not (apart and rows.is_apart(name)):
+            whole[name]
+    return whole
+
+
+def whole_rows(
+    state: Arrays, groups: Mapping[int, Arrays], buckets: Mapping[Buckets, Mapping[str, Any]]
+) -> tuple[Arrays, Mapping[int, Arrays]]:
+    """Return a state with the rows in it that were apart. ValueError if these do not fit each other."""
+    if not buckets:
+        return state, groups
+    if "id" in state:  # the coordinator has written all that leaves and ledger do not need
+        return {**state, **joined_buckets(state["id"], buckets)}, groups
+    rows, alive = _joined(buckets)
+    own = {name: array for name, array in state.items() if name != OWNED}
+    return {**own, **rows}, Lazy(groups, lambda group: with_live(groups[group], alive))
+
+
+def _joined(parts: Mapping[Buckets, Mapping[str, Any]]) -> tuple[Arrays, Alive]:
+    """Put together what owners have written of all rows; and which of all that are stored live."""
+    stored = list[npt.NDArray[np.int64]]()
+
+    def rows_of(part: Buckets) -> Arrays:
+        arrays = dict(parts[part])
+        stored.append(arrays.pop(STORED))
+        return arrays
+
+    rows = joined_by_birth(Lazy(parts, rows_of))
+    return rows, among(np.sort(np.concatenate(stored)), rows["born"])
+
+
+def with_live(group: Mapping[str, Any], alive: Alive) -> dict[str, Any]:
+    """Return what a group has, of the examples that live."""
+    by_row = {name: array for name, array in group.items() if name == "X" or name.startswith("sparse_")}
+    return {**group, **chosen(by_row, alive)}
+
+
+class _StoredRows:
+    """Components of a state, and the segments of its rows. KeyError or ValueError if one is missing or does not fit."""
+
+    def __init__(self, meta: Mapping[str, Any], components: Components, apart: bool) -> None:
+        self._components, self._apart = components, apart
+        self._segments = segments_of(meta, components)
+        self.buckets = {part: name for name in components if (part := buckets_in(name)) is not None}
+        #: Segments that the coordinator has written, each with which of its examples live.
+        self._alive = {segment: _alive(components, segment) for segment in self._segments if not segment.owned}
+        self._are_owned = OWNED in components.get("live", {})
+        self._all_alive: Alive | None = None
+        self.names = {name for name in components if name != "live" and not name.startswith("rows-")}
+        unused = {name for name in components if name.startswith("rows-")}
+        for segment in self._segments:
+            prefix = component_of_segment(segment)
+            of_segment = {name for name in unused if is_of_segment(name, segment)}
+            unused -= of_segment
+            self.names |= {name.removeprefix(f"{prefix}-") for name in of_segment if "-group-" in name} | {
+                "coordinator"
+            }
+        if unused or any(segment.owned != self._are_owned for segment in self._segments):
+            missing = min(unused, default=component_of_segment(self._segments[0]) if self._segments else "")
+            raise ValueError(message("models.no_segment", component=missing))
+        self.names -= set() if apart else set(self.buckets.values())
+        if not self.names & {"coordinator", "arrays"}:
+            raise ValueError(message("models.no_entry", name="coordinator"))
+        if self._are_owned:
+            require_all_buckets(self.buckets, sum(segment.rows for segment in self._segments))
+
+    def is_apart(self, name: str) -> bool:
+        """Return whether a component is for who owns the rows, or their features, to read."""
+        return name in self.buckets.values() or (self._are_owned and name.startswith("group-"))
+
+    def put_together(self, name: str) -> dict[str, Any]:
+        """Return a component with its rows."""
+        part = buckets_in(name)
+        if part is not None:
+            return self._part(part) if self._are_owned else dict(self._components[name])
+        whole = dict(self._components.get(name, {}))
+        if name == "coordinator" and self._are_owned:
+            if self._apart:
+                return whole | {OWNED: self._components["live"][OWNED]}
+            rows, self._all_alive = _joined(self._parts)
+            return whole | rows
+        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        for segment in self._segments:
+            prefix, alive = component_of_segment(segment), self._alive.get(segment)
+            found = dict(self._components.get(prefix if name == "coordinator" else f"{prefix}-{name}", {}))
+            if alive is not None:
+                found = chosen(found, alive)
+            elif problem := uneven(found, segment.rows):
+                raise ValueError(problem)
+            if name == "coordinator":  # a segment of rows that all have a weight of 1 has no weights
+                found["weight"] = filled(found.get("weight"), len(found["born"]))
+            for column, values in found.items():
+                columns.setdefault(column, []).append(values)
+        whole |= {column: np.concatenate(values) for column, values in columns.items()}
+        if unless_equal(whole.get("weight")) is None:
+            whole.pop("weight", None)
+        if self._are_owned and not self._apart and name.startswith("group-"):
+            return with_live(whole, self._alive_of_all())
+        if name == "coordinator" and self.buckets and not self._apart:
+            return whole_rows(whole, {}, self._parts)[0]
+        return whole
+
+    @property
+    def _parts(self) -> Mapping[Buckets, Mapping[str, Any]]:
+        """What shards have written of the rows in their buckets, read when it is asked for."""
+        return Lazy(self.buckets, lambda part: self.put_together(self.buckets[part]))
+
+    def _alive_of_all(self) -> Alive:
+        """Return which of all examples that owners have stored live."""
+        if self._all_alive is None:
+            self._all_alive = _joined(self._parts)[1]
+        return self._all_alive
+
+    def _part(self, part: Buckets) -> dict[str, Any]:
+        """Return what an owner has written of its rows, with what its segments have of these."""
+        found, stored = dict(self._components[self.buckets[part]]), [np.empty(0, dtype=np.int64)]
+        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        for segment in self._segments:
+            of_segment = _together(list(self._own_of(segment, part)))
+            stored.append(of_segment["born"])
+            alive = among(of_segment["born"], found["born"])
+            for column, values in chosen(of_segment, alive).items():
+                columns.setdefault(column, []).append(values)
+        of_segments = {column: np.concatenate(values) for column, values in columns.items()}
+        if columns and not np.array_equal(of_segments["born"], found["born"]):
+            raise ValueError(message("models.uneven", columns=self.buckets[part], examples=len(found["born"])))
+        if unless_equal(of_segments.get("weight")) is None:
+            of_segments.pop("weight", None)
+        return {**found, **of_segments, STORED: np.concatenate(stored)}
+
+    def _own_of(self, segment: Segment, part: Buckets) -> Iterator[Arrays]:
+        """Yield what each file of a segment has of the rows in some buckets."""
+        prefix = component_of_segment(segment)
+        for name in self._components:
+            there = buckets_in(name.removeprefix(f"{prefix}-")) if name.startswith(f"{prefix}-") else None
+            if there is not None and parts_for([part], [there]):
+                arrays = dict(self._components[name])
+                if problem := uneven(arrays, len(arrays["born"])):
+                    raise ValueError(problem)
+                arrays["weight"] = filled(arrays.get("weight"), len(arrays["born"]))
+                yield chosen(arrays, are_in(arrays["id"], part))
+
+
+def _together(files: Sequence[Arrays]) -> Arrays:
+    """Put together what files have of some rows, in the order of birth."""
+    order = np.argsort(np.concatenate([arrays["born"] for arrays in files]), kind="stable")
+    return {name: np.concatenate([arrays[name] for arrays in files])[order] for name in files[0]}
+
+
+def segments_of(meta: Mapping[str, Any], components: Iterable[str]) -> list[Segment]:
+    """Return the segments of a state."""
+    segments = [Segment(int(first), int(stop), int(rows)) for first, stop, rows in meta.get("segments", [])]
+    names = set(components)
+    return [segment._replace(owned=component_of_segment(segment) not in names) for segment in segments]
+
+
+def is_of_segment(component: str, segment: Segment) -> bool:
+    """Return whether a segment has this component."""
+    prefix = component_of_segment(segment)
+    return component == prefix or component.startswith((f"{prefix}-group-", f"{prefix}-buckets-"))
+
+
+@contextlib.contextmanager
+def fitting(file: str) -> Iterator[None]:
+    """Context in which segments that are missing, or of other kinds or lengths, are damage of ``file``."""
+    try:
+        yield
+    except ModelFileError:
+        raise  # it names the file that is damaged
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ModelFileError(message("models.segments", reason=str(error)), file=file) from error
+
+
+def _alive(components: Components, segment: Segment) -> Alive:
+    """Which examples of a segment live."""
+    prefix = component_of_segment(segment)
+    if len(components[prefix]["born"]) != segment.rows:
+        raise ValueError(message("models.uneven", columns=prefix, examples=segment.rows))
+    live = components["live"][name_of_segment(segment)]
+    if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
+        raise ValueError(message("models.uneven", columns=f"the bitmap of {prefix}", examples=segment.rows))
+    return np.unpackbits(live, count=segment.rows).astype(np.bool_)

@@ -1,0 +1,364 @@
+"""Batches of many confidence trees by one compiled call: all of it but checks, splits, and new bins.
+
+The steps are taken one by one, with what the kernels of a window find in passes: the prediction just before the step,
+who was right, and the counts. A batch after which a leaf might be checked goes the usual way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
+from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.batches.binning import Bins, code_of
+from raydt.batches.rows_on_shards import RowBlock
+from raydt.examples.features import Features
+from raydt.examples.store import LIVE, USED, Index
+from raydt.examples.updates import BatchResult, UpdateBatch
+from raydt.examples.weights import NO_WEIGHTS
+from raydt.learners.batch_coordinator import Many
+from raydt.learners.confidence_tree.drift_kernels import TRIAL
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.learners.confidence_tree.leaf_predictions import ODDS
+from raydt.learners.confidence_tree.naive_bayes import SharedLogs
+from raydt.learners.confidence_tree.normal_bayes import half_logs, score_normal
+from raydt.learners.confidence_tree.prediction import (
+    INHERITED,
+    INHERITED_RIGHT,
+    MAJORITY,
+    MAJORITY_RIGHT,
+    NAIVE_RIGHT,
+    NORMAL,
+    NORMAL_RIGHT,
+    chosen,
+    naive_class,
+    naive_level,
+    tally,
+)
+from raydt.learners.confidence_tree.row_steps import forget
+from raydt.learners.confidence_tree.statistics import (
+    BinnedColumns,
+    HeldDense,
+    Naive,
+    Statistics,
+    count_dense,
+    score_dense,
+)
+from raydt.learners.confidence_tree.tree import NODE, ConfidenceTreeArrays, WeighedExamples
+from raydt.learners.many import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch
+from raydt.learners.sequential import ADD, REMOVE
+from raydt.trees.records import (
+    LEAVES,
+    MEMBER,
+    NODES,
+    count_path,
+    level_at,
+    link,
+    majority,
+    route,
+    total,
+)
+
+if TYPE_CHECKING:
+    from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
+
+_BYTES, _SMALL = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
+_INTS, _FLOATS = np.empty(0, dtype=np.int64), np.empty(0)
+_COUNTS = np.empty((0, 0), dtype=np.int64)
+_LIKE = (
+    ConfidenceTreeArrays(np.empty(0, NODE), _COUNTS, _COUNTS, _INTS, np.empty(0, TRIAL), _COUNTS),
+    np.empty(0, MEMBER),
+    np.empty((0, 0, 0), np.int32),
+    np.empty((0, 0), np.uint16),
+    np.empty((0, 0)),
+    Bins(np.empty(0, np.int8), _FLOATS, _SMALL, _INTS, _BYTES, _SMALL, _SMALL),
+    _SMALL,
+    _BYTES,
+    _COUNTS,
+)
+#: The arrays of a list, in its order: of what type they are.
+_FLAT = (
+    *_LIKE[0],
+    *(np.empty(0, MEMBER), _SMALL, _INTS, _SMALL, _INTS, _INTS, _BYTES),  # examples, store, who was right
+    *(_COUNTS, _LIKE[2]),  # statistics
+    *(_INTS, _LIKE[5].kinds, _INTS, _INTS, _INTS),  # columns
+    *(_LIKE[3], _LIKE[4]),  # codes and rows
+    *_LIKE[5],
+    *(_SMALL, _SMALL, _BYTES, _SMALL),  # groups of bins; normal columns and their scores
+)
+#: Behind them: for how many nodes the depth of the tree is known, and the depth.
+_KNOWN = WORDS * len(_FLAT)
+_HALVES = half_logs()
+#: What is noted of a tree; behind that, from ``_USED`` on, slots that have been used, and one more than the largest
+#: class that came.
+_NOTED = ("active", "nodes", "leaves", "depth")
+_USED = len(_NOTED)
+_TOTALS = ("rebuilds", "rebuilt_rows", "checks", "splits", "ties", "restarted")
+
+
+@inlined_kernel
+def _may_check(tree: Any, categorical: Any, rows: Any, grace: int) -> bool:
+    """Whether a leaf might be checked once some rows are counted. O(rows x depth)."""
+    n = len(rows.X)
+    for row in range(n):
+        leaf = route(tree, categorical, rows, np.int64(row))
+        if tree.nodes[leaf].since + n < grace:
+            continue
+        same = 0
+        for other in range(n):
+            same += route(tree, categorical, rows, np.int64(other)) == leaf
+        if tree.nodes[leaf].since + same >= grace:
+            return True
+    return False
+
+
+@inlined_kernel
+def _come(
+    tree: Any, examples: Any, right: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any, odds: Any,
+    step: Any, categorical: Any, adaptive: bool, inherits: bool,
+) -> None:  # fmt: skip
+    """Predict the row of a step and, unless it is a query, take its example into its leaf. O(depth + d K)."""
+    leaf = route(tree, categorical, rows, np.int64(step.row))
+    above = leaf
+    while total(tree.counts, above) == 0 and tree.nodes[above].parent >= 0:
+        above = np.int64(tree.nodes[above].parent)
+    most = np.int64(majority(tree.counts, above))
+    step.prediction, step.level = most, level_at(tree.counts, above)
+    adds = step.kind == ADD
+    slot = np.int64(step.slot) if adds else np.int64(0)
+    site = np.int64(tree.nodes[leaf].site)
+    codes = held.codes if adds else scratch
+    if adds or len(naive.table) > 0:
+        for j in range(rows.X.shape[1]):
+            codes[slot, j] = code_of(rows.X[step.row, j], bins, j)
+    if len(naive.table) > 0:  # a prediction must not know the label of its own row
+        at, found, normals = HeldDense(held.counts, held.columns, codes), naive.found[0], naive.found_normal
+        score_dense(at, naive, site, slot, found, 1)
+        k = np.int64(naive_class(tree.own[leaf], found, naive.table))
+        by_normal = by_all = k
+        if len(normals):
+            of_all = normals[1 if inherits else 0]
+            if inherits:
+                score_dense(at, naive, site, slot, of_all, 2)
+            score_normal(at, naive, site, slot, found, normals[0], of_all, inherits)
+            by_normal = np.int64(naive_class(tree.own[leaf], normals[0], naive.table))
+            if inherits:
+                by_all = np.int64(naive_class(tree.counts[leaf], of_all, naive.table))
+        choice = chosen(tree.nodes[leaf], adaptive, len(normals) > 0, inherits)
+        if choice != MAJORITY:
+            best = by_all if choice == INHERITED else by_normal if choice == NORMAL else k
+            step.prediction = most if best < 0 else best
+            if best == 0 or best == 1:
+                if choice == INHERITED:
+                    step.level = naive_level(tree.counts[leaf], normals[1], naive.table, odds)
+                else:
+                    scores = normals[0] if choice == NORMAL else found
+                    step.level = naive_level(tree.own[leaf], scores, naive.table, odds)
+        if adaptive and adds:
+            label = np.int64(examples.y[slot])
+            who = np.int64(MAJORITY_RIGHT if most == label else 0)
+            if (most if k < 0 else k) == label:
+                who |= NAIVE_RIGHT
+            if len(normals) and (most if by_normal < 0 else by_normal) == label:
+                who |= NORMAL_RIGHT
+            if inherits and (most if by_all < 0 else by_all) == label:
+                who |= INHERITED_RIGHT
+            right[slot] = who
+            tally(tree, leaf, 2 * examples.born[slot] + 1, who, 1)
+    if adds:
+        label = np.int64(examples.y[slot])
+        step.path = count_path(tree, leaf, label, 1)
+        link(tree, examples.members, leaf, slot)
+        tree.own[leaf, label] += 1
+        tree.nodes[leaf].since += 1
+        count_dense(held, site, slot, 1, label)
+
+
+@kernel
+def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any) -> None:
+    """Take the batches of all trees but those that go the usual way."""
+    like_tree, like_members, like_counts, like_codes, like_X, like_bins, smalls, bytes_, ints2 = like
+    categorical, (grace, adaptive, inherits), scratch, scores, tables, rows_of = shared
+    found, sums, normals = scores
+    table, odds, halves = tables
+    indptr, indices, weight = rows_of
+    ints = batches.start
+    for k in range(len(batches.start)):
+        words = array_at(ints, directory, k)
+        tree = ConfidenceTreeArrays(
+            array_at(like_tree.nodes, words, 0),
+            array_at(ints2, words, 1),
+            array_at(ints2, words, 2),
+            array_at(ints, words, 3),
+            array_at(like_tree.trials, words, 4),
+            array_at(ints2, words, 5),
+        )
+        y, born = array_at(smalls, words, 7), array_at(ints, words, 8)
+        examples = WeighedExamples(array_at(like_members, words, 6), y, born, weight)
+        slots, ids = array_at(smalls, words, 9), array_at(ints, words, 10)
+        bits = 0
+        while (1 << bits) < len(slots):
+            bits += 1
+        index, reg, right = Index(slots, bits, ids), array_at(ints, words, 11), array_at(bytes_, words, 12)
+        rows = RowBlock(batches.X[batches.rows[k] : batches.rows[k + 1]], indptr, indices)
+        if _may_check(tree, categorical, rows, grace):
+            continue
+        if not admit_batch(batches, out, k, index, reg, y, born):
+            continue
+        kinds = array_at(like_bins.kinds, words, 16)
+        columns = BinnedColumns(
+            array_at(ints, words, 15), kinds, array_at(ints, words, 17), array_at(ints, words, 18),
+            array_at(ints, words, 19),
+        )  # fmt: skip
+        counts = Statistics(array_at(ints2, words, 13), array_at(like_counts, words, 14))
+        held, X = HeldDense(counts, columns, array_at(like_codes, words, 20)), array_at(like_X, words, 21)
+        bins = Bins(
+            array_at(like_bins.kinds, words, 22), array_at(like_bins.values, words, 23), array_at(smalls, words, 24),
+            array_at(ints, words, 25), array_at(bytes_, words, 26), array_at(smalls, words, 27),
+            array_at(smalls, words, 28),
+        )  # fmt: skip
+        low, stop = array_at(smalls, words, 29), array_at(smalls, words, 30)
+        normal, score = array_at(bytes_, words, 31), array_at(smalls, words, 32)
+        naive = Naive(ints[:0], table, low, stop, found, normal, score, halves, sums, normals)
+        for i in range(batches.begin[k], batches.begin[k + 1]):
+            if out.new[i] >= 0:
+                for j in range(X.shape[1]):
+                    X[out.new[i], j] = rows.X[out.row[i], j]
+        first = batches.room * batches.begin[k]
+        for s in range(first, first + out.numbers[k, STEPS]):
+            step = out.steps[s]
+            if step.kind == REMOVE:
+                slot = np.int64(step.slot)
+                step.path = tree.nodes[examples.members[slot].leaf].depth + 1
+                forget(tree, examples, right, held, slot, adaptive, inherits)
+            else:
+                _come(
+                    tree, examples, right, rows, held, scratch, bins, naive, odds, step, categorical, adaptive,
+                    inherits,
+                )  # fmt: skip
+        end_batch(batches, out, k, index, reg)
+        if words[_KNOWN] != tree.reg[NODES]:
+            words[_KNOWN], words[_KNOWN + 1] = tree.reg[NODES], deepest(tree.nodes)
+        notes = out.numbers[k, NOTES:]
+        notes[0], notes[1], notes[2], notes[3] = reg[LIVE], tree.reg[NODES], tree.reg[LEAVES], words[_KNOWN + 1]
+        classes = 0
+        for i in range(batches.begin[k], batches.begin[k + 1]):
+            if out.new[i] >= 0:
+                classes = max(classes, 1 + np.int64(y[out.new[i]]))
+        notes[_USED], notes[_USED + 1] = reg[USED], classes
+
+
+class WalkedBy(NamedTuple):
+    """What trees must have in common to be taken together, beside classes and features (``LiveConfidenceTree``)."""
+
+    grace: int
+    naive: bool
+    adaptive: bool
+    normal: bool
+    inherits: bool
+
+
+class ListedTree:
+    """The arrays of a tree, its examples and its shard, for the call that takes many; as long as they are these."""
+
+    def __init__(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> None:
+        store, tree = live.store, live.tree
+        held, bins = worker.single(store.capacity, live.sites, tree.counts.shape[1])
+        naive, X = worker.naive(_INTS, _INTS, _COUNTS, _COUNTS), worker.features_by_slot
+        arrays = (
+            *(*tree, live.members, store.y, store.born, store.table, store.id, store.reg, live.right, *held.counts),
+            *(*held.columns, held.codes, X, *bins, naive.low, naive.stop, naive.normal, naive.score),
+        )
+        self._tree, self._members, self._table, self._id = tree, live.members, store.table, store.id
+        self._bins, self._held = live.bins, worker.arrays
+        whole = min(map(len, (live.members, live.right, held.codes, X))) >= store.capacity == len(store.id)
+        fits = whole and fit(arrays, _FLAT)
+        self.addresses = Addresses(arrays, (-1, 0)) if fits else Addresses()
+        self._sites, classes = held.counts.totals.shape
+        self.classes = tree.counts.shape[1]
+        rules = WalkedBy(live.grace, live.naive, live.adaptive, live.normal, live.inherits)
+        self.group = _group(rules, classes, live.categorical.tobytes()) if fits else None
+
+    def is_current(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> bool:
+        """Return whether the arrays are those of the tree and the shard, with room for all that it counts."""
+        store = live.store
+        return (
+            self._tree is live.tree
+            and self._members is live.members
+            and self._table is store.table
+            and self._id is store.id
+            and self._bins is live.bins
+            and all(map(is_, self._held, worker.arrays))
+            and live.sites <= self._sites
+            and len(self.addresses.words) > 0  # of a copy there is none
+        )
+
+
+def group_of(
+    live: LiveConfidenceTree,
+    features: Features,
+    worker: ConfidenceTreeShard,
+    batch: UpdateBatch,
+    listed: ListedTree | None,
+) -> tuple[ListedTree | None, Many | None]:
+    """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
+
+    None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features.
+    """
+    if listed is None or not listed.is_current(live, worker):
+        if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
+            return listed, None
+        listed = ListedTree(live, worker)
+    weighted = batch.weight is not None or live.store.weight is not None or live.unit > 1
+    if weighted or not batch.start or batch.n_classes > listed.classes:
+        return listed, None
+    return listed, listed.group
+
+
+class _ManyTrees:
+    """Trees of the same options, features and number of classes."""
+
+    def __init__(self, rules: WalkedBy, classes: int, categorical: bytes) -> None:
+        self._rules, self._classes = rules, classes
+        self._categorical = np.frombuffer(bytearray(categorical), dtype=np.bool_)
+
+    def take(self, sessions: Sequence[Any], batches: ManyBatches) -> list[BatchResult | None]:
+        """Take the batches of some sessions; None of those that go the usual way."""
+        coordinators = [session.coordinator for session in sessions]
+        stores = [one.live.store for one in coordinators]
+        for store in stores:
+            store.changes += 1  # before, so that a change that is broken off is counted
+        classes, table = self._classes, _INTS
+        if self._rules.naive:
+            table = _LOGS.reach(np.array([store.reg[LIVE] for store in stores]) + batches.longest + 1)
+        directory = np.array([one.listed.addresses.entry for one in coordinators], dtype=np.int64)
+        rules, normals = self._rules, self._rules.normal + self._rules.inherits
+        found, of_normals = (np.empty((n, classes), dtype=np.int64) for n in (1, normals))
+        scores = found, np.empty((2, classes)), of_normals
+        scratch = np.empty((1, len(self._categorical)), dtype=np.uint16)
+        rows = np.zeros(batches.longest + 1, dtype=np.int64), _SMALL, NO_WEIGHTS
+        options = rules.grace, rules.adaptive, rules.inherits
+        shared = self._categorical, options, scratch, scores, (table, ODDS, _HALVES), rows
+        _take_many(directory, _LIKE, batches.given, batches.taken, shared)
+        results = batches.results(_NOTED, [{} for _ in sessions])
+        noted = batches.taken.numbers[:, NOTES + _USED :].tolist()
+        for k, (one, batch, result) in enumerate(zip(coordinators, batches.batches, results, strict=True)):
+            if result is not None:
+                used, came = noted[k][:2]
+                sessions[k].shards[0].worker.keep(used - 1)
+                one.took(batch.start + result.applied, batches, k)
+                result.statistics.update(zip(_TOTALS, (0, 0, *one.took_rows(result.inserts, came)), strict=True))
+        return results
+
+
+_LOGS = SharedLogs()
+
+
+@functools.lru_cache(64)
+def _group(rules: WalkedBy, classes: int, categorical: bytes) -> _ManyTrees:
+    return _ManyTrees(rules, classes, categorical)

@@ -1,0 +1,49 @@
+"""Sources that a run follows: tables and topics."""
+
+from raydt.messages import Sentence
+
+SENTENCES: dict[str, Sentence] = {
+    "no_library": (
+        "this source needs the library {library}, which is not installed",
+        "Install it: pip install 'raydt[{extra}]'",
+    ),
+    "no_width": ("sparse features of a live source need source.n_features", "Set it to the number there can be"),
+    # Delta
+    "no_delta": ("this is no Delta table that can be read ({reason})", "Name the folder that has _delta_log in it"),
+    "history_gone": (
+        "files that the changes before version {version} need are gone: vacuum removed them, or the log's retention",
+        "Begin a new run, whose first state is the newest version, and keep files for as long as the run may be away",
+    ),
+    "other_table": (
+        "the table has no version {version} any more, which the run has read: another table is in its place",
+        "Begin a new run",
+    ),
+    "away": "the source does not answer ({reason})",
+    # Kafka
+    "no_topic": ("this names no topic", "Write source.path as kafka://HOST:PORT,HOST:PORT/TOPIC"),
+    "no_broker": (
+        "the topic cannot be read ({reason})",
+        "Check the brokers and the topic of source.path, and source.properties",
+    ),
+    "no_properties": ("the file of source.properties cannot be read ({reason})", "Correct the path"),
+    "expired": (
+        "offset {offset} of partition {partition} is gone: the retention of the topic was shorter",
+        "Begin a new run, and have retention.ms of the topic be longer than a run may be away",
+    ),
+    "no_row": (
+        "the message is no JSON object with values of these types: {text}",
+        "Correct what writes the topic, or set stream.on_error: skip",
+    ),
+    # Following
+    "has_an_end": (
+        "source.kind: {kind} has an end, and only a table or topic that goes on can be followed",
+        "Use raydt replay, or a source of kind delta or kafka",
+    ),
+    "remote_run": (
+        "the folder of a run of a live source has to be on a local disk, where a plan is safe before it is used",
+        "Choose a local folder; checkpoint.path may be a URI",
+    ),
+    "damaged_plans": ("a line of the plans of the run is damaged", "Begin a new run"),
+    "waiting": "{error}; the run waits for it",
+    "back": "the source answers again, after {duration}",
+}

@@ -1,0 +1,208 @@
+"""A live source as a source of encoded rows, which pauses where nothing new is there.
+
+Invariant: rows and their numbers follow from the plans, which are kept before their rows are read: read again after a
+crash, they are the same. The state tells the plan that the next row is in, so that no earlier one is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from threading import Event
+from typing import Any, Protocol
+
+from raydt.encoding.times import TimeColumn
+from raydt.errors import InputError
+from raydt.examples.reading import CLASSES, Reading
+from raydt.messages import message
+from raydt.sources.base import Rows
+from raydt.sources.encoder import Block, RowEncoder
+from raydt.sources.envelope import Envelope
+from raydt.sources.identity import Identity, hashed
+from raydt.sources.live.base import LiveOptions, LiveSource, Plan, SourceAwayError
+
+#: Most rows of a chunk, and about how many feature values it holds.
+CHUNK_ROWS, CHUNK_CELLS = 1 << 16, 1 << 19
+#: Plans that were read and are kept in memory, for messages.
+KEPT = 4096
+
+
+@dataclass(slots=True)
+class Step:
+    """A plan of a stream: its number, the number of its first row, and how many rows it has, once it was read."""
+
+    number: int
+    row: int
+    plan: Plan
+    rows: int | None = None
+
+    def ends_by(self, row: int) -> bool:
+        """Return True if the plan was read and has no row from ``row`` on."""
+        return self.rows is not None and self.row + self.rows <= row
+
+
+class Plans(Protocol):
+    """Where plans are kept."""
+
+    def find(self, number: int) -> Step | None:
+        """Return the plan of a number, if it was kept."""
+
+    def keep(self, step: Step) -> None:
+        """Keep a plan for good, before a row of it is read."""
+
+
+class PlansInMemory(dict[int, Step]):
+    """Plans that nothing survives."""
+
+    def find(self, number: int) -> Step | None:
+        """Return the plan of a number."""
+        step = self.get(number)
+        return None if step is None else Step(step.number, step.row, step.plan)
+
+    def keep(self, step: Step) -> None:
+        """Keep a plan."""
+        self[step.number] = step
+
+
+class FollowedSource:
+    """The rows of a live source; satisfies :class:`raydt.sources.base.Source`.
+
+    One that is ``patient`` ends its rows where the source is ``away``, as at a pause; else that is a SourceAwayError.
+    """
+
+    complete, is_changelog, n_rows = False, True, None
+    known_classes, positive = 0, None
+
+    def __init__(self, options: LiveOptions, live: LiveSource, reading: Reading = CLASSES) -> None:
+        self.live = live
+        self.plans: Plans = PlansInMemory()
+        self.patient = False
+        #: Waits after a pause, until an event at the most; whether rows are to be read on. None: a pause is the end.
+        self.pause: Callable[[Event], bool] | None = None
+        self.away: SourceAwayError | None = None
+        schema, envelope = live.schema(), None
+        if options.envelope is not None:
+            envelope = Envelope([options.op], options.id)
+            schema = envelope.row_schema(schema, live.name)
+        self._encoder = RowEncoder(options, schema, live.name, envelope, reading=reading)
+        if self._encoder.sparse is not None:
+            if options.n_features is None:
+                raise InputError(message("live.no_width"), file=live.name, column=self._encoder.sparse)
+            self._encoder.set_width(options.n_features)
+        self._schema = [[name, str(schema.field(name).type)] for name in self._encoder.parts]
+        self.features = self._encoder.features
+        self._chunk_rows = max(64, min(CHUNK_ROWS, CHUNK_CELLS // max(1, len(self.features.names))))
+        self.id_kind = self._encoder.id_kind
+        self.id_column: str | None = options.id
+        self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
+        self.has_labels, self.target_dtype = options.label is not None, self._encoder.labels.dtype
+        self._steps: deque[Step] = deque()
+        self._handed_out = 0
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels in the order of their codes, as known from the rows handed out so far."""
+        return self._encoder.labels.classes(self._handed_out)
+
+    @property
+    def last(self) -> Step | None:
+        """The plan that is read, or was read last."""
+        return self._steps[-1] if self._steps else None
+
+    def identity(self) -> Identity:
+        """Identify the source by what it says of itself, and the columns that are read."""
+        described = {"kind": "live", "live": self.live.describe(), "schema": self._schema}
+        return Identity(hashed(json.dumps(described, sort_keys=True)), described)
+
+    def rows(self, start: int = 0) -> Generator[Rows, None, None]:
+        """Yield chunks of encoded rows from row ``start`` on, up to a pause."""
+        self.away = None
+        try:
+            while (step := self._reach(start)) is not None:
+                for chunk in self._read(step, start):
+                    start = self._handed_out = chunk.start + len(chunk)
+                    yield chunk
+        except SourceAwayError as away:
+            if not self.patient:
+                raise
+            self.away = away
+
+    def _reach(self, start: int) -> Step | None:
+        """Return the plan that row ``start`` is in, or can be in; None where nothing new is there."""
+        found = None
+        for step in reversed(self._steps):
+            if step.ends_by(start):
+                break
+            found = step
+        if found is not None:
+            return found
+        last = self.last
+        number, row = (0, 0) if last is None else (last.number + 1, last.row + (last.rows or 0))
+        found = self.plans.find(number)
+        if found is None:
+            plan = self.live.plan(None if last is None else last.plan)
+            if plan is None:
+                return None
+            found = Step(number, row, plan)
+            self.plans.keep(found)
+        self._steps.append(found)
+        while len(self._steps) > KEPT and self._steps[0].ends_by(self._handed_out):
+            self._steps.popleft()
+        return found
+
+    def _read(self, step: Step, start: int) -> Iterator[Rows]:
+        row = step.row
+        for batch, flaws in self.live.read(step.plan, self._encoder.columns):
+            for begin in range(0, batch.num_rows, self._chunk_rows):
+                piece = batch.slice(begin, self._chunk_rows)
+                cut = min(piece.num_rows, max(0, start - row))
+                if cut < piece.num_rows:
+                    first = row + cut
+                    where = partial(self._place, step, first - step.row)
+                    bad = {
+                        at - begin - cut: InputError(said, file=self._name(step), row=row - step.row + at - begin)
+                        for at, said in flaws.items()
+                        if begin + cut <= at < begin + piece.num_rows
+                    }
+                    yield self._encoder.encode(Block(piece.slice(cut), first, where, bad))
+                row += piece.num_rows
+        step.rows = row - step.row
+
+    def _name(self, step: Step) -> str:
+        return f"{self.live.name}, {self.live.place(step.plan)}"
+
+    def _place(self, step: Step, first: int, position: int) -> tuple[str, int]:
+        return self._name(step), first + position
+
+    def where(self, row: int) -> tuple[str, int]:
+        """Source and place in it, and the row within that (zero-based); only of the plans of late."""
+        step = next((step for step in reversed(self._steps) if step.row <= row), None)
+        return (self.live.name, row) if step is None else self._place(step, row - step.row, 0)
+
+    def count_rows(self) -> int:
+        """Rows handed out so far."""
+        return self._handed_out
+
+    def times(self) -> TimeColumn | None:
+        """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
+        return self._encoder.times()
+
+    def require_ts(self) -> TimeColumn:
+        """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
+        return self._encoder.require_ts()
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Dictionaries as known before ``row``, and the plan that this row is in; ``rows`` where it comes after it."""
+        row = self._handed_out if row is None else row
+        step = next((step for step in self._steps if step.rows is None or step.row + step.rows >= row), None)
+        at = None if step is None else asdict(step) | {"rows": step.rows if step.ends_by(row) else None}
+        return {**self._encoder.state(row), "step": at}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with a saved state."""
+        self._encoder.restore(state)
+        self._steps = deque() if state.get("step") is None else deque([Step(**state["step"])])
+        self._handed_out = 0

@@ -1,0 +1,123 @@
+"""A Kafka topic: messages that are rows of a change log, in JSON, plain or in Debezium's envelope.
+
+Invariant: nothing is left to the broker. Partitions are assigned and sought, no group is joined, no offset committed; a
+plan has ranges of offsets, and its rows are in the order of (partition, offset). A message without a value (a
+tombstone) deletes the id that its key names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from raydt.encoding.json_rows import json_rows
+from raydt.errors import InputError
+from raydt.messages import message
+from raydt.sources.live.base import LiveOptions, Part, Plan
+from raydt.sources.live.partitions import Partitions
+
+#: Messages of a plan, about.
+MESSAGES_OF_PLAN = 1 << 16
+
+
+class Kafka(LiveOptions):
+    """A Kafka topic, from its oldest message on."""
+
+    kind: Literal["kafka"] = "kafka"
+    path: str = Field(description="topic, as kafka://HOST:PORT,HOST:PORT/TOPIC")
+    features: list[str] = Field(min_length=1, description="feature columns: fields of a message, or of after in it")
+    text: list[str] = Field([], description="columns that hold text; others hold numbers, ids and labels integers")
+    op: str = Field("op", description="field of the operation")
+    properties: str | None = Field(
+        None, description="file with options of the client, name=value in each line: security.protocol, sasl.password"
+    )
+
+    def open(self) -> KafkaChanges:
+        """Open the topic; see :meth:`raydt.sources.live.base.LiveOptions.open`."""
+        return KafkaChanges(self)
+
+
+class KafkaChanges:
+    """Changes in a Kafka topic; satisfies :class:`raydt.sources.live.base.LiveSource`. A plan is ranges of offsets."""
+
+    unit = "messages"
+
+    def __init__(self, options: Kafka) -> None:
+        self.name, self._options = options.path, options
+        servers, _, self._topic = options.path.removeprefix("kafka://").partition("/")
+        if not servers or not self._topic or not options.path.startswith("kafka://"):
+            raise InputError(message("live.no_topic"), file=self.name)
+        given = {**_properties(options.properties), "bootstrap.servers": servers}
+        self._messages = Partitions(self._topic, given, self.name)
+
+    def schema(self) -> pa.Schema:
+        """Columns as the options say."""
+        given, text = self._options, set(self._options.text)
+        whole = {given.id, given.label, given.subject, given.ts}
+        names = dict.fromkeys([*filter(None, whole), *given.features, *filter(None, [given.weight])])
+        kinds = {n: pa.string() if n in text else pa.int64() if n in whole else pa.float64() for n in names}
+        row, op = [pa.field(name, kind) for name, kind in sorted(kinds.items())], pa.field(given.op, pa.string())
+        if given.envelope is None:
+            return pa.schema([*row, op])
+        return pa.schema([pa.field("before", pa.struct(row)), pa.field("after", pa.struct(row)), op])
+
+    def describe(self) -> dict[str, Any]:
+        """The topic."""
+        return {"source": "kafka", "topic": self._topic}
+
+    def begin(self) -> dict[str, Any]:
+        """Nothing: the first plan has the offsets."""
+        return {}
+
+    def plan(self, after: Plan | None) -> Plan | None:
+        """Ranges of offsets, [from, to) by partition, of messages that have come: about :data:`MESSAGES_OF_PLAN`."""
+        to = {} if after is None else after["to"]
+        begins = {p: to[str(p)] if str(p) in to else self._messages.oldest(p) for p in self._messages.partitions}
+        ends = self._messages.come(begins, MESSAGES_OF_PLAN)
+        if ends == begins:
+            return None
+        return {"from": {str(p): at for p, at in begins.items()}, "to": {str(p): at for p, at in ends.items()}}
+
+    def behind(self, after: Plan | None) -> int:
+        """Messages after a plan, as the broker has said last."""
+        to = {} if after is None else after["to"]
+        return sum(max(0, end - to.get(str(p), 0)) for p, end in self._messages.ends().items())
+
+    def place(self, plan: Plan) -> str:
+        """The ranges."""
+        spans = ((p, begin, plan["to"][p]) for p, begin in plan["from"].items())
+        return ", ".join(f"{p}:{begin}-{end - 1}" for p, begin, end in spans if end > begin)
+
+    def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:
+        """The messages of a plan."""
+        begins, ends = ({int(p): at for p, at in plan[side].items()} for side in ("from", "to"))
+        texts = [one.value() or _tombstone(one.key(), self._options) for one in self._messages.take(begins, ends)]
+        yield json_rows(texts, self.schema())
+
+
+def _tombstone(key: bytes | None, options: Kafka) -> bytes:
+    """The row that a message without a value stands for; Debezium sends one after the delete itself."""
+    if options.envelope is not None:
+        return b"{}"
+    try:
+        named = json.loads(key or b"null")
+    except ValueError:
+        named = (key or b"").decode(errors="replace")  # a text
+    id = named.get(options.id) if isinstance(named, dict) else named
+    id = str(id) if options.id in options.text and id is not None else id
+    return json.dumps({options.id: id, options.op: options.op_values.delete[0]}).encode()
+
+
+def _properties(path: str | None) -> dict[str, str]:
+    """Options of the client, of a file with ``name=value`` in each line."""
+    try:
+        lines = [] if path is None else Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(message("live.no_properties", reason=error.strerror or str(error)), file=path) from error
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}

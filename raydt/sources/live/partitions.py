@@ -1,0 +1,128 @@
+"""Messages of the partitions of a topic, brought by a consumer that no group and no broker keeps track of.
+
+Invariant: what a call takes depends on its offsets alone. What the consumer has brought beyond them waits for the next.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any
+
+from raydt.errors import InputError
+from raydt.messages import message
+from raydt.sources.live.base import SourceAwayError, library
+
+#: Most messages of one call of the library.
+MESSAGES_OF_CALL = 10_000
+#: Seconds that the brokers have for an answer; while nothing is known to be wrong, and afterwards.
+ANSWER_SECONDS, SHORT_SECONDS = 5.0, 0.5
+
+Offsets = dict[int, int]
+
+
+class Partitions:
+    """The partitions of a topic, at the brokers of ``properties``; InputError if the topic is not there."""
+
+    def __init__(self, topic: str, properties: Mapping[str, str], name: str) -> None:
+        self._kafka, self._topic, self._name = library("confluent_kafka", "kafka"), topic, name
+        self._taken: Offsets | None = None  # where the next messages are taken, if these follow the last ones
+        self._at: Offsets = {}  # what the consumer brings next
+        self._beyond: dict[int, list[Any]] = {}  # what it has brought, and nobody has taken
+        self._level: set[int] = set()  # partitions that have nothing after that
+        self._down: str | None = None  # why no broker answers
+        own = {"group.id": "raydt", "enable.auto.commit": False, "enable.partition.eof": True}
+        own |= {"auto.offset.reset": "error", "fetch.wait.max.ms": 100, "error_cb": self._note_error}
+        try:
+            self._consumer = self._kafka.Consumer({"log_level": 0, **properties, **own})
+            found = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        except self._kafka.KafkaException as error:
+            raise InputError(message("live.no_broker", reason=_reason(error)), file=name) from error
+        if found.error is not None:
+            raise InputError(message("live.no_broker", reason=str(found.error)), file=name)
+        self.partitions = sorted(found.partitions)
+
+    def oldest(self, partition: int, patience: float = ANSWER_SECONDS) -> int:
+        """Offset of the oldest message of a partition; SourceAwayError if no broker answers."""
+        try:
+            return int(self._consumer.get_watermark_offsets(self._place(partition), timeout=patience)[0])
+        except self._kafka.KafkaException as error:
+            raise SourceAwayError(message("live.away", reason=_reason(error)).at(self._name)) from error
+
+    def ends(self) -> Offsets:
+        """Offsets after the newest messages, as the brokers have said last."""
+        known = {p: self._consumer.get_watermark_offsets(self._place(p), cached=True) for p in self.partitions}
+        return {p: high for p, (_, high) in known.items()}
+
+    def come(self, begins: Offsets, most: int) -> Offsets:
+        """Return the offsets after the messages, about ``most``, that have come since ``begins``."""
+        self._go_to(begins)
+        while self._waiting() < most and self._bring(MESSAGES_OF_CALL, 0.0):
+            pass
+        heard = time.monotonic()
+        while not self._waiting() and len(self._level) < len(begins):
+            heard = self._bring(MESSAGES_OF_CALL, 0.02) or self._require_answer(heard)
+        if self._down is not None:
+            self.oldest(self.partitions[0], SHORT_SECONDS)
+            self._down = None
+        return dict(self._at)
+
+    def take(self, begins: Offsets, ends: Offsets) -> list[Any]:
+        """Return messages in the order of (partition, offset); SourceAwayError if they do not come."""
+        self._go_to(begins)
+        heard = time.monotonic()
+        while missing := sum(max(0, end - self._at[p]) for p, end in ends.items()):
+            heard = self._bring(min(missing, MESSAGES_OF_CALL), 0.1) or self._require_answer(heard)
+        taken = []
+        for p, end in sorted(ends.items()):
+            cut = bisect_left(self._beyond[p], end, key=lambda one: one.offset())
+            taken += self._beyond[p][:cut]
+            del self._beyond[p][:cut]
+        self._taken = dict(ends)
+        return taken
+
+    def _place(self, partition: int, *offset: int) -> Any:
+        return self._kafka.TopicPartition(self._topic, partition, *offset)
+
+    def _go_to(self, begins: Offsets) -> None:
+        """Have the consumer bring messages from these offsets on, if it does not yet."""
+        if self._taken != begins:
+            self._at, self._beyond = dict(begins), {p: [] for p in begins}
+            self._level.clear()
+            self._consumer.assign([self._place(p, at) for p, at in begins.items()])
+            self._taken = dict(begins)
+
+    def _waiting(self) -> int:
+        return sum(map(len, self._beyond.values()))
+
+    def _bring(self, most: int, seconds: float) -> float:
+        """Take what comes within some seconds; the time, or 0 if nothing has come."""
+        brought = self._consumer.consume(most, timeout=seconds)
+        for one in brought:
+            error, p = one.error(), one.partition()
+            if error is None:
+                self._beyond[p].append(one)
+                self._at[p] = one.offset() + 1
+                self._level.discard(p)
+            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
+                self._at[p] = max(self._at[p], one.offset())
+                self._level.add(p)
+            elif error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
+                raise InputError(message("live.expired", offset=self._at[p], partition=p), file=self._name)
+        return time.monotonic() if brought else 0.0
+
+    def _require_answer(self, heard: float) -> float:
+        if self._down is not None or time.monotonic() - heard > ANSWER_SECONDS:
+            reason, self._taken = self._down or "no message comes", None
+            raise SourceAwayError(message("live.away", reason=reason).at(self._name))
+        return heard
+
+    def _note_error(self, error: Any) -> None:
+        if error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN:
+            self._down = str(error.str())
+
+
+def _reason(error: Any) -> str:
+    """What an exception of the library says."""
+    return str(error.args[0].str()) if error.args and hasattr(error.args[0], "str") else str(error)

@@ -1,0 +1,264 @@
+"""Keys as they come: hostile values, keys that come late or go, bad rows of one key, and very many keys."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.auditing import audit_run, audit_state
+from pipelines.prediction import predict_file
+from raydt.errors import InputError, RaydtError
+from raydt.folders.checkpoint import CheckpointStore
+from raydt.folders.folder import Folder
+from raydt.keyed.groups import digest_of, in_order
+from raydt.keyed.saved import open_keys
+from tests.refusals import refused
+
+ROWS = 120
+TEXTS = [
+    "",
+    "x" * 10_000,
+    "x" * 9_999 + "y",
+    "a\0b",
+    "\n",
+    "\x1b[31m",
+    "\u202e",
+    "'\"<script>",
+    "#f8#1",
+    "a/b",
+    "7",
+    "-0",
+]
+
+
+def table(keys: pa.Array, ids: int = 0) -> pa.Table:
+    """Rows with these keys; every column follows from the number of the row."""
+    number = np.arange(len(keys))
+    return pa.table(
+        {
+            "id": ids + number,
+            "a": number * 37 % 101 / 8,
+            "b": pa.array([("red", "blue", "grey")[i * 7 % 3] for i in number.tolist()]),
+            "y": pa.array([("no", "yes")[i * 37 % 101 > 50] for i in number.tolist()]),
+            "key": keys,
+        }
+    )
+
+
+def config(*files: Path, **sections: dict[str, Any]) -> dict[str, Any]:
+    base: dict[str, dict[str, Any]] = {
+        "source": {"kind": "parquet", "path": [str(file) for file in files], "id": "id", "label": "y", "key": "key"},
+        "stream": {"model": "incremental", "on_error": "skip"},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "batch_size": 2},
+        "checkpoint": {"every_updates": 30, "every_seconds": None},
+        "output": {"report": False},
+    }
+    return {name: {**section, **sections.get(name, {})} for name, section in base.items()}
+
+
+def put(folder: Path, *tables: pa.Table) -> list[Path]:
+    files = [folder / f"{number}.parquet" for number in range(len(tables))]
+    for file, one in zip(files, tables, strict=True):
+        pq.write_table(one, file)
+    return files
+
+
+def cycled(values: list[Any], kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array([values[i % len(values)] for i in range(ROWS)], kind)
+
+
+def raw(values: list[bytes]) -> pa.Array:
+    """Text that is no UTF-8."""
+    stored = cycled(values, pa.binary())
+    return pa.StringArray.from_buffers(ROWS, *stored.buffers()[1:])
+
+
+SOUND: dict[str, tuple[pa.Array, list[Any], int]] = {
+    "texts": (cycled([*TEXTS, None]), TEXTS, ROWS // 13),
+    "ends of int64": (cycled([-(2**63), 2**63 - 1, 0, -1]), [-(2**63), 2**63 - 1, 0, -1], 0),
+    "beyond int64": (cycled([2**64 - 1, 2**63, 0, 1], pa.uint64()), [0, 1], ROWS // 2),
+    "a dictionary": (cycled(["a", "b", None]).dictionary_encode(), ["a", "b"], ROWS // 3),
+    "no UTF-8": (raw([b"\xff\xfe", b"a", b"\xed\xa0\x80", b"b"]), ["a", "b"], ROWS // 2),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_each_value_that_can_be_read_is_a_key(name: str, tmp_path: Path) -> None:
+    keys, expected, skipped = SOUND[name]
+    files = put(tmp_path, table(keys))
+    run = pipelines.replay(config(*files), tmp_path / "run")
+    assert (run.summary["skipped"], run.summary["keys"]) == (skipped, len(expected))
+    saved = open_keys(f"{run.path}/model")
+    assert saved is not None
+    assert list(saved.keys()) == in_order(expected)
+    assert [saved.find(str(key)) for key in expected] == expected
+    assert audit_run(run.path).ok
+    found = predict_file(run.path, files[0], tmp_path / "out.parquet", on_error="skip")
+    assert (found["skipped"], found["without_model"]) == (skipped, 0)
+    assert pipelines.resume(run.path).digest == run.digest
+
+
+REFUSED: dict[str, list[pa.Array]] = {
+    "columns.not_keys": [
+        cycled([1.5, float("nan")]),
+        cycled([True, False]),
+        cycled([b"a"]),
+        pa.nulls(ROWS),
+        cycled([1], pa.date32()),
+        cycled([["a"]]),
+    ],
+}
+
+
+def test_a_column_that_holds_no_keys_is_refused_by_name(tmp_path: Path) -> None:
+    for keys in REFUSED["columns.not_keys"]:
+        with refused("columns.not_keys", InputError, column="key"):
+            pipelines.replay(config(*put(tmp_path, table(keys))), tmp_path / "run")
+    for first, second in (([7], ["7"]), (["7"], [7])):
+        files = put(tmp_path, table(cycled(first)), table(cycled(second), ROWS))
+        with pytest.raises(InputError, match=r"'key'.*here, but"):
+            pipelines.replay(config(*files), tmp_path / "run")
+
+
+def test_texts_that_name_no_key(tmp_path: Path) -> None:
+    run = pipelines.replay(config(*put(tmp_path, table(cycled([7, -3])))), tmp_path / "run")
+    saved = open_keys(f"{run.path}/model")
+    assert saved is not None
+    assert saved.find("-3") == -3
+    for text in ("²", "--7", "7_0", "", "٣", "9" * 5000, "\udc80"):
+        with refused("keyed.unknown"):
+            saved.find(text)
+
+
+def changes(words: str) -> pa.Table:
+    """A change log of words such as ``a+3``: key, operation, id."""
+    rows = [(word[0], word[1], int(word[2:])) for word in words.split()]
+    whole = table(pa.array([key for key, _, _ in rows]))
+    ops = [{"+": "insert", "-": "delete", "!": "insert"}[op] for _, op, _ in rows]
+    amounts = [float("inf") if op == "!" else number * 37 % 101 / 8 for _, op, number in rows]
+    whole = whole.set_column(0, "id", pa.array([number for _, _, number in rows])).set_column(1, "a", pa.array(amounts))
+    return whole.append_column("op", pa.array(ops))
+
+
+def replayed(folder: Path, log: pa.Table, key: str | None = "key", **stream: Any) -> pipelines.RunResult:
+    folder.mkdir()
+    given = config(
+        *put(folder, log), source={"op": "op", "key": key}, stream={"model": "changelog", "on_error": "skip", **stream}
+    )
+    if key is None:
+        given["source"]["features"] = ["a", "b"]
+    return pipelines.replay(given, folder / "run")
+
+
+def test_keys_that_come_late_go_come_back_or_have_bad_rows_only(tmp_path: Path) -> None:
+    one = " ".join(f"a+{i} b+{i} b!{i + 40}" for i in range(40))
+    words = f"z!1 {one} {' '.join(f'b-{i}' for i in range(40))} z!2 {' '.join(f'a+{i}' for i in range(90, 99))}"
+    words += f" {' '.join(f'b+{i}' for i in range(5))} c+1 z!3"
+    log = changes(words)
+    run = replayed(tmp_path / "all", log)
+    digests = {}
+    for key in "abcz":
+        own = log.filter(pa.compute.equal(log["key"], key))
+        alone = replayed(tmp_path / key, own, None)
+        digests |= {key: alone.digest} if alone.summary["active"] else {}
+    assert run.digest == digest_of(digests)
+    assert audit_run(run.path).ok
+
+
+#: Words of a change log whose last rows are refused, and the message.
+BAD = {
+    "a bad row": ("c!1", "keyed"),
+    "an unknown id": ("c-1", "keyed"),
+    "a live id": ("a+3", "keyed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_error_of_one_key_ends_the_run_at_its_last_checkpoint(name: str, tmp_path: Path) -> None:
+    word, _ = BAD[name]
+    good = " ".join(f"a+{i} b+{i}" for i in range(60))
+    log = changes(f"{good} {word} {' '.join(f'b+{i}' for i in range(60, 70))}")
+    fails_alike(tmp_path, put(tmp_path, log), {"op": "op"}, {"model": "changelog"})
+
+
+def test_a_late_row_and_one_class_too_many_end_the_run(tmp_path: Path) -> None:
+    times = [*range(ROWS - 1), 0]
+    late = table(cycled(["a", "b"])).append_column("ts", pa.array(times))
+    fails_alike(tmp_path, put(tmp_path, late), {"ts": "ts"}, {"model": "time_window", "duration": 40, "lateness": 2})
+    classes = table(cycled(["a", "b"]))
+    labels = [*classes["y"].to_pylist()[:-1], "maybe"]
+    many = put(tmp_path, classes.set_column(3, "y", pa.array(labels)))
+    fails_alike(
+        tmp_path, many, {}, {"warmup": 20}, {"kind": "confidence_tree", "criterion": "kearns_mansour"}, "classes"
+    )
+
+
+def fails_alike(
+    folder: Path,
+    files: list[Path],
+    source: dict[str, Any],
+    stream: dict[str, Any],
+    learner: dict[str, Any] | None = None,
+    name: str = "run",
+) -> None:
+    """A run that stops at an error stands at a sound checkpoint, and stops there again when it is resumed."""
+    given = config(*files, source=source, stream={**stream, "on_error": "error"}, learner=learner or {})
+    said = set()
+    for call in (lambda: pipelines.replay(given, folder / name), *[lambda: pipelines.resume(folder / name)] * 2):
+        with pytest.raises(RaydtError) as error:
+            call()
+        assert error.value.exit_code == 2
+        said.add(str(error.value))
+        assert (folder / name / "checkpoints").exists(), said
+        states = Folder(folder / name / "checkpoints")
+        last = states.inside(str(max(CheckpointStore(states, 9).numbers())))
+        assert audit_state(last.root).ok
+    assert len(said) == 1, said
+    assert ".parquet, row" in said.pop()
+
+
+def many_keys(tmp_path: Path, keys: int) -> None:
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    run = pipelines.replay(
+        config(
+            *put(tmp_path, table(pa.array([f"k{i}" for i in range(keys)]))),
+            cluster={"batch_size": 4096},
+            checkpoint={"every_updates": 10**9},
+        ),
+        tmp_path / "run",
+    )
+    assert run.summary["keys"] == run.summary["updates"] == keys
+    seconds = time.process_time() - began
+    more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / keys
+    print(f"{keys} keys: {1e6 * seconds / keys:.0f} us and {more:.1f} KiB each")
+    assert more < 300
+    assert audit_run(run.path).ok
+    assert pipelines.resume(run.path).digest == run.digest
+
+
+@pytest.mark.nightly
+def test_twenty_thousand_keys(tmp_path: Path) -> None:
+    many_keys(tmp_path, 20_000)
+
+
+@pytest.mark.nightly
+def test_one_key_with_half_of_the_rows(tmp_path: Path) -> None:
+    keys = pa.array(["all" if i % 2 else f"k{i % 40}" for i in range(4000)])
+    run = pipelines.replay(config(*put(tmp_path, table(keys))), tmp_path / "run")
+    digests = {}
+    for key in ("all", "k0", "k38"):
+        own = table(keys).filter(pa.compute.equal(keys, key)).drop_columns("key")
+        folder = tmp_path / key
+        folder.mkdir()
+        digests[key] = pipelines.replay(config(*put(folder, own), source={"key": None}), folder / "run").digest
+    rows = pq.read_table(f"{run.path}/keys").to_pylist()
+    assert {row["key"]: row["digest"] for row in rows if row["key"] in digests} == digests

@@ -1,0 +1,194 @@
+"""One batch of each of many models: taken together they give what a loop of ``session.apply`` gives."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch
+from raydt.keyed.pool import apply_all
+from raydt.learners import learners
+from raydt.sessions.session import InProcessSession
+from raydt.streams.changelog import Changelog
+from tests.cases import Trial, every_case, one_of_each
+from tests.confidence_streams import drawn_options, grown, session_of
+from tests.small_tables import random_changes, table_of, written
+from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
+from tests.volume import examples
+
+FUDYADT = learners()["fudyadt"]
+#: What a result and the statistics say about the work, not about the model.
+WORK, TRAFFIC = ("seconds",), ("rounds", "bytes_exchanged")
+
+
+def shown(value: Any) -> Any:
+    """A value as something that is equal to another of the same kinds and bits."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {name: shown(one) for name, one in value.items() if name not in (*WORK, *TRAFFIC)}
+    return value
+
+
+def assert_same_result(together: BatchResult, alone: BatchResult) -> None:
+    """Assert that all is equal but what says how the work was done."""
+    for field in fields(BatchResult):
+        if field.name not in WORK:
+            assert shown(getattr(together, field.name)) == shown(getattr(alone, field.name)), field.name
+
+
+def assert_same_models(pooled: Sequence[InProcessSession], single: Sequence[InProcessSession]) -> None:
+    """Assert that models are equal, digests and states."""
+    for one, other in zip(pooled, single, strict=True):
+        assert one.digest() == other.digest()
+        (state, groups), (expected, of_other) = one.state(), other.state()
+        assert shown(state) == shown(expected)
+        assert {g: shown(group) for g, group in groups.items()} == {g: shown(group) for g, group in of_other.items()}
+
+
+def drive(
+    new_session: Callable[[int], InProcessSession],
+    batches: Sequence[Iterator[UpdateBatch]],
+    skip: bool,
+    handover: int = -1,
+) -> int:
+    """Take the batches of all keys, one of each at a time; at the end delete all. Returns how many were pooled.
+
+    After round ``handover`` new sessions go on from the states, or from copies of the sessions, in turn.
+    """
+    pooled, single = ([new_session(key) for key in range(len(batches))] for _ in range(2))
+    last: list[UpdateBatch | None] = [None] * len(batches)
+    left, taken, rounds = list(range(len(batches))), 0, 0
+    while left:
+        some = [(key, batch) for key in left if (batch := next(batches[key], None)) is not None]
+        left = [key for key, _ in some]
+        if not some:
+            break
+        given_ = [batch for _, batch in some]
+        groups = [pooled[key].group(batch) for key, batch in some]
+        taken += sum(group is not None for group in groups)
+        results = apply_all([pooled[key] for key in left], given_, skip)
+        for (key, batch), result in zip(some, results, strict=True):
+            assert_same_result(result, single[key].apply(batch, skip_refused=skip))
+            last[key] = batch
+            if result.applied < len(batch):
+                left.remove(key)
+        if rounds % 3 == 0:
+            assert [one.digest() for one in pooled] == [other.digest() for other in single]
+        if rounds == handover:
+            for key, session in enumerate(pooled):
+                if key % 2:
+                    pooled[key] = copy.deepcopy(session)
+                else:
+                    pooled[key] = new_session(key)
+                    pooled[key].restore(*session.state())
+        rounds += 1
+    assert_same_models(pooled, single)
+    keys = [key for key, batch in enumerate(last) if batch is not None]
+    everything = [deletions(single[key], last[key]) for key in keys]
+    together = apply_all([pooled[key] for key in keys], everything, skip)
+    for key, batch, result in zip(keys, everything, together, strict=True):
+        assert_same_result(result, single[key].apply(batch, skip_refused=skip))
+    assert_same_models(pooled, single)
+    return taken
+
+
+def deletions(session: InProcessSession, last: UpdateBatch | None) -> UpdateBatch:
+    """Delete all examples, the smallest id first."""
+    assert last is not None
+    store = session.coordinator.store
+    ids = np.sort(store.id[store.slots()])
+    start = session.coordinator._seq if hasattr(session.coordinator, "_seq") else last.stop
+    none = {"op": np.full(len(ids), DELETE, dtype=np.int8), "id": ids, "X": last.X[:0], "y": last.y[:0]}
+    sparse = None if last.sparse is None else last.sparse[np.arange(0)]
+    weight = None if last.weight is None else last.weight[:0]
+    return replace(last, start=start, row=np.full(len(ids), -1), sparse=sparse, weight=weight, **none)
+
+
+@every_case("many models at once", often=one_of_each)
+def test_every_learner(trial: Trial, tmp_path: Path) -> None:
+    """Three keys with change logs of their own; warm-ups end inside a batch."""
+    draw = random.Random(trial.name)
+    logs = []
+    for key in range(3):
+        changes = random_changes(random.Random(f"key {key}"), 130, trial.case.warmup)
+        path = written(tmp_path / f"{key}.arrow", table_of(changes))
+        config = trial.config(tmp_path, source={"path": str(path)})
+        logs.append(Changelog.model_validate(config["stream"]).make(trial.source(config)))
+
+    def new_session(key: int) -> InProcessSession:
+        return InProcessSession(trial.learner, trial.options, trial.features(logs[key].source))
+
+    def batches(key: int) -> Iterator[UpdateBatch]:
+        while True:
+            batch = next(logs[key].batches(draw.choice((1, 3, 4, 7, 40))), None)
+            if batch is None:
+                return
+            yield batch
+
+    drive(new_session, [batches(key) for key in range(3)], skip=True, handover=5)
+
+
+@pytest.mark.timeout(900)
+@examples(40)
+@given(
+    st.lists(st.one_of(streams(refusals=True), long_streams(events=160)), min_size=1, max_size=4),
+    fudyadt_options(),
+    cuts(),
+    st.booleans(),
+    st.integers(0, 30),
+)
+def test_fudyadt(drawn: list[Stream], options: dict[str, Any], sizes: list[int], skip: bool, handover: int) -> None:
+    drawn = [one for one in drawn if one.categorical == drawn[0].categorical]
+    settings = FUDYADT.Options.model_validate({"kind": "fudyadt", **options})
+
+    def new_session(key: int) -> InProcessSession:
+        return InProcessSession(FUDYADT, settings, drawn[key].features)
+
+    drive(new_session, [one.batches(sizes) for one in drawn], skip, handover)
+
+
+@pytest.mark.timeout(900)
+@examples(40)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), cuts(), st.booleans(), st.integers(0, 30))
+def test_confidence_tree(seed: int, classes: int, sizes: list[int], skip: bool, handover: int) -> None:
+    rng = np.random.default_rng(seed)
+    fixed: dict[str, Any] = {"drift_period": 0} if rng.random() < 0.7 else {}
+    if rng.random() < 0.5:
+        fixed["leaf_prediction"] = "adaptive_inherited"  # the default
+    options = drawn_options(rng, classes, "hoeffding", grace_period=int(rng.choice((4, 15, 40))), **fixed)
+    drawn = [grown(seed + key, 200, classes, refusals=True) for key in (0, 0, 1)]
+    drive(lambda key: session_of(drawn[key], options, 1), [one.batches(sizes) for one in drawn], skip, handover)
+
+
+@pytest.mark.parametrize(("kind", "more"), [("fudyadt", {}), ("confidence_tree", {"grace_period": 40})])
+def test_batches_of_built_trees_are_taken_together(kind: str, more: dict[str, Any]) -> None:
+    """The twin tests would hold for a loop, too."""
+    learner, rng = learners()[kind], np.random.default_rng(0)
+    options = learner.Options.model_validate({"kind": kind, **more})
+    drawn = [window(rng, 120, 30) for _ in range(3)]
+
+    def new_session(key: int) -> InProcessSession:
+        return InProcessSession(learner, options, drawn[key].features)
+
+    rounds = -(-len(drawn[0]) // 4)
+    assert drive(new_session, [one.batches([4]) for one in drawn], skip=False) > 3 * rounds * 0.75
+
+
+def window(rng: np.random.Generator, n: int, rows: int) -> Stream:
+    """A window of the last ``rows`` of ``n`` rows."""
+    events = [(op, i - rows * (op == DELETE)) for i in range(n) for op in (INSERT, DELETE) if op == INSERT or i >= rows]
+    X = rng.normal(size=(n, 3)).round(1)
+    of_rows = tuple(tuple(X[i]) if op == INSERT else None for op, i in events)
+    y = tuple(float(X[i, 0] > 0) if op == INSERT else 0.0 for op, i in events)
+    op, ids = zip(*events, strict=True)
+    return Stream(op, ids, of_rows, y, (False,) * 3, True, warmup=rows - 5)

@@ -1,0 +1,238 @@
+"""A run that follows a table: where it is cut does not show, and it waits, ends and says how far it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
+
+from pipelines import replay, resume
+from pipelines.following.follow import follow
+from pipelines.run_folder import RunFolder
+from pipelines.running.attending import Attending
+from pipelines.running.plans import PLANS, PlanLog
+from raydt.errors import ConfigError, InputError
+from raydt.exchange.faults import injected
+from raydt.sources.live.base import SourceAwayError
+from raydt.sources.live.delta import DeltaChanges
+from raydt.sources.live.followed import Step
+from tests.cut_runs import Gone, at
+from tests.live_tables import LiveTable
+
+KINDS = ("append", "update", "overwrite", "merge", "delete", "append")
+
+
+def job(table: LiveTable, **given: Any) -> dict[str, Any]:
+    return {
+        "source": {"kind": "delta", "path": table.path, "id": "id", "version": 0, **given.pop("source", {})},
+        "stream": {"warmup": 20, **given.pop("stream", {})},
+        "learner": {"kind": "fudyadt", "epsilon": 0.2},
+        "cluster": {"backend": "in_process", "batch_size": 8},
+        "checkpoint": {"every_updates": 16, "every_seconds": None},
+        "output": {"report": False, "metrics_every": 10},
+        **given,
+    }
+
+
+def changed(folder: Path, seed: int = 0) -> LiveTable:
+    table = LiveTable(folder / "table", seed)
+    for kind in KINDS:
+        getattr(table, kind)()
+    return table
+
+
+def same(one: Any, other: Any) -> None:
+    assert one.digest == other.digest
+    for name in ("updates", "inserts", "deletes", "replaced", "skipped", "active", "metrics"):
+        assert one.summary[name] == other.summary[name]
+
+
+def test_a_run_that_follows_is_a_replay_of_what_came(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "table")
+    writer = threading.Thread(target=lambda: [getattr(table, kind)() for kind in KINDS])
+    writer.start()
+    followed = follow(job(table), tmp_path / "followed", until_idle=1.0)
+    writer.join()
+    if (tmp_path / "followed" / PLANS).read_text().count("\n") <= table.version:
+        followed = follow(tmp_path / "followed", until_idle=0.0)
+    same(followed, replay(job(table), tmp_path / "replayed"))
+    assert followed.summary["active"] == len(table.at(None))
+    status = json.loads((tmp_path / "followed" / "status.json").read_text())
+    assert (status["state"], status["behind"], status["updates"]) == ("level", 0, followed.summary["updates"])
+
+
+@pytest.mark.parametrize(("point", "n"), [("follow.planned", 3), ("driver.recorded", 7), ("run.before_compaction", 1)])
+def test_a_driver_that_is_gone_at_a_plan_or_a_batch_does_not_show(tmp_path: Path, point: str, n: int) -> None:
+    one_cut(tmp_path, 0, point, n)
+
+
+def one_cut(folder: Path, seed: int, point: str, n: int) -> None:
+    table = changed(folder, seed)
+    with injected(at(n, point=point)), pytest.raises(Gone):
+        follow(job(table), folder / "cut", until_idle=0.0)
+    plans = (folder / "cut" / PLANS).read_bytes()
+    resumed = follow(folder / "cut", until_idle=0.0)
+    assert (folder / "cut" / PLANS).read_bytes().startswith(plans)
+    same(resumed, replay(job(table), folder / "whole"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("point", ["follow.planned", "driver.recorded", "run.before_compaction"])
+def test_drivers_that_are_gone_anywhere_do_not_show(tmp_path: Path, seed: int, point: str) -> None:
+    one_cut(tmp_path, seed, point, 1 + (seed % 5 if point != "run.before_compaction" else 0))
+
+
+def one_kill(folder: Path, seed: int, faults: str) -> None:
+    table = changed(folder, seed)
+    config, run = folder / "job.yaml", folder / "killed"
+    config.write_text(json.dumps(job(table)))
+    command = [sys.executable, "-m", "pipelines.cli", "follow", str(config), "--out", str(run), "--until-idle", "0"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "RAYDT_FAULTS": faults, "PYTHONPATH": root}
+    ended = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    same(follow(run, until_idle=0.0), replay(job(table), folder / "whole"))
+
+
+def test_a_process_that_is_killed_does_not_show(tmp_path: Path) -> None:
+    one_kill(tmp_path, 0, "follow.planned@4#0=kill")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(60))
+def test_processes_that_are_killed_anywhere_do_not_show(tmp_path: Path, seed: int) -> None:
+    points = ("follow.planned", "driver.recorded", "checkpoint.before_manifest", "checkpoint.after_manifest")
+    one_kill(tmp_path, seed, f"{points[seed % 4]}@{1 + seed % 3}#0=kill")
+
+
+def test_a_completed_run_goes_on_when_the_table_has(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "table")
+    replay(job(table), tmp_path / "run")
+    table.update()
+    table.overwrite()
+    same(resume(tmp_path / "run"), replay(job(table), tmp_path / "whole"))
+
+
+def test_the_config_of_a_run_fixes_version_and_features(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "table")
+    table.append()
+    replay(job(table, source={"version": None}), tmp_path / "run")
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "version: 1\n" in config
+    assert "model: changelog" in config
+
+
+def test_a_signal_ends_the_waiting_at_once_as_an_interruption(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "table")
+
+    def stop_when_level() -> None:
+        status = tmp_path / "run" / "status.json"
+        while not status.exists() or json.loads(status.read_text())["state"] != "level":
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop_when_level)
+    stopper.start()
+    result = follow(job(table), tmp_path / "run")
+    stopper.join()
+    assert (result.status, result.exit_code) == ("interrupted", 143)
+    table.append()
+    same(follow(tmp_path / "run", until_idle=0.0), replay(job(table), tmp_path / "whole"))
+
+
+def test_a_source_that_is_away_is_waited_for_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, plan, calls = changed(tmp_path), DeltaChanges.plan, iter(range(100))
+
+    def sometimes(self: DeltaChanges, after: Any) -> Any:
+        if 2 <= next(calls) < 5:
+            raise SourceAwayError("no answer")
+        return plan(self, after)
+
+    monkeypatch.setattr(DeltaChanges, "plan", sometimes)
+    monkeypatch.setattr("pipelines.running.attending.AWAY", (0.01, 0.02))
+    followed = follow(job(table), tmp_path / "run", until_idle=0.0)
+    events = [getattr(record, "event", None) for record in caplog.records]
+    assert (events.count("source_away"), events.count("source_back")) == (1, 1)
+    monkeypatch.undo()
+    same(followed, replay(job(table), tmp_path / "whole"))
+
+
+def test_a_replay_does_not_wait_for_a_source_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = LiveTable(tmp_path / "table")
+
+    def away(self: DeltaChanges, after: Any) -> Any:
+        raise SourceAwayError("no answer")
+
+    monkeypatch.setattr(DeltaChanges, "plan", away)
+    with pytest.raises(SourceAwayError):
+        replay(job(table), tmp_path / "run")
+
+
+def test_a_bad_row_ends_the_run_or_is_set_aside(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "table")
+    DeltaTable(table.path).update(predicate="id = 3", updates={"y": "NULL"})
+    with pytest.raises(InputError, match="version 1, row 0, column 'y'"):
+        follow(job(table), tmp_path / "strict", until_idle=0.0)
+    result = follow(job(table, stream={"on_error": "skip"}), tmp_path / "lenient", until_idle=0.0)
+    assert (result.summary["skipped"], result.summary["updates"]) == (1, 40)
+
+
+def test_only_a_live_source_can_be_followed(tmp_path: Path) -> None:
+    config = {"source": {"kind": "synthetic", "generator": "sea"}, "learner": {"kind": "fudyadt"}}
+    with pytest.raises(ConfigError, match="has an end"):
+        follow(config, tmp_path / "run")
+
+
+def test_a_plan_that_was_cut_short_was_never_made(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    log = PlanLog(folder)
+    log.keep(Step(0, 0, {"version": 0}))
+    log.keep(Step(1, 40, {"version": 1}))
+    path = tmp_path / PLANS
+    path.write_bytes(path.read_bytes()[:-3])
+    again = PlanLog(folder)
+    assert again.find(0) == Step(0, 0, {"version": 0})
+    assert again.find(1) is None
+    again.keep(Step(1, 40, {"version": 7}))
+    assert PlanLog(folder).find(1) == Step(1, 40, {"version": 7})
+    path.write_bytes(path.read_bytes() + b"{}\n")
+    with pytest.raises(InputError, match="damaged"):
+        PlanLog(folder).find(2)
+
+
+def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
+    class Still:
+        last, away, live = Step(0, 0, {"version": 0}), None, None
+
+    waited: list[float] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0.0)
+            return False
+
+    source: Any = Still()
+    attending, event = Attending(source, RunFolder(tmp_path)), Event()
+    attending.note = lambda *arguments, **options: None  # type: ignore[method-assign]
+    for _ in range(12):
+        assert attending(event)
+    assert waited[0] == 0.02
+    assert waited[-1] == 1.0
+    source.last = Step(1, 0, {"version": 1})
+    attending(event)
+    assert waited[-1] == 0.02

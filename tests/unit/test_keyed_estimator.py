@@ -1,0 +1,293 @@
+"""KeyedClassifier and KeyedRegressor: keys that are hard to tell apart, bad calls, requests by id, priors, saving.
+
+That each key's model is that of its rows alone is in tests/property/test_keyed_estimators.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.utils import estimator_checks
+
+from raydt import (
+    ExactForestClassifier,
+    FullyDynamicTreeClassifier,
+    FullyDynamicTreeRegressor,
+    KeyedClassifier,
+    KeyedRegressor,
+    OnlineGradientBoostingRegressor,
+    SparseBestSplit,
+    load_model,
+)
+from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
+from raydt.keyed.groups import digest_of
+from tests.refusals import refused
+
+RNG = np.random.default_rng(7)
+X = np.round(RNG.normal(size=(60, 3)), 1)
+Y = (X[:, 0] > 0).astype(int)
+STORES = np.array(["a", "b", "c"])[np.arange(60) % 3]
+FRAME = pd.DataFrame(X, columns=list("pqr")).assign(store=STORES)
+
+
+def fitted(**parameters: Any) -> KeyedClassifier:
+    return KeyedClassifier(FullyDynamicTreeClassifier(), "store", **parameters).fit(FRAME, Y)
+
+
+def test_frames_of_all_kinds_and_given_keys_agree() -> None:
+    table = pa.Table.from_pandas(FRAME, preserve_index=False)
+    frames = [FRAME, FRAME[["store", "p", "q", "r"]], pl.from_pandas(FRAME), table, table.to_batches()[0]]
+    frames.append(FRAME.astype({"store": "category"}))
+    models = [KeyedClassifier(FullyDynamicTreeClassifier(), "store").fit(frame, Y) for frame in frames]
+    given = [np.array(STORES), STORES.tolist(), FRAME["store"], pl.Series(STORES), pa.array(STORES)]
+    models += [KeyedClassifier(FullyDynamicTreeClassifier()).fit(FRAME[list("pqr")], Y, keys=keys) for keys in given]
+    assert len({model.digest() for model in models}) == 1
+    assert models[0].n_features_in_ == 3
+    assert models[1].feature_names_in_.tolist() == ["p", "q", "r"]
+    assert models[0].keys_.tolist() == ["a", "b", "c"]
+    for frame, model in zip(frames, models, strict=False):
+        np.testing.assert_array_equal(model.predict(frame), models[0].predict(FRAME))
+
+
+def test_keys_that_look_alike_are_keys_of_their_own(tmp_path: Path) -> None:
+    keys = ["1", 1, "", " ", "a", "A", "a\0", "é", "e\u0301", "\ud800", "nan", "x" * 100_000, -1, 2**63 - 1]
+    model = KeyedClassifier(FullyDynamicTreeClassifier()).fit(X[:14], Y[:14], keys=keys)
+    assert model.keys_.tolist() == keys
+    model.save(tmp_path / "m", with_examples=True)
+    loaded = load_model(tmp_path / "m")
+    assert loaded.keys_.tolist() == keys
+    assert loaded.digest() == model.digest() == digest_of({key: one.digest() for key, one in model.models_.items()})
+    whole = KeyedClassifier(FullyDynamicTreeClassifier()).fit(X[:4], Y[:4], keys=[1.0, 2.0, 1.0, 2.0])
+    assert whole.keys_.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("key", [None, np.nan, float("nan"), pd.NA, pd.NaT])
+def test_a_row_without_a_key_is_named(key: Any) -> None:
+    model = fitted()
+    before = model.digest()
+    for call in (model.partial_fit, model.fit):
+        with refused("estimators.no_key", InputError, what="key", row=1):
+            call(X[:2], Y[:2], keys=["a", key])
+    with refused("estimators.no_key", InputError, what="key", row=1, column="store"):
+        model.partial_fit(FRAME[:2].assign(store=[7, None]), Y[:2])
+    with refused("estimators.no_key", InputError, row=0):
+        model.partial_fit(X[:2], Y[:2], keys=np.array([np.nan, 1.0]))
+    assert model.digest() == before
+
+
+Bad = tuple[Callable[[Any], Any], str, type[Exception], dict[str, Any]]
+BAD: list[Bad] = [
+    (lambda m: m.partial_fit(X[:2], Y[:2]), "estimators.no_key_column", InputError, {"name": "store"}),
+    (lambda m: m.partial_fit(FRAME[["p"]], Y), "estimators.no_key_column", InputError, {"name": "store"}),
+    (lambda m: m.partial_fit(FRAME, Y, keys=STORES), "estimators.two_keys", InputError, {"name": "store"}),
+    (lambda m: m.partial_fit(FRAME[list("pqr")], Y, keys=STORES[:9]), "estimators.other_keys", InputError, {"keys": 9}),
+    (lambda m: m.partial_fit(X, Y, keys=STORES), "estimators.other_form", InputError, {"found": "a matrix or lists"}),
+    (lambda m: m.partial_fit(FRAME[["p", "q", "store"]], Y), "estimators.no_column", InputError, {"name": "r"}),
+    (lambda m: m.partial_fit(FRAME.assign(store=0.5), Y), "estimators.key_type", InputError, {"row": 0}),
+    (lambda m: m.partial_fit(FRAME.assign(store=True), Y), "estimators.key_type", InputError, {"row": 0}),
+    (lambda m: m.partial_fit(X[:1], Y[:1], keys=[2**63]), "estimators.key_type", InputError, {"row": 0}),
+    (lambda m: m.partial_fit(X[:1], Y[:1], keys=[("a", 1)]), "estimators.key_type", InputError, {"row": 0}),
+    (lambda m: m.partial_fit(FRAME, Y[:9]), "estimators.other_labels", InputError, {"rows": 60, "labels": 9}),
+    (lambda m: m.partial_fit(FRAME, ["x"] * 60), "estimators.mixed_classes", InputError, {}),
+    (lambda m: m.partial_fit(FRAME[:4].assign(p=[0, 0, 0, np.inf]), Y[:4]), "rows.infinite", InputError, {"row": 3}),
+    (lambda m: m.partial_fit(FRAME[:4], Y[:4], ids=[90, 91, 92, 3]), "estimators.refused", UpdateError, {"row": 3}),
+    (lambda m: m.partial_fit(FRAME, Y, ids=[1, 2]), "estimators.other_ids", InputError, {}),
+    (lambda m: m.partial_fit(FRAME, Y, subjects=[1] * 60), "estimators.subjects_always", InputError, {}),
+    (lambda m: m.predict(FRAME.assign(store="z")), "estimators.unknown_keys", InputError, {"rows": 60, "keys": 1}),
+    (lambda m: m.forget([2, 999]), "estimators.refused", UpdateError, {"subject": "id 999", "row": 1}),
+    (lambda m: m.forget([2, 999, 777]), "estimators.unknown", UpdateError, {"names": "id 999, id 777"}),
+    (lambda m: m.forget({"a": [0, 1]}), "estimators.refused", UpdateError, {"subject": "id 1"}),
+    (lambda m: m.forget({"z": [0]}), "estimators.no_model", InputError, {"key": "'z'"}),
+    (lambda m: m.forget(), "estimators.nothing_named", InputError, {}),
+    (lambda m: m.forget(subjects=[1]), "estimators.no_subjects", InputError, {}),
+    (lambda m: m.replace_examples([0], FRAME[:2], [0, 9], new_ids=[3, 4]), "estimators.refused", UpdateError, {}),
+    (lambda m: m.forget_examples(FRAME[:1].assign(p=9.5), Y[:1]), "examples.unknown_value", UpdateError, {"row": 0}),
+]
+
+
+@pytest.mark.parametrize(("call", "id", "error", "parameters"), BAD)
+def test_a_bad_call_changes_no_key(call: Any, id: str, error: type[Exception], parameters: dict[str, Any]) -> None:
+    model = fitted()
+    before = model.__dict__.copy(), model.digest()
+    with refused(id, error, **parameters):
+        call(model)
+    assert (model.__dict__, model.digest()) == before
+    model.forget([0])
+
+
+def test_an_id_of_two_keys_is_deleted_by_key() -> None:
+    model = fitted()
+    model.partial_fit(FRAME[1:3], Y[1:3], ids=[0, 100])  # 0 of "b", too
+    with refused("estimators.shared_id", InputError, id=0, keys="'a', 'b'"):
+        model.forget([0])
+    receipt = model.forget({"b": [0]}, note="case 7")
+    assert list(receipt.receipts) == ["b"]
+    assert receipt.receipts["b"].note == receipt.note == "case 7"
+    assert receipt.active == 61
+    assert model.forget([0, 4, 999], missing="skip").missing == (999,)
+    assert 0 not in model
+    assert 100 in model
+    assert receipt.as_dict()["receipts"][0]["key"] == "b"
+
+
+def test_subjects_are_deleted_in_all_keys() -> None:
+    model = KeyedClassifier(FullyDynamicTreeClassifier(), "store").fit(FRAME, Y, subjects=np.arange(60) // 5)
+    receipt = model.forget(subjects=[0, 1])
+    assert sorted(receipt.receipts) == ["a", "b", "c"]
+    assert model.live_ids_.tolist() == [i for key in range(3) for i in range(10, 60) if i % 3 == key]
+    with refused("estimators.unknown", UpdateError, names="subject 0"):
+        model.forget(subjects=[0, 2])
+
+
+def test_the_prior_stands_for_keys_without_a_model(tmp_path: Path) -> None:
+    model = fitted(unknown="prior")
+    asked = FRAME[:4].assign(store=["z", "a", "z", 1])
+    model.forget(np.flatnonzero(Y == 0)[3:])
+    shares = np.bincount(Y[model.live_ids_]) / len(model.live_ids_)
+    assert model.has_model(asked).tolist() == [False, True, False, False]
+    model.save(tmp_path / "model")
+    for one in (model, load_model(tmp_path / "model")):
+        np.testing.assert_array_equal(one.predict_proba(asked)[[0, 2, 3]], [shares] * 3)
+        assert one.predict(asked)[[0, 2, 3]].tolist() == [1, 1, 1]
+    numbers = KeyedRegressor(FullyDynamicTreeRegressor(), unknown="prior").fit(X, X[:, 0], keys=STORES)
+    assert numbers.predict(X[:1], keys=["z"])[0] == pytest.approx(X[:, 0].mean())
+    heavy = KeyedRegressor(OnlineGradientBoostingRegressor(max_iter=2), unknown="prior")
+    heavy.fit(X[:2], [1.0, 5.0], keys=["a", "b"], sample_weight=[3.0, 1.0])
+    assert heavy.predict(X[:1], keys=["z"]).tolist() == [2.0]
+    numbers.forget(numbers.live_ids_)
+    assert numbers.predict(X[:2], keys=["z", "a"])[0] == 0.0
+
+
+def test_classes_of_keys_may_be_fewer() -> None:
+    words = np.array(["no", "yes", "maybe"])[np.arange(60) % 3]  # one class for each store
+    model = KeyedClassifier(FullyDynamicTreeClassifier(smoothing=0.0), "store").fit(FRAME, words)
+    assert model.classes_.tolist() == ["maybe", "no", "yes"]
+    assert model.models_["b"].classes_.tolist() == ["yes"]
+    assert model.predict_proba(FRAME[:2]).tolist() == [[0, 1, 0], [0, 0, 1]]
+    declared = KeyedClassifier(FullyDynamicTreeClassifier(), "store").partial_fit(FRAME[:9], Y[:9], classes=[0, 1, 2])
+    declared.partial_fit(FRAME[:1].assign(store="new"), [2])
+    assert declared.models_["new"].classes_.tolist() == [0, 1, 2]
+    with refused("estimators.new_class", InputError, label=3):
+        declared.partial_fit(FRAME[:1].assign(store="newer"), [3])
+    forest = ExactForestClassifier(n_estimators=2, class_weight={"no": 2.0})
+    weights = KeyedClassifier(forest, "store").fit(FRAME, words)
+    assert weights.score(FRAME, words) == 1.0
+
+
+def test_rows_of_indices_are_divided_too() -> None:
+    lists = [[0, 2], [1], [0, 1, 2], [3]]
+    model = KeyedClassifier(SparseBestSplit(finder="updgini")).fit(lists, [1, 0, 1, 0], keys=["a", "b", "b", "b"])
+    alone = SparseBestSplit(finder="updgini").fit(lists[1:], [0, 1, 0], ids=[1, 2, 3])
+    assert model.models_["b"].digest() == alone.digest()
+    assert model.predict(lists, keys=["b"] * 4).tolist() == alone.predict(lists).tolist()
+
+
+def test_all_keys_are_one_folder(tmp_path: Path) -> None:
+    many = KeyedClassifier(FullyDynamicTreeClassifier()).fit(X, Y, keys=np.arange(60) % 40)
+    many.save(tmp_path / "many", with_examples=True)
+    assert len(list((tmp_path / "many").iterdir())) <= 41  # keys of one group share a file
+    loaded = load_model(tmp_path / "many")
+    assert loaded.digest() == many.digest()
+    assert loaded.keys_.tolist() == many.keys_.tolist()
+    many.save(tmp_path / "model")
+    with refused("estimators.no_rows", ModelFileError):
+        load_model(tmp_path / "model").forget([0])
+
+
+def test_scikit_learns_habits() -> None:
+    model = fitted()
+    again = clone(model)
+    assert not again.__sklearn_is_fitted__()
+    assert again.set_params(estimator__alpha=0.5, unknown="prior").get_params()["estimator__alpha"] == 0.5
+    assert model.estimator.alpha != 0.5
+    copied = copy.deepcopy(model)
+    copied.forget([0])
+    assert 0 in model
+    for wrong, id in ((FullyDynamicTreeRegressor(), "not_keyed"), ("tree", "not_keyed")):
+        with refused(f"estimators.{id}", ConfigError):
+            KeyedClassifier(wrong, "store").fit(FRAME, Y)
+    with refused("estimators.unknown_choice", ConfigError, given="guess"):
+        fitted(unknown="guess")
+    with refused("estimators.no_keys", InputError):
+        KeyedClassifier(FullyDynamicTreeClassifier()).fit(FRAME, Y)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        again.predict(FRAME)
+
+
+class OneKey(KeyedClassifier):
+    """All rows have the same key: then scikit-learn's checks can be made."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        return super().fit(X, y, sample_weight, keys=_keys(X))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
+        return super().partial_fit(X, y, classes, sample_weight, keys=_keys(X))
+
+    def predict(self, X: Any) -> Any:
+        return super().predict(X, keys=_keys(X))
+
+    def predict_proba(self, X: Any) -> Any:
+        return super().predict_proba(X, keys=_keys(X))
+
+    def score(self, X: Any, y: Any) -> float:
+        return super().score(X, y, keys=_keys(X))
+
+
+def _keys(X: Any) -> list[str]:
+    return ["k"] * (X.shape[0] if hasattr(X, "shape") else len(X))
+
+
+CHECKS = [
+    "check_classifiers_classes",
+    "check_dict_unchanged",
+    "check_dont_overwrite_attributes",
+    "check_dtype_object",
+    "check_estimators_dtypes",
+    "check_estimators_fit_returns_self",
+    "check_estimators_overwrite_params",
+    "check_estimators_partial_fit_n_features",
+    "check_estimators_pickle",
+    "check_estimators_unfitted",
+    "check_fit_idempotent",
+    "check_get_params_invariance",
+    "check_methods_sample_order_invariance",
+    "check_n_features_in",
+    "check_set_params",
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("check", CHECKS)
+def test_scikit_learns_checks_of_one_key(check: str) -> None:
+    getattr(estimator_checks, check)("OneKey", OneKey(FullyDynamicTreeClassifier()))
+
+
+def test_a_change_that_breaks_off_is_refused_and_saved_as_before(tmp_path: Path, monkeypatch: Any) -> None:
+    model = fitted()
+    before = {key: one.digest() for key, one in model.models_.items()}
+    second = model.models_["b"].session_
+
+    def no_memory(*_: Any, **__: Any) -> Any:
+        raise MemoryError("strike")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(second, "apply", no_memory)
+        with pytest.raises(MemoryError):
+            model.partial_fit(FRAME[:3], Y[:3])
+    for call in (model.digest, lambda: model.predict(FRAME), lambda: copy.copy(model), lambda: model.forget([0])):
+        with pytest.raises(HalfAppliedError):
+            call()
+    model.save(tmp_path / "before", with_examples=True)
+    loaded = load_model(tmp_path / "before")
+    assert sorted(loaded.live_ids_.tolist()) == list(range(60))
+    assert {key: loaded.models_[key].digest() for key in "bc"} == {key: before[key] for key in "bc"}
+    assert model.fit(FRAME, Y).digest() == digest_of(before)

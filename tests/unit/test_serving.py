@@ -1,0 +1,549 @@
+"""``raydt serve``: bodies it refuses, HTTP, the token, and snapshots that come, are damaged and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.prediction import predict_file
+from pipelines.serving import http
+from pipelines.serving.application import MOST_BYTES, Application
+from pipelines.serving.http import Server
+from pipelines.serving.job import TOKEN, is_loopback, serve
+from pipelines.serving.reader import SnapshotReader
+from raydt.errors import ConfigError, InputError, ModelFileError
+from tests.cases import CASES, first_cases
+from tests.refusals import refused
+from tests.steady import checkpoints_waited_for
+
+ROW = {"a": 1.0, "b": 0.5, "c": 1.5, "d": "p"}
+BODY = json.dumps(ROW).encode()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the first case of FuDyADT, with all its checkpoints."""
+    folder = tmp_path_factory.mktemp("served")
+    trial = next(trial for trial in first_cases() if trial.learner.kind == "fudyadt")
+    with checkpoints_waited_for():
+        return Path(pipelines.replay(trial.config(folder, checkpoint={"keep": 9}), folder / "run").path)
+
+
+@pytest.fixture(scope="module")
+def application(run: Path) -> Application:
+    reader = SnapshotReader(run)
+    assert reader.look()
+    return Application(reader)
+
+
+def error_of(application: Application, body: bytes) -> dict[str, Any]:
+    response = application.respond("POST", "/predict", None, body)
+    assert response.status == HTTPStatus.BAD_REQUEST, response
+    found: dict[str, Any] = json.loads(response.body)["error"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b'{"a": NaN}', "NaN is no JSON"),
+        (b'{"a": -Infinity}', "-Infinity is no JSON"),
+        (b"[" * 100_000, "too deeply within"),
+        (b'{"a":' * 100_000, "too deeply within"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b'{"rows": {}}', "not a list of objects"),
+        (b'{"columns": {"a": [1], "b": []}}', "lists of one length"),
+        (b'{"columns": {}}', "lists of one length"),
+    ],
+)
+def test_what_is_no_request_is_refused(application: Application, body: bytes, said: str) -> None:
+    assert said in error_of(application, body)["problem"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("a", "many", "'many' is not a number"),
+        ("a", [1], "a list or an object"),
+        ("a", 2**53 + 1, "2**53"),
+        ("d", 7, "7 is not text"),
+        ("d", {}, "a list or an object"),
+        ("e", 1, "no such column"),
+    ],
+)
+def test_a_bad_value_names_its_row_and_column(application: Application, column: str, value: Any, said: str) -> None:
+    found = error_of(application, json.dumps({"rows": [ROW, {**ROW, column: value}, ROW]}).encode())
+    assert (found["row"], found["column"]) == (1, column)
+    assert said in found["problem"]
+    assert found["remedy"]
+
+
+def test_an_infinite_number_is_refused(application: Application) -> None:
+    assert error_of(application, b'{"a": 1e999, "b": 1, "c": 1, "d": "p"}')["column"] == "a"
+
+
+def test_new_categories_are_named_and_forgotten(application: Application) -> None:
+    """Else a stranger could fill the memory, and one request could change the answer to another."""
+    current: Any = application.reader.current
+    before = len(current._reader._encoder.categories["d"])
+    for name in ("new", "newer"):
+        body = json.dumps({"rows": [ROW, {**ROW, "d": name}]}).encode()
+        found = json.loads(application.respond("POST", "/predict", None, body).body)
+        assert found["unseen"] == [{"row": 1, "column": "d"}]
+    assert len(current._reader._encoder.categories["d"]) == before
+
+
+def test_no_rows_have_no_predictions(application: Application) -> None:
+    found = json.loads(application.respond("POST", "/predict", None, b'{"rows": []}').body)
+    assert (found["predictions"], found["probabilities"]) == ([], [])
+
+
+def test_a_failure_is_one_answer_and_its_log_has_no_values(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        snapshot = None
+
+        def answer(self, table: Any) -> Any:
+            raise RuntimeError("secret")
+
+    reader = SnapshotReader(run)
+    reader.current = Broken()  # type: ignore[assignment]
+    response = Application(reader).respond("POST", "/predict", None, BODY)
+    assert response.status == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert "secret" not in caplog.text + response.body.decode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"rows": [' + b"{}," * 1_500_000 + b"{}]}",
+        b'{"rows": [' + b",".join(b'{"%d":1}' % number for number in range(3000)) + b"]}",
+        b'{"columns": {"a": [' + b"1," * 1_500_000 + b"1]}}",
+    ],
+    ids=["empty rows", "a column for each row", "a long column"],
+)
+def test_a_short_body_cannot_mean_much(application: Application, body: bytes) -> None:
+    assert len(body) < MOST_BYTES
+    assert application.respond("POST", "/predict", None, body).status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+# -- tokens and addresses ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [None, b"", b"Bearer", b"Bearer wrong", b"0123456789abcdef", b"Bearer \xff"])
+def test_a_wrong_token_is_refused(application: Application, given: bytes | None) -> None:
+    guarded = Application(application.reader, "0123456789abcdef")
+    for path in ("/predict", "/health", "/metrics", "/nothing"):
+        assert guarded.respond("POST", path, given, BODY).status == HTTPStatus.UNAUTHORIZED
+    assert guarded.respond("POST", "/predict", b"Bearer 0123456789abcdef", BODY).status == HTTPStatus.OK
+
+
+def test_which_addresses_need_no_token() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.0.1", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "localhost.example.org", "")))
+
+
+def test_a_short_token_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "short")
+    with refused("serving.short_token", ConfigError, least=16):
+        serve(run)
+
+
+# -- HTTP ----------------------------------------------------------------------------------------------------------
+
+
+async def _exchange(application: Application, sent: list[bytes]) -> bytes:
+    """What a server sends on one connection until it, or the client, closes it."""
+    server = Server(application, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+    try:
+        for part in sent:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        with contextlib.suppress(OSError):  # the server was quicker
+            writer.write_eof()
+        return await asyncio.wait_for(reader.read(), 10)
+    finally:
+        writer.close()
+        await server.close()
+
+
+def exchange(application: Application, *sent: bytes) -> list[int]:
+    """The statuses of the answers to some bytes."""
+    received = asyncio.run(_exchange(application, list(sent)))
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
+
+
+def post(body: bytes, *headers: str) -> bytes:
+    lines = ["POST /predict HTTP/1.1", "Host: here", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def test_a_connection_answers_one_request_after_the_other(application: Application) -> None:
+    get = b"GET /health HTTP/1.1\r\n\r\n"
+    assert exchange(application, post(BODY) + get, post(b"{"), b"GET /metrics?x=1 HTTP/1.1\r\n\r\n") == [
+        200,
+        200,
+        400,
+        200,
+    ]
+
+
+def test_a_request_may_come_byte_by_byte(application: Application) -> None:
+    request = post(BODY)
+    assert exchange(application, request[:9], request[9:70], request[70:-3], request[-3:]) == [200]
+
+
+def test_a_client_may_wait_for_leave(application: Application) -> None:
+    request = post(BODY, "Expect: 100-continue")
+    assert exchange(application, request[: -len(BODY)], BODY) == [100, 200]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
+        (b"GET /predict HTTP/1.1\r\n\r\n", 405),
+        (b"PUT /health HTTP/1.1\r\n\r\n", 405),
+        (b"POST /predict HTTP/1.1\r\n\r\n", 411),
+        (f"POST /predict HTTP/1.1\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n".encode(), 413),
+        (f"GET /health HTTP/1.1\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n".encode(), 413),
+        (b"POST /predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /predict HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (b"POST /predict HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /predict HTTP/1.1\r\nContent-Length : 2\r\n\r\n{}", 400),
+        (b"GET /health HTTP/2\r\n\r\n", 400),
+        (b"GET  /health HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nX: " + b"x" * http.MOST_HEAD, 431),
+    ],
+)
+def test_a_bad_request_has_one_answer(application: Application, request_: bytes, status: int) -> None:
+    assert exchange(application, request_) == [status]
+
+
+def test_who_sends_too_much_gets_the_answer(application: Application) -> None:
+    """The rest of the body is taken and dropped: a reset would drop the answer."""
+    assert exchange(application, post(b" " * (MOST_BYTES + 9))) == [413]
+
+
+def test_too_many_connections_are_turned_away(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MOST_CONNECTIONS", 0)
+    assert exchange(application, post(BODY))[:1] == [503]
+
+
+def test_a_connection_that_stands_still_is_closed(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PATIENCE_SECONDS", 0.1)
+
+    async def stand_still() -> bytes:
+        server = Server(application, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        writer.write(b"POST /predict HTTP/1.1\r\n")
+        try:
+            return await asyncio.wait_for(reader.read(), 10)
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+            await server.close()
+
+    assert asyncio.run(stand_still()) == b""
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------------
+
+
+def states(run: Path) -> list[Path]:
+    return sorted((run / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
+
+
+@pytest.fixture
+def growing(run: Path, tmp_path: Path) -> Path:
+    """A run that goes on: config and rows, and no checkpoint yet."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=lambda folder, names: [n for n in names if n == "model" or n.isdecimal()])
+    return copy
+
+
+def comes(run: Path, state: Path) -> None:
+    """Have a checkpoint of another run come, its manifest last."""
+    target = run / "checkpoints" / state.name
+    shutil.copytree(state, target, ignore=shutil.ignore_patterns("manifest.json"), dirs_exist_ok=True)
+    shutil.copy(state / "manifest.json", target / ".manifest.json.unfinished")
+    (target / ".manifest.json.unfinished").rename(target / "manifest.json")
+
+
+def update_of(reader: SnapshotReader) -> int | None:
+    return None if reader.current is None else reader.current.snapshot.update
+
+
+def test_the_newest_snapshot_is_served_once_there_is_one(run: Path, growing: Path) -> None:
+    reader = SnapshotReader(growing)
+    assert not reader.look()
+    response = Application(reader).respond("POST", "/predict", None, BODY)
+    assert response.status == HTTPStatus.SERVICE_UNAVAILABLE
+    for state in states(run):
+        comes(growing, state)
+        assert reader.look()
+        assert update_of(reader) == int(state.name)
+        assert not reader.look()
+    shutil.copytree(run / "model", growing / "model")
+    assert reader.look(), "the model of the end is as new, and is read without rows"
+    assert reader.current is not None
+    assert reader.current.snapshot.place.endswith("model")
+
+
+def test_a_damaged_snapshot_keeps_the_model_and_is_said_once(
+    run: Path, growing: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = states(run)[:3]
+    comes(growing, first)
+    reader = SnapshotReader(growing)
+    assert reader.look()
+    comes(growing, second)
+    for file in (growing / "checkpoints" / second.name).glob("coordinator.*.npz"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with caplog.at_level(logging.WARNING):
+        assert not reader.look()
+        assert not reader.look()
+    assert update_of(reader) == int(first.name)
+    assert len(caplog.records) == 1
+    comes(growing, third)
+    assert reader.look()
+    for path in (growing / "checkpoints").glob("[0-9]*"):
+        shutil.rmtree(path)
+    assert not reader.look()
+    assert update_of(reader) == int(third.name), "what was removed stays in memory"
+
+
+def test_a_half_removed_snapshot_keeps_the_model(run: Path, growing: Path) -> None:
+    first, second = states(run)[:2]
+    comes(growing, first)
+    reader = SnapshotReader(growing)
+    assert reader.look()
+    comes(growing, second)
+    for file in (growing / "checkpoints" / second.name).glob("*.npz"):
+        file.unlink()
+    assert not reader.look()
+    assert update_of(reader) == int(first.name)
+
+
+def test_a_place_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError):
+        SnapshotReader(tmp_path)
+
+
+@pytest.mark.parametrize("swaps", [6, pytest.param(100, marks=pytest.mark.nightly)])
+def test_no_answer_mixes_two_models(run: Path, growing: Path, swaps: int) -> None:
+    """Threads ask while snapshots come; each answer is that of the digest it names."""
+    bodies = [json.dumps({**ROW, "a": a / 2, "d": d}).encode() for a in range(4) for d in "pqr"]
+    known: dict[str, list[Any]] = {}
+    for state in states(run):
+        reader = SnapshotReader(state)
+        reader.look()
+        answers = [json.loads(Application(reader).respond("POST", "/predict", None, body).body) for body in bodies]
+        known[answers[0]["digest"]] = [(answer["prediction"], answer["probabilities"]) for answer in answers]
+    comes(growing, states(run)[0])
+    reader = SnapshotReader(growing, every=0.001)
+    reader.look()
+    application, wrong, stop = Application(reader), list[Any](), threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            for place, body in enumerate(bodies):
+                answer = json.loads(application.respond("POST", "/predict", None, body).body)
+                if known[answer["digest"]][place] != (answer["prediction"], answer["probabilities"]):
+                    wrong.append(answer)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for swap in range(1, swaps + 1):
+        state = states(run)[swap % len(states(run))]
+        for other in (growing / "checkpoints").glob("[0-9]*"):
+            (other / "manifest.json").unlink(missing_ok=True)
+        comes(growing, state)
+        before = reader.swaps
+        assert reader.look(), reader.failures
+        assert reader.swaps == before + 1
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert set(application.answered) == {200}
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    assert process.stderr is not None
+    yield from process.stderr
+
+
+def test_the_command_ends_in_order_at_sigterm(run: Path) -> None:
+    command = [sys.executable, "-m", "pipelines.cli", "serve", str(run), "--port", "0", "--host", "0.0.0.0", "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != TOKEN}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            lines = lines_of(process)
+            token = next(lines).split("token: ")[1].strip()
+            port = int(next(lines).rsplit(":", 1)[1])
+
+            async def ask() -> bytes:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(post(BODY, f"Authorization: Bearer {token}", "Connection: close"))
+                try:
+                    return await asyncio.wait_for(reader.read(), 30)
+                finally:
+                    writer.close()
+
+            answer = asyncio.run(ask())
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+        assert process.returncode == 0, err
+        assert json.loads(out)["requests"] == 1
+
+
+def test_a_taken_port_is_refused(run: Path) -> None:
+    async def twice(application: Application) -> None:
+        server = Server(application, "127.0.0.1", 0)
+        port = await server.start()
+        with pytest.raises(OSError, match=str(port)):
+            await Server(application, "127.0.0.1", port).start()
+        await server.close()
+
+    reader = SnapshotReader(run)
+    asyncio.run(twice(Application(reader)))
+
+
+def test_a_case_with_tokens_or_lists_takes_lists(tmp_path: Path) -> None:
+    """Lists of another kind are refused."""
+    trial = next(trial for trial in CASES if trial.case.sparse and trial.learner.kind == "sparse_tree")
+    run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
+    reader = SnapshotReader(run.path)
+    reader.look()
+    row: dict[str, Any] = {"ones": [1, 2]} | ({"a": 1.0, "d": "p"} if trial.case.dense else {})
+    for wrong in (7, ["x"], [1.5], [[1]], [2**70], {}, [True]):
+        assert error_of(Application(reader), json.dumps({**row, "ones": wrong}).encode())["column"] == "ones"
+    for wrong in (None, [99], [-1], [1, 1], [None]):
+        assert error_of(Application(reader), json.dumps({**row, "ones": wrong}).encode())["column"] == "ones"
+
+
+def test_an_error_of_a_key_names_the_row_of_the_request() -> None:
+    """Rows of several keys are predicted apart."""
+    from pipelines.serving.rows import Table
+    from pipelines.serving.served import _of_rows
+
+    class One:
+        def predicted(self, table: Table) -> Any:
+            raise InputError("bad", row=1, column="a")
+
+    with pytest.raises(InputError) as caught:
+        _of_rows(One(), Table({"a": [1, 2, 3]}, 3, single=False), [0, 2], "key")  # type: ignore[arg-type]
+    assert caught.value.row == 2
+
+
+# -- Ray Serve -----------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_answers_requests_and_calls(run: Path) -> None:
+    """Without Ray: what its proxy would hand to a replica."""
+    starlette = pytest.importorskip("starlette.requests")
+    from pipelines.serving.ray_serve import Replica
+
+    replica = Replica(str(run), every=0.01)
+
+    def request(method: str, path: str, *parts: bytes) -> Any:
+        left = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        left.append({"type": "http.request", "body": b"", "more_body": False})
+
+        async def receive() -> Any:
+            return left.pop(0)
+
+        scope = {"type": "http", "method": method, "path": f"/model{path}", "root_path": "/model", "headers": []}
+        return starlette.Request(scope, receive)
+
+    answer = asyncio.run(replica(request("POST", "/predict", BODY[:9], BODY[9:])))
+    assert json.loads(answer.body)["prediction"] == replica.predict(ROW)["prediction"]
+    assert asyncio.run(replica(request("GET", "/health"))).status_code == 200
+    assert asyncio.run(replica(request("POST", "/predict", b" " * MOST_BYTES, b"  "))).status_code == 413
+    assert "column" in replica.predict({**ROW, "a": "x"})["error"]
+    replica.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.ray
+def test_a_deployment_of_ray_serve(run: Path) -> None:
+    """In a process of its own, which ends its Ray."""
+    pytest.importorskip("ray.serve")
+    pytest.importorskip("starlette")
+    program = f"""
+import ray
+from ray import serve
+from pipelines.serving.ray_serve import application
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+serve.start(http_options={{"host": "127.0.0.1", "port": 0}})
+handle = serve.run(application({str(run)!r}, ray_actor_options={{"num_cpus": 0.5}}))
+print(handle.predict.remote({ROW!r}).result(timeout_s=60)["prediction"])
+serve.shutdown()
+ray.shutdown()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=False)
+    reader = SnapshotReader(run)
+    reader.look()
+    expected = json.loads(Application(reader).respond("POST", "/predict", None, BODY).body)["prediction"]
+    assert done.stdout.split()[:1] == [expected], done.stderr[-2000:]  # Ray may say more when it ends
+
+
+def test_categories_of_digits_stay_text(tmp_path: Path) -> None:
+    """Such as postcodes: as text they are those of the model, for the server as for files."""
+    codes = [f"{place % 5}" for place in range(400)]
+    labels = ["ab"[code in "13"] for code in codes]
+    path, data, out = tmp_path / "rows.parquet", tmp_path / "new.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"postcode": codes, "x": [0.5] * 400, "y": labels}), path)
+    config = {
+        "source": {"kind": "parquet", "path": str(path), "label": "y"},
+        "stream": {"model": "incremental"},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    run = pipelines.replay(config, tmp_path / "run")
+    rows = [{"postcode": code, "x": 0.5} for code in "01234"]
+    expected = ["a", "b", "a", "b", "a"]
+    for table in (pa.Table.from_pylist(rows), pa.table({"postcode": [*range(5)], "x": [0.5] * 5})):
+        pq.write_table(table, data)
+        found = predict_file(run.path, data, out, overwrite=True)
+        assert (found["unseen"], pq.read_table(out)["prediction"].to_pylist()) == (0, expected)
+    reader = SnapshotReader(run.path)
+    reader.look()
+    for given in (rows, [{**row, "postcode": int(row["postcode"])} for row in rows]):
+        body = json.dumps({"rows": given}).encode()
+        assert json.loads(Application(reader).respond("POST", "/predict", None, body).body)["predictions"] == expected
