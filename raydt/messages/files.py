@@ -27,7 +27,7 @@ SENTENCES: dict[str, Sentence] = {
     "many_kinds": ("files of several kinds are here, such as {names}", "Name files of one kind"),
     "table": (
         "this folder is {form} (it has {log}), and its files hold rows that the table deleted",
-        "Read the table with {reader}. Write its rows to a Parquet file outside the folder, and name that file{or_else}",
+        "Read the table with {reader}. Write its rows to a Parquet file outside the folder, and name it{or_else}",
     ),
     # Reading them
     "removed": ("the file was removed after it had been found", _START_AGAIN),

@@ -32,7 +32,7 @@ class _TableFormat(NamedTuple):
 
 #: By the name of the folder that holds the log.
 _FORMATS = {
-    "_delta_log": _TableFormat("a Delta table", "*", "source.kind: delta"),
+    "_delta_log": _TableFormat("a Delta table", "*", "deltalake: DeltaTable(path).to_pyarrow_table()"),
     "metadata": _TableFormat("an Iceberg table", "*.metadata.json*", "pyiceberg: table.scan().to_arrow()"),
     ".hoodie": _TableFormat("a Hudi table", "*", "Spark or hudi-rs"),
     "manifest": _TableFormat("a Paimon table", "manifest-list-*", "Spark or pypaimon"),
