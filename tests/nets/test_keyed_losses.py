@@ -133,6 +133,7 @@ def test_a_checkpoint_that_failed_is_made_up_for(trial: Trial, tmp_path: Path) -
 
 
 @every_case("a file of a group that is gone", few)
+@pytest.mark.usefixtures("steady_checkpoints")
 def test_a_group_whose_file_is_gone_is_written_again(trial: Trial, tmp_path: Path) -> None:
     given, expected = undisturbed(trial, tmp_path, in_turn=True)
     rows = tmp_path / "run" / "checkpoints" / "rows"

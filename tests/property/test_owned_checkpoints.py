@@ -128,12 +128,21 @@ def expected_of(case: Case) -> dict[int, Any]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"objective": "squared_error"}, {"early_stopping": True}, {"class_weight": "balanced"}],
+    [
+        {"early_stopping": True},
+        {"class_weight": "balanced"},
+        pytest.param({}, marks=pytest.mark.nightly),
+        pytest.param({"objective": "squared_error"}, marks=pytest.mark.nightly),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize(
     ("shards", "others"),
-    [(1, (2,)), (3, (1, 2)), (5, (3,)), pytest.param(2, (2, 5), marks=pytest.mark.nightly)],
+    [
+        (1, (2,)),
+        (3, (1,)),
+        *(pytest.param(*one, marks=pytest.mark.nightly) for one in ((3, (1, 2)), (5, (3,)), (2, (2, 5)))),
+    ],
 )
 @pytest.mark.parametrize("pieces_of", [pytest.param(None, marks=pytest.mark.nightly), 1])
 def test_any_number_of_shards_goes_on(

@@ -371,6 +371,7 @@ def test_parts_by_buckets_are_put_together() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3, 1 << 20])
+@examples(100)
 @given(born=st.lists(st.integers(0, 60), unique=True), gone=st.sets(st.integers(0, 60)), shards=st.sampled_from(OWNERS))
 def test_all_shards_find_the_slots_of_all_rows_in_the_order_of_births(
     window: int, born: list[int], gone: set[int], shards: int
