@@ -157,7 +157,7 @@ class Coordinator:
         self._position = None
 
     def progress(self) -> Progress:
-        """How far it is; called while the actor works."""
+        """Return the progress of this actor; called while the actor works."""
         return Progress(self._pulse.seconds())
 
     def _new(self) -> SmallModel | None:

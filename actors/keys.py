@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from actors.environment import use_cpus
@@ -40,7 +37,7 @@ Arrays = dict[str, Any]
 
 
 class KeyedAssignment(NamedTuple):
-    """What the models of all keys have in common, alike in all processes."""
+    """Learner, options and stream of a job by key, equal in all processes."""
 
     epoch: int
     learner: Learner
@@ -63,7 +60,6 @@ class KeyGroups:
         self._session: KeyedSession
         self._source: SentSource
         self._aside: dict[int, Parts] = {}
-        self._at_storage, self._counting = 0, threading.Lock()
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
@@ -124,7 +120,7 @@ class KeyGroups:
         """Write the last snapshot, of this number, once; called concurrently with the work."""
         parts = self.take_aside(number)
         try:
-            with self._storage():
+            with self._pulse.storage():
                 return write_groups(place, parts)
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
@@ -141,7 +137,7 @@ class KeyGroups:
 
     def restore_from(self, folder: Folder, groups: Sequence[int], news: Any) -> KeyedResult:
         """Replace everything by the owned groups of a state in a folder that was found sound."""
-        with self._storage():
+        with self._pulse.storage():
             meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
             saved = SavedKeys(meta, components, folder.root)
             owned = {group: saved.groups[group] for group in groups if group in saved.groups}
@@ -175,16 +171,5 @@ class KeyGroups:
         return {**work, "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> Progress:
-        """How far it is; called while the actor works."""
-        return Progress(self._pulse.seconds() + (time.monotonic() if self._at_storage else 0.0), False)
-
-    @contextlib.contextmanager
-    def _storage(self) -> Iterator[None]:
-        """Context in which this process reads or writes files, which is progress, however long they take."""
-        with self._counting:
-            self._at_storage += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._at_storage -= 1
+        """Return the progress of this actor; called while the actor works."""
+        return Progress(self._pulse.seconds(), False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydt.parallel.threads import clocks
@@ -31,15 +32,30 @@ class Pulse:
 
     def __init__(self) -> None:
         self._clocks: dict[int, int] = {}
+        self._at_storage, self._counting = 0, threading.Lock()  # calls that wait for a disk or for a network
 
     def beat(self) -> None:
         """Declare the calling thread to be a working one."""
         thread = threading.get_ident()
         self._clocks[thread] = time.pthread_getcpuclockid(thread)
 
+    @contextlib.contextmanager
+    def storage(self) -> Iterator[None]:
+        """Context in which this process reads or writes files, which is progress, however long they take."""
+        with self._counting:
+            self._at_storage += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_storage -= 1
+
     def seconds(self) -> float:
-        """Processor time of all working threads so far, and of those that work for them; 0 before the first beat."""
-        seconds = 0.0
+        """Processor time of all working threads so far, and of those that work for them; 0 before the first beat.
+
+        Within :meth:`storage` the time of the clock is added: a disk is waited for, as by the driver.
+        """
+        seconds = time.monotonic() if self._at_storage else 0.0
         for clock in [*self._clocks.values(), *clocks()]:
             with contextlib.suppress(OSError):  # at the end of the process threads end one by one
                 seconds += time.clock_gettime(clock)

@@ -8,8 +8,6 @@ has one of them.
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -96,7 +94,6 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
-        self._at_storage, self._counting = 0, threading.Lock()  # calls that wait for a disk or for a network
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
@@ -179,7 +176,7 @@ class FeatureShard:
         """Open the source for every shard, to read what it needs of the rows; False if it is not here."""
         self._pulse.beat()
         self._sources = []
-        with self._storage(), contextlib.suppress(InputError):
+        with self._pulse.storage(), contextlib.suppress(InputError):
             for shard, groups in zip(self._shards, self._groups, strict=True):
                 owned = groups if self._reads == "columns" else None
                 shard.worker.reader = SourceFeatures(opening, self._features, owned)
@@ -191,7 +188,7 @@ class FeatureShard:
         """Have every shard read a block of rows and report on it; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_block")
-        with self._storage():
+        with self._pulse.storage():
             return run([partial(source.check, start, stop, unwanted) for source in self._sources])
 
     def take_aside(self, number: Position) -> Parts:
@@ -204,7 +201,7 @@ class FeatureShard:
         """Write the last snapshot, of this number, once, beside the work; NotWrittenError if that fails."""
         parts = self.take_aside(number)
         try:
-            with self._storage():
+            with self._pulse.storage():
                 return write_each(place, _one_by_one(parts))
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
@@ -227,7 +224,7 @@ class FeatureShard:
         """
         self._pulse.beat()
         fault("shard.before_restore")
-        with self._storage():
+        with self._pulse.storage():
             parts = read_parts(folder)
             for shard in self._shards:
                 shard.worker.restore(parts)
@@ -242,17 +239,5 @@ class FeatureShard:
         return {**works[0], "columns": columns, "seconds": seconds, "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> Progress:
-        """How far it is; called while the actor works."""
-        stored = time.monotonic() if self._at_storage else 0.0  # a disk is waited for, as by the driver
-        return Progress(self._pulse.seconds() + stored, self._channel is not None and self._channel.waits)
-
-    @contextlib.contextmanager
-    def _storage(self) -> Iterator[None]:
-        """Context in which this process reads or writes files, which is progress, however long they take."""
-        with self._counting:
-            self._at_storage += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._at_storage -= 1
+        """Return the progress of this actor; called while the actor works."""
+        return Progress(self._pulse.seconds(), self._channel is not None and self._channel.waits)

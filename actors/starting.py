@@ -28,7 +28,7 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The name of the actor in messages."""
         return "the coordinator" if self.shard is None else f"shard {self.shard}"
 
 

@@ -58,7 +58,7 @@ class Meter:
         """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
 
     def lag(self, behind: int, seconds: float) -> None:
-        """How far behind the source it follows the run is."""
+        """Versions, or messages, and seconds that the run is behind the source that the run follows."""
 
     def restarted(self) -> None:
         """New actors resume from a checkpoint, or start from the beginning."""

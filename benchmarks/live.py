@@ -1,4 +1,4 @@
-"""What following costs: processor time to apply a topic or a table to one tree, lag, and what idling costs.
+"""Costs of following a live table: processor time of a topic or a table applied to one tree, of an idle run, and lag.
 
     python benchmarks/live.py [--rows 200000] [--idle 20]
 

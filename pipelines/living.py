@@ -1,4 +1,4 @@
-"""What lives in a state: its examples trained from nothing, and their hashes beside a chain of receipts.
+"""The live examples of a state: a model trained on them from nothing, and their hashes beside a chain of receipts.
 
 Invariant: nothing but the examples in the state, and the entries that are given, decides.
 """

@@ -1,4 +1,4 @@
-"""What the models of all keys of a run have in common, from its config."""
+"""The job by key of a run, from the config of the run."""
 
 from __future__ import annotations
 

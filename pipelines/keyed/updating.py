@@ -53,7 +53,7 @@ _SHOWN = 10
 
 
 class Changed(NamedTuple):
-    """What an update has made of one key."""
+    """The receipt and the new state of one key after an update."""
 
     receipt: Receipt
     held: dict[str, Any]  #: As the group of the key holds it.

@@ -139,6 +139,13 @@ def weights_of(sample_weight: Any, rows: int) -> fixed_point.Weights:
     return fixed_point.fixed(weights)
 
 
+def require_some_weight(sample_weight: Any) -> None:
+    """Raise ValueError if there are weights and all of them are zero."""
+    given = np.asarray(1.0 if sample_weight is None else sample_weight)
+    if given.dtype.kind in "biuf" and given.size and not given.any():
+        raise ValueError(message("estimators.zero_weights"))
+
+
 def is_missing(label: Any) -> bool:
     """Return True for None, NaN and what pandas has in place of a value."""
     return (

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
-from raydt.estimators.arguments import weights_of
+from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.frames import nothing_in
 from raydt.estimators.keys import columns_of_index, index_of, keys_of
 from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
@@ -61,9 +61,7 @@ class Estimator(NamedExamples):
             NaN, infinite or missing values, ids that cannot be used or are given twice, lengths that differ.
         """
         self._require_classes(y)
-        given = np.asarray(1.0 if sample_weight is None else sample_weight)
-        if given.dtype.kind in "biuf" and given.size and not given.any():
-            raise ValueError(message("estimators.zero_weights"))
+        require_some_weight(sample_weight)
         return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
 
     def forget(

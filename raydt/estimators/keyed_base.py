@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.errors import ConfigError, InputError
-from raydt.estimators.arguments import weights_of
+from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.keyed_changes import Apply, change_together, prepared
 from raydt.estimators.keyed_models import KeyedModels
 from raydt.estimators.keyed_requests import KeyedReceipt, found_by_key
@@ -73,9 +73,7 @@ class Keyed(KeyedModels):
         with self._lock:
             after = self._empty()
             after.estimator_._require_classes(y)
-            given = np.asarray(1.0 if sample_weight is None else sample_weight)
-            if given.dtype.kind in "biuf" and not given.any():
-                raise ValueError(message("estimators.zero_weights"))
+            require_some_weight(sample_weight)
             rows = after._divided(X, keys)
             of_key = after._examples(rows, X, y, None, Beside(ids, subjects, sample_weight))
             for key, (part, target, beside) in of_key.items():

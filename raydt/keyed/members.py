@@ -47,7 +47,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class KeyedJob:
-    """What the models of all keys have in common."""
+    """Source, learner, options and stream of the models of all keys."""
 
     shared: SharedSource
     learner: Learner

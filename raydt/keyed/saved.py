@@ -72,7 +72,7 @@ class SavedKeys:
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """What does not belong to a group."""
+        """The arrays of the coordinator, which belong to no group of keys."""
         return self.components.get("coordinator", {})
 
     @property

@@ -291,3 +291,15 @@ def test_a_change_that_breaks_off_is_refused_and_saved_as_before(tmp_path: Path,
     assert sorted(loaded.live_ids_.tolist()) == list(range(60))
     assert {key: loaded.models_[key].digest() for key in "bc"} == {key: before[key] for key in "bc"}
     assert model.fit(FRAME, Y).digest() == digest_of(before)
+
+
+def test_weights_of_no_rows_are_of_the_wrong_length() -> None:
+    """As the inner estimator says; weights that are all zero are another fault."""
+    for model, keys in (
+        (FullyDynamicTreeClassifier(), {}),
+        (KeyedClassifier(FullyDynamicTreeClassifier()), {"keys": STORES}),
+    ):
+        with refused("estimators.weight_shape", rows=60):
+            model.fit(X, Y, sample_weight=[], **keys)
+        with refused("estimators.zero_weights"):
+            model.fit(X, Y, sample_weight=np.zeros(60), **keys)
