@@ -171,6 +171,8 @@ class AtomicCalls(Locked, ABC):
                     change.take_back(self)
                 raise
             finally:
+                if self._change is change and not change.begun:
+                    change.take_back(self)  # a second Ctrl-C came before the first had been answered
                 change.interrupt.end()
 
     def _require_whole(self) -> None:

@@ -35,8 +35,16 @@ def change_together(
     and ``become`` is called with whether a change had reached one: this is refused from then on, but for its examples.
     ``rows`` are the rows of each key, for errors.
     """
-    interrupt, complete = DeferredInterrupt(), False
+    interrupt, complete, settled = DeferredInterrupt(), False, False
     begun: list[tuple[Any, Change]] = []
+
+    def take_back() -> None:
+        nonlocal settled
+        for model, change in begun:
+            change.take_back(model)
+        become(any(change.touched for _, change in begun))
+        settled = True
+
     with ExitStack() as locks:
         try:
             ready = {}
@@ -59,11 +67,11 @@ def change_together(
             return results
         except BaseException:
             if not complete:
-                for model, change in begun:
-                    change.take_back(model)
-                become(any(change.touched for _, change in begun))
+                take_back()
             raise
         finally:
+            if not complete and not settled:
+                take_back()  # a second Ctrl-C came before the first had been answered
             interrupt.end()
 
 

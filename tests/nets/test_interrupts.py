@@ -149,18 +149,19 @@ def _struck(target: Any, call: Call, kind: str, draw: random.Random, moments: di
         began = time.perf_counter()
         call(other)
         moments["seconds", call] = max(50, int(1e6 * (time.perf_counter() - began)))
-    return with_signals(target, call, draw.random() * moments["seconds", call] / 1e6, 1 + (kind == "two signals"))
+    gap = 10 ** draw.uniform(-5.5, -4.3) if kind == "two signals" else None
+    return with_signals(target, call, draw.random() * moments["seconds", call] / 1e6, gap)
 
 
-def with_signals(target: Any, call: Call, seconds: float, times: int) -> bool:
-    """Send Ctrl-C to this process after a while; whether the call raised."""
-    left, calling = times, True
+def with_signals(target: Any, call: Call, seconds: float, gap: float | None = None) -> bool:
+    """Send Ctrl-C to this process after a while, and another one after a gap in seconds; whether the call raised."""
+    left, calling = 1 if gap is None else 2, True
 
     def send(*_: Any) -> None:
         nonlocal left
         left -= 1
         if left > 0:
-            signal.setitimer(signal.ITIMER_REAL, 20e-6)
+            signal.setitimer(signal.ITIMER_REAL, gap or 0)
         os.kill(os.getpid(), signal.SIGINT)
 
     def interrupt(*_: Any) -> None:
@@ -180,7 +181,7 @@ def with_signals(target: Any, call: Call, seconds: float, times: int) -> bool:
     while left > 0 and time.monotonic() < until:
         time.sleep(1e-3)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    if times == 1:
+    if gap is None:
         assert signal.getsignal(signal.SIGINT) is interrupt, "the handler was not put back"
     signal.signal(signal.SIGINT, former[0])
     signal.signal(signal.SIGALRM, former[1])
