@@ -34,6 +34,10 @@ SENTENCES: dict[str, Sentence] = {
         "the message is no JSON object with values of these types: {text}",
         "Correct what writes the topic, or set stream.on_error: skip",
     ),
+    "no_change": (
+        "the message has neither an operation nor before nor after, so it is no change in Debezium's envelope: {text}",
+        "Set value.converter.schemas.enable=false for its JSON converter, or stream.on_error: skip",
+    ),
     # Following
     "has_an_end": (
         "source.kind: {kind} has an end, and only a table or topic that goes on can be followed",
