@@ -15,8 +15,16 @@ SENTENCES: dict[str, Sentence] = {
         "Begin a new run, whose first state is the newest version, and keep files for as long as the run may be away",
     ),
     "other_table": (
-        "the table has no version {version} any more, which the run has read: another table is in its place",
+        "another table is in the place of the one that the run has read up to version {version}",
         "Begin a new run",
+    ),
+    "no_column": (
+        "version {version} has no column {column} any more, which the run reads",
+        "Begin a new run without the column, or bring the column back",
+    ),
+    "other_type": (
+        "version {version} has values that do not fit the types that columns have now: {reason}",
+        "Begin a new run, whose first state is the newest version",
     ),
     "away": "the source does not answer ({reason})",
     # Kafka
