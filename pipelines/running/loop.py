@@ -15,9 +15,12 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.telemetry import Meter, Telemetry
+from pipelines.chapters.chapter import Chapter
+from pipelines.chapters.end import ChapterEnd
+from pipelines.chapters.expiry import ClosedStates
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.reading import WARMUP_ROWS, divide
@@ -60,6 +63,14 @@ READ_AHEAD = 3
 SHOW_SECONDS = 0.2
 
 
+class GoingOn(NamedTuple):
+    """What a closed chapter hands to the next one: the session, which goes on, and the recorder where it is."""
+
+    session: Session
+    recorder: Recorder
+    meter: Meter
+
+
 @dataclass(frozen=True)
 class _Incarnation:
     """Parts of a running run."""
@@ -76,6 +87,9 @@ class Run:
     ``stream`` is at its beginning, and every incarnation restores it; ``data`` is the identity of its source,
     ``context`` that of the log, ``past`` of a run that resumes. ``begun`` tells whether an update could be applied:
     until then, nothing of a run that is resumed has changed.
+
+    Of a run that is kept in chapters it is one ``chapter``, and ``going_on`` is what the one before has handed over:
+    then the stream is where that has ended.
     """
 
     def __init__(
@@ -87,8 +101,11 @@ class Run:
         data: Identity,
         context: LogContext,
         past: Past | None = None,
+        chapter: Chapter | None = None,
+        going_on: GoingOn | None = None,
     ) -> None:
         self.config = config = incarnations.config
+        self.chapter, self._handed = chapter, going_on
         self.folder, self.data, self.context = folder, data, context
         self.stream, self._beginning = stream, stream.state()
         self.description = description_of(config.learner)
@@ -96,12 +113,15 @@ class Run:
         copies = Copies(config.checkpoint.copies_limit)
         self.parts = parts_of(config)
         store = self.parts.store(states_of(config, folder), config.checkpoint.keep, copies)
-        on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
+        whole = folder if chapter is None else chapter.run
+        on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
         first = incarnations.epoch + 1 + scores  # a session that scores comes before
-        self.meter = Telemetry(name, first) if on_ray else Meter()
-        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
+        self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else Meter()
+        closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
+        deadline = config.erasure.deadline
+        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=deadline, closed=closed)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
         self.begun, self._past = False, past
@@ -109,7 +129,7 @@ class Run:
         self.lineage = past.lineage if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
-        self.ending.holdout = holdout
+        self.ending.holdout, self.ending.chapter = holdout, chapter
         self._latest: _Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
@@ -152,11 +172,18 @@ class Run:
         log.info(
             "run ended", extra={"event": "run_ended", "status": summary["status"], "digest": summary["model_digest"]}
         )
-        return RunResult(self.folder.location, summary)
+        return RunResult((self.folder if self.chapter is None else self.chapter.run).location, summary)
+
+    @property
+    def going_on(self) -> GoingOn | None:
+        """What the next chapter goes on with, once this one is closed; None of a run that has ended."""
+        now = self._now
+        return GoingOn(now.session, now.recorder, self.meter) if self.ending.closes else None
 
     def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
         """Open incarnations until one comes to an end; return what ended the stream early, or None."""
-        restoring = self._past is not None
+        begins_after = self.chapter is not None and self.chapter.before is not None
+        restoring = self._past is not None or (begins_after and self._handed is None)
         if self._past is not None:
             more = self._past.ended == "end_of_stream"
             what = message("runs.resumed_with_files" if more else "runs.resumed", ended=self._past.ended)
@@ -216,15 +243,22 @@ class Run:
         self.begun = True
 
     def _open(self, restoring: bool) -> None:
-        """A new incarnation at the newest checkpoint, or at the beginning."""
-        config, session = self.config, self.incarnations.open()
+        """A new incarnation at the newest checkpoint, or at the beginning; or the one that goes on in a new chapter."""
+        config, handed = self.config, self._handed
+        self.ending.closes = False
+        self._handed, begins_after = None, None if self.chapter is None else self.chapter.before
+        session = self.incarnations.open() if handed is None else handed.session
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
         found, store, large = None, self.checkpointer.store, 0
         if restoring:
-            found = newest_restorable(config, self.folder, store, self.stream, self.data, session, self.lineage)
-        if found is not None:
+            now = (self.stream, self.data, session, self.lineage)
+            found = newest_restorable(config, self.folder, store, *now, before=begins_after)
+        if handed is not None:
+            recorder = self.parts.recorder(self.folder, config, self.stream)
+            recorder.continue_from(handed.recorder)
+        elif found is not None:
             found.restore(store, self._abandon)
             recorder, self.lineage = found.recorder, found.lineage
         else:
@@ -239,7 +273,7 @@ class Run:
         if restoring:
             self.recoveries.restored(done)
         self.meter.begin(recorder.statistics, done)
-        self.checkpointer.begin(done, done if found is not None else None)
+        self.checkpointer.begin(done, done if found is not None or handed is not None else None)
         intake = Intake(
             self.stream,
             config.cluster.batch_size,
@@ -249,9 +283,16 @@ class Run:
             within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
+            end=self._chapter_end(),
         )
         self._latest = _Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
+
+    def _chapter_end(self) -> ChapterEnd | None:
+        if self.chapter is None:
+            return None
+        warmup = self.config.stream.warmup
+        return ChapterEnd(self.config.follow, self.chapter.begins, self.started.timestamp(), warmup)
 
     def _divided(self, session: Session) -> bool:
         """Have shards on Ray read the first rows themselves, if they can."""
@@ -321,13 +362,15 @@ class Run:
         self.checkpointer.settle()
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
+        self.ending.closes = complete and self._now.intake.full
         if complete:
-            self.parts.complete(session, recorder)
-            recorder.close()
+            if not self.ending.closes:  # else the tables go on in the next chapter
+                self.parts.complete(session, recorder)
+                recorder.close()
             fault("run.before_compaction")
             recorder.compact()
         at = self.stream.state()
-        self.checkpointer.write_last(self._content(at, snapshot))
+        self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
@@ -349,7 +392,8 @@ class Run:
         return CheckpointContent(recorder.updates, meta | run | self._lineage(), snapshot, components)
 
     def _lineage(self) -> dict[str, Any]:
-        return {"lineage": self.lineage} if self.lineage else {}
+        own = {} if self.chapter is None else {"chapter": self.chapter.values()}
+        return {"lineage": self.lineage, **own} if self.lineage else own
 
     def _recover_from(self, lost: ProcessLostError) -> None:
         """Give up what the lost process was part of; an error if that happens too often."""
