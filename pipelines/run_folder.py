@@ -145,8 +145,9 @@ class RunFolder(Folder):
 
     @classmethod
     def existing(cls, location: str | Path) -> RunFolder:
-        """Open the folder of a run that has written its summary; InputError if there is none."""
+        """Open the folder of a run, or the newest of its chapters, that has a summary; InputError if there is none."""
         folder = cls(location)
+        folder = next((one for one in reversed(folder.chapters()) if one.has("summary.json")), folder.newest())
         if not folder.has("summary.json") and folder.has("config.yaml"):
             raise InputError(message("runs.not_ended", run=shlex.quote(folder.location)), file=folder.location)
         if not folder.has("summary.json"):

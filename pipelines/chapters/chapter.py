@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from pipelines.chapters.end import ChapterEnd
+from pipelines.config import Config
 from pipelines.run_files import CHAPTER, STATES
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import END_OF_CHAPTER, read_summary
@@ -51,6 +54,10 @@ class Chapter:
     def before(self) -> RunFolder | None:
         """Return the folder of the chapter before; None of the first one."""
         return self.run.chapter(self.number - 1) if self.number > 1 else None
+
+    def end(self, config: Config, since: datetime) -> ChapterEnd:
+        """Return where the chapter ends that began then."""
+        return ChapterEnd(config.follow, self.begins, since.timestamp(), config.stream.warmup)
 
     def values(self) -> dict[str, Any]:
         """Return the lineage that summary, model and states have: plain JSON values."""

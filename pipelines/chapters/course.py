@@ -16,8 +16,8 @@ from pipelines.run_files import BEGINNING, CHAPTERS, STATES
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.ending import RunResult, read_summary
+from pipelines.running.incarnation import GoingOn
 from pipelines.running.incarnations import Incarnations
-from pipelines.running.loop import GoingOn
 from pipelines.running.parts import parts_of
 from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing

@@ -82,7 +82,8 @@ class ClosedStates:
 
     def age(self) -> float:
         """Return the most seconds for which a deleted example may have been in one of the states."""
-        return self._clock() - min(self._ended.values(), default=self._clock())
+        now = self._clock()
+        return now - min(self._ended.values(), default=now)
 
     def expire(self) -> None:
         """Remove states that are too old. The open chapter has a checkpoint of its own."""
@@ -92,4 +93,5 @@ class ClosedStates:
                     states = folder.inside(STATES)
                     CheckpointStore(states, 1).continue_from(None)
                     states.clear(is_checkpoint_file)
+                    states.discard()
                     del self._ended[folder]

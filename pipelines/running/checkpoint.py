@@ -9,6 +9,7 @@ names it; one of another config or of other data is an error, before anything is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -39,8 +40,9 @@ from raydt.errors import (
 )
 from raydt.exchange.snapshot import Barrier, Segment
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
-from raydt.folders.manifest import read_manifest
-from raydt.messages import message
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST, read_manifest
+from raydt.messages import Message, message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
@@ -67,8 +69,8 @@ class Checkpointer:
     """Asks for snapshots and writes them.
 
     ``clock`` gives seconds and never goes back; ``deadline`` is how long checkpoints may have held a deleted example,
-    such as ``7d``; ``closed`` are the states of chapters before, to which it applies, too. The summary has :meth:`figures`: checkpoints ``written`` and ``failed``, ``seconds`` spent on
-    writing while the run works, ``bytes``, and updates of the ``last`` checkpoint.
+    such as ``7d``, and so may those of ``closed`` chapters. The summary has :meth:`figures`: checkpoints ``written``
+    and ``failed``, ``seconds`` spent on writing while the run works, ``bytes``, and updates of the ``last`` checkpoint.
     """
 
     def __init__(
@@ -168,6 +170,17 @@ class Checkpointer:
         """No more checkpoints; what is being written is completed."""
         self._writer.shutdown()
 
+    def beginning(self) -> Message:
+        """Return the sentence that names the update a run resumes from, or that it starts again."""
+        last, states = self.last, self.store.folder
+        if last is None:
+            return message("runs.from_beginning")
+        with contextlib.suppress(OSError):
+            taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
+            if taken is not None:
+                return message("runs.continuing_checkpoint", update=last, time=taken.astimezone())
+        return message("runs.continuing", update=last)
+
     def figures(self) -> dict[str, Any]:
         """For the summary."""
         return {name: getattr(self, name) for name in ("written", "failed", "seconds", "bytes", "last")}
@@ -246,7 +259,7 @@ def newest_restorable(
     newest: InputError | None = None
     parts = parts_of(config)
 
-    def restorable(place: RunFolder, *, tables: bool) -> Restorable:
+    def restorable(place: Folder, *, tables: bool) -> Restorable:
         recorder = parts.recorder(folder, config, stream)
         checkpoint = read_checkpoint(place, apart=True)
         saved = parts.understood(checkpoint.meta, checkpoint.components, place.location)

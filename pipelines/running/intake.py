@@ -34,8 +34,8 @@ class Intake:
     learner reports what was ``within`` a message. Messages of the ``warmup`` have up to ``large`` updates, if that is
     more: what is recorded within them follows. ``ahead`` messages are read ahead in a background thread; 0 reads in
     the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
-    wish for a snapshot, or None. ``end`` is where the chapter ends, if the run has chapters; then the intake is ``full``,
-    and takes nothing more. ``error`` is what ended the stream early.
+    wish for a snapshot, or None. ``end`` is where the chapter ends, if the run has chapters: then the intake is
+    ``full``, and takes nothing more. ``error`` is what ended the stream early.
     """
 
     def __init__(

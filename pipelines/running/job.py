@@ -24,9 +24,10 @@ from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
 from pipelines.running.ending import RunResult, read_summary, write_report
+from pipelines.running.incarnation import GoingOn
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
-from pipelines.running.loop import GoingOn, Run
+from pipelines.running.loop import Run
 from pipelines.running.parts import parts_of
 from pipelines.running.plans import PlanLog
 from pipelines.running.preflight import (
@@ -153,7 +154,7 @@ def resume(
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
-    The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a change log in a
+    ``run`` may be a chapter: the newest one is the run, and a closed one is not changed. The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a change log in a
     folder or pattern that has new files behind those it has read: then it goes on with these.
 
     Parameters
@@ -188,7 +189,9 @@ def resume(
     began = time.perf_counter()
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
-        if (found := run_of(folder)) is not None and folder.root == found[0].newest().root:
+        if (found := run_of(folder)) is not None:
+            if folder.root != found[0].newest().root:
+                return _completed(folder, progress)
             folder = found[0]
         grown = state is None and _has_grown(folder, overrides)
         completed = state is None and not grown and _summary(folder).get("status") == "completed"
@@ -326,7 +329,8 @@ class _Work:
                 run = Run(
                     folder, incarnations, self.interruption, start.stream, self._data, context, past, chapter, going_on
                 )
-                return run.run(start.progress, start.began), run.going_on
+                began = start.began if going_on is None else time.perf_counter()
+                return run.run(start.progress, began), run.going_on
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
                 for name in BEGINNING:

@@ -13,13 +13,11 @@ import contextlib
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any
 
 from actors.telemetry import Meter, Telemetry
 from pipelines.chapters.chapter import Chapter
-from pipelines.chapters.end import ChapterEnd
 from pipelines.chapters.expiry import ClosedStates
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
@@ -28,13 +26,13 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
 from pipelines.running.holdout import SCORED, score_holdout
+from pipelines.running.incarnation import GoingOn, Incarnation
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
 from pipelines.running.parts import parts_of
 from pipelines.running.preflight import doubtful
 from pipelines.running.previous_run import Past, kept
-from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import run_meta, state_meta, states_of
@@ -45,9 +43,8 @@ from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointContent
 from raydt.folders.copies import Copies
-from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of
-from raydt.messages import Message, message
+from raydt.messages import message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
@@ -61,24 +58,6 @@ READ_AHEAD = 3
 
 #: Least time between two updates of the progress shown.
 SHOW_SECONDS = 0.2
-
-
-class GoingOn(NamedTuple):
-    """What a closed chapter hands to the next one: the session, which goes on, and the recorder where it is."""
-
-    session: Session
-    recorder: Recorder
-    meter: Meter
-
-
-@dataclass(frozen=True)
-class _Incarnation:
-    """Parts of a running run."""
-
-    session: Session
-    recorder: Recorder
-    intake: Intake
-    begun: dict[str, Any]  #: State of the stream at its beginning.
 
 
 class Run:
@@ -130,7 +109,7 @@ class Run:
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
         self.ending.holdout, self.ending.chapter = holdout, chapter
-        self._latest: _Incarnation | None = None
+        self._latest: Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
         """Apply the stream of a job that ``began`` then, save what came out, and raise what stopped it."""
@@ -164,6 +143,8 @@ class Run:
         error = error and (shortage(error) or error)
         now = self._now
         summary, error = self.ending.finish(now.recorder, self.stream.source, error)
+        if self.ending.closes:
+            self.interruption.on_cut(lambda: None)  # its summary stays as it is
         if error is not None:
             log.error("run failed", exc_info=error, extra={"event": "run_failed"})
             if isinstance(error, RaydtError):
@@ -197,7 +178,7 @@ class Run:
                     self.ending.startup_seconds = time.perf_counter() - began
                     self._begin()
                     if restoring:
-                        progress.stage(self._beginning_in_words())
+                        progress.stage(self.checkpointer.beginning())
                     progress.start(self.stream.length(), done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
@@ -217,17 +198,6 @@ class Run:
         self.ending.holdout = score_holdout(self.config, self.incarnations)
         log.info("holdout scored", extra={"event": SCORED, "holdout": self.ending.holdout})
         return float(self.ending.holdout["seconds"])
-
-    def _beginning_in_words(self) -> Message:
-        """Return the sentence that names the update a run resumes from, or that it starts again."""
-        last, states = self.checkpointer.last, self.checkpointer.store.folder
-        if last is None:
-            return message("runs.from_beginning")
-        with contextlib.suppress(OSError):
-            taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
-            if taken is not None:
-                return message("runs.continuing_checkpoint", update=last, time=taken.astimezone())
-        return message("runs.continuing", update=last)
 
     def _withdraw(self) -> None:
         """An attempt that has changed nothing does not count."""
@@ -270,7 +240,7 @@ class Run:
                 recorder.clear()
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
-        if restoring:
+        if restoring and self.recoveries.entries:  # none of a chapter that another process begins
             self.recoveries.restored(done)
         self.meter.begin(recorder.statistics, done)
         self.checkpointer.begin(done, done if found is not None or handed is not None else None)
@@ -283,16 +253,10 @@ class Run:
             within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
-            end=self._chapter_end(),
+            end=None if self.chapter is None else self.chapter.end(config, self.started),
         )
-        self._latest = _Incarnation(session, recorder, intake, begun)
+        self._latest = Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
-
-    def _chapter_end(self) -> ChapterEnd | None:
-        if self.chapter is None:
-            return None
-        warmup = self.config.stream.warmup
-        return ChapterEnd(self.config.follow, self.chapter.begins, self.started.timestamp(), warmup)
 
     def _divided(self, session: Session) -> bool:
         """Have shards on Ray read the first rows themselves, if they can."""
@@ -300,7 +264,7 @@ class Run:
         return on_ray and divide(self.incarnations.config, session, self.stream, self.incarnations.features)
 
     @property
-    def _now(self) -> _Incarnation:
+    def _now(self) -> Incarnation:
         """The incarnation that works, or has worked last; there is one as soon as the run has begun."""
         assert self._latest is not None
         return self._latest
