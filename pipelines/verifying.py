@@ -48,7 +48,8 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     ``run`` is a finished run, whose examples are read again from the source, or a state, which has its examples in it.
     Returns ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or
     its saved model, which is compared if the state is right), the ``digest`` of the run or state and the one
-    ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state or a later chapter).
+    ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state, and of a later
+    chapter).
 
     InputError if there is no run or state, its source has changed, or the model of its learner depends on the past.
     """

@@ -6,7 +6,9 @@ process is killed, the newest chapter is either open, and resumes like any run, 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
 
 from pipelines.chapters.chapter import Chapter, is_closed, run_of
@@ -15,13 +17,13 @@ from pipelines.config import Config
 from pipelines.run_files import BEGINNING, CHAPTERS, STATES
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import newest_meta
-from pipelines.running.ending import RunResult, read_summary
+from pipelines.running.ending import RunResult, read_summary, write_report
 from pipelines.running.incarnation import GoingOn
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.parts import parts_of
 from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import fault
 from raydt.folders.lock import locked
 from raydt.sources.identity import Identity
@@ -55,6 +57,30 @@ class Work(Protocol):
         """Work on a chapter until it ends; what the next one goes on with, if the run has not ended."""
 
 
+class _Reports:
+    """Reports of closed chapters, written in the background: a context that ends with the last of them."""
+
+    def __init__(self, config: Config) -> None:
+        self._wanted = config.output.report
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="raydt-report")
+
+    def write(self, folder: RunFolder) -> None:
+        """Write the report of a chapter that lacks it, unless another process is at work there."""
+        if self._wanted and not folder.has("report.html"):
+            self._writer.submit(copy_context().run, self._write, folder)
+
+    def _write(self, folder: RunFolder) -> None:
+        with suppress(ConfigError), locked(folder):
+            if folder.has("summary.json"):
+                write_report(folder)
+
+    def __enter__(self) -> _Reports:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.shutdown()
+
+
 def position_of(config: Config, run: RunFolder, stream: Stream, data: Identity) -> tuple[Past, Position]:
     """Return the past of a run, by its newest chapter, and where it is to be taken up."""
     newest = run.newest()
@@ -74,7 +100,9 @@ def in_chapters(work: Work, run: RunFolder, position: Position = Position()) -> 
     """Work on a run until it ends, chapter by chapter; errors as of ``replay`` and ``resume``."""
     number, past, meta = position
     going_on: GoingOn | None = None
-    with work.begun() as incarnations:
+    with work.begun() as incarnations, _Reports(incarnations.config) as reports:
+        for folder in filter(is_closed, run.chapters()):
+            reports.write(folder)
         new = not run.has("config.yaml")
         if new:
             with writing(run.location):
@@ -88,6 +116,7 @@ def in_chapters(work: Work, run: RunFolder, position: Position = Position()) -> 
                 if going_on is None:
                     return result
                 fault("chapter.closed")
+                reports.write(chapter.folder)
                 expire(run, incarnations.config)
                 number, past, meta = number + 1, None, None
         except BaseException:

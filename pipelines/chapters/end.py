@@ -5,10 +5,10 @@ Invariant: a chapter that is found at its end by another process ends there, too
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from pipelines.operation import Follow
+from raydt.folders.copies import steady_clock
 
 _HOUR = 3600.0
 
@@ -26,9 +26,9 @@ class ChapterEnd:
         begins: int,
         since: float,
         warmup: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self._least, self._clock = max(begins, warmup), clock
+        self._least, self._clock = max(begins, warmup), clock or steady_clock()
         every, hours = follow.chapter_updates, follow.chapter_hours
         self._last = None if every is None else (self._least // every + 1) * every
         self._until = None if hours is None else since + hours * _HOUR

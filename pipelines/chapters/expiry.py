@@ -20,6 +20,7 @@ from pipelines.running.ending import read_summary
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import fault
 from raydt.folders.checkpoint import CheckpointStore, is_checkpoint_file
+from raydt.folders.copies import steady_clock
 from raydt.folders.lock import locked
 from raydt.folders.manifest import complete
 from raydt.streams.durations import microseconds
@@ -75,8 +76,8 @@ class ClosedStates:
     ``clock`` gives seconds since 1970. Without a limit (None) all stay.
     """
 
-    def __init__(self, run: RunFolder, limit: float | None, clock: Callable[[], float] = time.time) -> None:
-        self._limit, self._clock = limit, clock
+    def __init__(self, run: RunFolder, limit: float | None, clock: Callable[[], float] | None = None) -> None:
+        self._limit, self._clock = limit, clock or steady_clock()
         folders = [] if limit is None else run.chapters()[:-1]
         self._ended = {folder: ended(folder) for folder in folders if complete(folder.inside(STATES))}
 

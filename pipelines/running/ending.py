@@ -128,7 +128,8 @@ class Ending:
             error = error or raised
         fault("run.before_summary")
         report_seconds = None
-        if self._config.output.report and (interruption.signal is None or error is not None):
+        reports = self._config.output.report and not self.closes  # else the report is written while the run goes on
+        if reports and (interruption.signal is None or error is not None):
             failure = self._write(self.summary(recorder, source, error))  # which the report shows
             if failure is None:
                 fault("run.before_report")

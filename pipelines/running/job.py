@@ -154,8 +154,9 @@ def resume(
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
-    ``run`` may be a chapter: the newest one is the run, and a closed one is not changed. The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a change log in a
-    folder or pattern that has new files behind those it has read: then it goes on with these.
+    The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a live source, or
+    of a change log in a folder or pattern that has new files behind those it has read: then it goes on with these. The
+    newest chapter of a run is the run; a closed one is not changed.
 
     Parameters
     ----------
