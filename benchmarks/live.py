@@ -67,7 +67,7 @@ def chapters(folder: Path, n: int, every: int) -> None:
     config |= {"checkpoint": {"every_seconds": 60}, "output": {"report": True}}
     found: dict[str, list[tuple[float, float]]] = {}
     kept = {"chapter_updates": every, "keep": 5}
-    for turn in range(4):
+    for turn in range(3):
         for name, follow_section in (("one run", {}), ("chapters", kept)):
             out = folder / f"{name} {turn}"
             began = time.process_time(), time.perf_counter()
