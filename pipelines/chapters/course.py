@@ -114,6 +114,8 @@ def in_chapters(work: Work, run: RunFolder, position: Position = Position()) -> 
                     chapter.folder.sweep()
                     result, going_on = work.on(chapter.folder, incarnations, past, chapter, going_on)
                 if going_on is None:
+                    if result.status == "completed" and incarnations.config.output.report:
+                        write_report(run)
                     return result
                 fault("chapter.closed")
                 reports.write(chapter.folder)

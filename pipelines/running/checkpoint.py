@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from actors.telemetry import Meter
 from pipelines.config import Config
@@ -49,9 +49,6 @@ from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
 from raydt.streams.durations import microseconds
 
-if TYPE_CHECKING:
-    from pipelines.chapters.expiry import ClosedStates
-
 log = logging.getLogger(__name__)
 
 #: Checkpoints that may fail one after the other before the run stops.
@@ -63,6 +60,16 @@ class _Moment(NamedTuple):
 
     updates: int
     seconds: float
+
+
+class Copied(Protocol):
+    """States elsewhere that may hold deleted examples."""
+
+    def age(self) -> float:
+        """Most seconds for which a deleted example may have been in one of them."""
+
+    def expire(self) -> None:
+        """Remove those that are too old."""
 
 
 class Checkpointer:
@@ -80,7 +87,7 @@ class Checkpointer:
         clock: Callable[[], float] = time.monotonic,
         meter: Meter | None = None,
         deadline: str | None = None,
-        closed: ClosedStates | None = None,
+        closed: Copied | None = None,
     ) -> None:
         self.store, self._meter, self._closed = store, meter or Meter(), closed
         self._options, self._clock, self._deadline = options, clock, deadline

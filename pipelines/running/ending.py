@@ -18,7 +18,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import raydt
 from actors.memory import peak_rss_bytes
@@ -40,9 +40,6 @@ from raydt.messages import Message, message
 from raydt.presentation.words import counted
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
-
-if TYPE_CHECKING:
-    from pipelines.chapters.chapter import Chapter
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +103,8 @@ class Ending:
         self.work: list[dict[str, Any]] = []  #: Of each shard.
         self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
         self.holdout: dict[str, Any] | None = None  #: Of a training run, once its score is known.
-        self.chapter: Chapter | None = None  #: Of a run that is kept in chapters.
+        self.run = folder.location  #: Of which it may be a chapter.
+        self.chapter: dict[str, Any] | None = None  #: Number and lineage of a chapter, for the summary.
         self.closes = False  #: It is the chapter that ends, and the run goes on.
 
     def finish(
@@ -198,7 +196,7 @@ class Ending:
             "restarts": sum(entry["kind"] == "lost" for entry in self._recoveries.entries),
             "recoveries": self._recoveries.entries,
             "lineage": self.lineage,
-            **({} if self.chapter is None else {"chapter": self.chapter.values()}),
+            **({} if self.chapter is None else {"chapter": self.chapter}),
             "times": recorder.times_read(),
             "checkpoints": self._checkpointer.figures(),
             "model_digest": self.digest,
@@ -221,16 +219,12 @@ class Ending:
     def kept(self, summary: dict[str, Any], error: Exception) -> str:
         """Return what a failed run keeps, and how to resume it if the cause can pass."""
         name = "kept_model" if summary["model_digest"] is not None else "kept_tables"
-        text = message(f"runs.{name}", updates=counted(summary["updates"], "update"), run=self._run)
+        text = message(f"runs.{name}", updates=counted(summary["updates"], "update"), run=self.run)
         # A bad row is there the next time too, and an error after all restarts names its own remedy.
         stays = isinstance(error, (ConfigError, InputError)) and not isinstance(error, NotWrittenError)
         if stays or isinstance(error, RestartsSpentError):
             return text
-        return f"{text}; {how_to_resume(summary, self._run)}"
-
-    @property
-    def _run(self) -> str:
-        return self._folder.location if self.chapter is None else self.chapter.run.location
+        return f"{text}; {how_to_resume(summary, self.run)}"
 
     def _write(self, summary: dict[str, Any]) -> NotWrittenError | None:
         """Write the summary; the error, if it cannot be written."""
@@ -255,7 +249,7 @@ class Ending:
         return seconds
 
     def _interrupted(self, summary: dict[str, Any]) -> Message:
-        resume = how_to_resume(summary, self._run)
+        resume = how_to_resume(summary, self.run)
         return message("runs.interrupted_at", update=summary["updates"], resume=resume)
 
 

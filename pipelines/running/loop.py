@@ -108,7 +108,8 @@ class Run:
         self.lineage = past.lineage if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
-        self.ending.holdout, self.ending.chapter = holdout, chapter
+        self.ending.holdout, self.ending.run = holdout, whole.location
+        self.ending.chapter = None if chapter is None else chapter.values()
         self._latest: Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
@@ -153,7 +154,7 @@ class Run:
         log.info(
             "run ended", extra={"event": "run_ended", "status": summary["status"], "digest": summary["model_digest"]}
         )
-        return RunResult((self.folder if self.chapter is None else self.chapter.run).location, summary)
+        return RunResult(self.ending.run, summary)
 
     @property
     def going_on(self) -> GoingOn | None:

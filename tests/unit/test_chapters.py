@@ -372,12 +372,35 @@ def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 def test_a_run_in_chapters_is_a_run_that_another_one_may_replace(tmp_path: Path) -> None:
     table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
     replay(in_chapters(table), run)
+    assert not (run / "report.html").exists()
     with pytest.raises(ConfigError, match=r"it holds a run \(completed\)"):
         replay(job(table), run)
     whole = replay(job(table), run, overwrite=True)
     assert folders(run) == []
     same(replay(in_chapters(table), run, overwrite=True), whole)
     assert len(folders(run)) == 3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["fudyadt", "gbdt"])
+def test_actors_go_on_over_chapters_and_a_lost_one_goes_back_to_the_chapter_before(tmp_path: Path, kind: str) -> None:
+    table, run, closed = changed(tmp_path), tmp_path / "run", iter(range(1, 100))
+    now = [0]
+
+    def kill_in_the_third(point: str) -> None:
+        if point == "chapter.closed":
+            now[0] = next(closed)
+        elif point == "driver.recorded" and now[0] == 2:
+            log = (folders(run)[0] / "log.jsonl").read_text().splitlines()
+            pids = [json.loads(line).get("pids") for line in log]
+            os.kill(next(filter(None, pids))[-1], signal.SIGKILL)
+            now[0] = 0
+
+    cluster = {"backend": "ray", "shards": 2, "batch_size": 8, "memory_limit": 0}
+    with injected(kill_in_the_third):
+        result = follow(in_chapters(table, 20, learner={"kind": kind}, cluster=cluster), run, until_idle=0.0)
+    same(result, replay(job(table, learner={"kind": kind}), tmp_path / "whole"))
+    assert [summary(folder)["restarts"] for folder in folders(run)] == [0, 0, 1, 0, 0]
 
 
 def stop() -> None:
