@@ -176,6 +176,7 @@ def one_kill(folder: Path, seed: int, faults: str) -> None:
     same(resume(run), replay(job(table), folder / "whole"))
 
 
+@pytest.mark.nightly
 def test_a_process_that_is_killed_between_two_chapters_does_not_show(tmp_path: Path) -> None:
     one_kill(tmp_path, 0, "chapter.closed@2#0=kill")
 
