@@ -36,6 +36,7 @@ from pipelines.running.preflight import (
 )
 from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
+from pipelines.running.requests import requests_of
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
 from raydt.errors import InputError, RaydtError
 from raydt.folders.lock import locked
@@ -290,8 +291,9 @@ def _run(
                     source.plans = PlanLog(folder)
                     if start.attend is not None:
                         start.attend(source, folder)
-                run = Run(folder, incarnations, interruption, start.stream, data, context, past)
-                return run.run(start.progress, start.began)
+                with requests_of(config, folder, start.stream) as requests:
+                    run = Run(folder, incarnations, interruption, start.stream, data, context, past, requests)
+                    return run.run(start.progress, start.began)
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
                 for name in BEGINNING:

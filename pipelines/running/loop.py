@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from actors.telemetry import Meter, Telemetry
@@ -34,6 +35,7 @@ from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
+from pipelines.running.requests import Requests
 from pipelines.saved_runs import run_meta, state_meta, states_of
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
@@ -87,7 +89,9 @@ class Run:
         data: Identity,
         context: LogContext,
         past: Past | None = None,
+        requests: Requests | None = None,
     ) -> None:
+        self.requests = requests
         self.config = config = incarnations.config
         self.folder, self.data, self.context = folder, data, context
         self.stream, self._beginning = stream, stream.state()
@@ -234,6 +238,10 @@ class Run:
             recorder = self.parts.recorder(self.folder, config, self.stream)
             if restoring:
                 recorder.clear()
+        marks = None
+        if self.requests is not None:
+            known = None if found is None else found.recorded.get("requests")
+            marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
         if restoring:
@@ -249,7 +257,10 @@ class Run:
             within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
+            marks=marks,
         )
+        if self.requests is not None:
+            intake.paused = partial(self.requests.pause, session.digest)
         self._latest = _Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 
@@ -279,6 +290,8 @@ class Run:
             if not batch.start:  # the first rows are read
                 for problem in doubtful(self.config, self.stream.source):
                     log.warning(problem, extra={"event": "doubtful_column"})
+            if self.requests is not None:
+                self.requests.note(batch, result)
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
@@ -328,6 +341,8 @@ class Run:
             recorder.compact()
         at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot))
+        if self.requests is not None:
+            self.requests.end(digest, complete=error is None and not self._now.intake.stopped)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
@@ -342,6 +357,8 @@ class Run:
         """Return a checkpoint of the position of the recorder, where the state of the stream was ``at``."""
         recorder = self._now.recorder
         recorded = recorder.state()
+        if self.requests is not None:
+            recorded["requests"] = self.requests.state()
         components = {"stream": at, "scores": recorded.pop("prequential"), "recorder": recorded}
         meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
         entries = self.recoveries.entries

@@ -53,6 +53,7 @@ POINTS = {
     "checkpoint.before_manifest": "all files of a checkpoint are written but the manifest",
     "checkpoint.after_manifest": "a checkpoint is committed and nothing that it makes superfluous is deleted",
     "follow.planned": "a plan of what is read next from a live source is on the disk, and no row of it has been read",
+    "requests.appended": "a receipt of requests of the source is on the disk, and no checkpoint knows of it",
     "run.before_compaction": "the stream has ended and the parts of the tables are not yet one",
     "run.before_summary": "everything but the summary is written",
     "run.before_report": "the summary is written and the report is not",
