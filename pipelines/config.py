@@ -59,9 +59,9 @@ LARGEST_CONFIG = 4 << 20
 _DATA_FILES = (b"PAR1", b"ARROW1")
 
 #: Keys that hold file paths; relative ones are relative to the config file.
-PATH_KEYS = (("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path")) + (
-    ("output", "receipt_key"),
-    ("output", "receipt_sign"),
+PATH_KEYS = (
+    *(("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path")),
+    *(("output", "receipt_key"), ("output", "receipt_sign")),
 )
 
 

@@ -157,7 +157,7 @@ class Output(_Section):
     )
     receipt_key: str | None = Field(
         None,
-        description="file with the key by which receipts hash ids; null: receipts.key, which the run makes in its folder",
+        description="file with the key by which receipts hash ids; null: receipts.key, made in the run folder",
     )
     receipt_sign: str | None = Field(
         None, description="file with the Ed25519 key (PEM) that signs receipts; null: they are not signed"

@@ -122,18 +122,18 @@ def verify_receipts(
 ) -> dict[str, Any]:
     """Check a chain of receipts and, with a ``state``, that it is what the last receipt says.
 
-    ``key`` is the key file of the ids, by default the one beside the chain of a run: none that was deleted, and not inserted again, lives in the state, and so it is
-    for the rows of deleted subjects. ``public_key``, 64 hexadecimal digits, must have signed every receipt. ``ids`` and
-    ``subjects`` are asked for; they need the key.
+    ``key`` is the key file of the ids, by default the one beside the chain of a run: no id that was deleted, and not
+    inserted again, lives in the state, and so it is for the rows of deleted subjects. ``public_key``, 64 hexadecimal
+    digits, must have signed every receipt. ``ids`` and ``subjects`` are asked for; they need the key.
 
     Returns ``receipts`` and, among them, ``purges`` and ``rollbacks``; ``deletes``, ``head``, ``gaps``, ``signers`` and
     ``all_signed`` of the chain; of each of ``ids`` and ``subjects`` whether it is ``deleted``, in which ``receipt``, at
     what ``time``, all ``events``, and with a state whether it is ``live`` there: of a deleted subject, by a row that no
     later receipt has inserted, and if it has others, ``returned``; with a state ``equal`` (its digest and options are
     those of the newest receipt of the chain; None of a state at another update than the newest receipt of a run) and
-    ``rebuilt``: whether a model trained from nothing on its examples has
-    that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and
-    ``keyed``, whether every receipt tells that this is its key; ``ok``, whether all of it holds.
+    ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model depends
+    on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
+    its key; ``ok``, whether all of it holds.
 
     InputError if the chain is not whole, or not signed by ``public_key``, or there is no state; ConfigError if the key
     cannot be used, or is not that of the chain.

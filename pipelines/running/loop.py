@@ -342,7 +342,7 @@ class Run:
         at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot))
         if self.requests is not None:
-            self.requests.end(digest, complete=error is None and not self._now.intake.stopped)
+            self.requests.end(digest, complete=complete)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):

@@ -65,7 +65,10 @@ class Requests:
         self._learner, self._options = config.learner.kind, options_hash(config.learner)
         traits = traits_of(config.learner)
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
-        self._now, self._known, self._gone = _Open(), deque[dict[str, Any]](), set[str]()
+        self._now, self._known = _Open(), deque[dict[str, Any]]()
+        self._gone: set[str] = set()  # hashes of all ids that are deleted now
+        # Ids deleted here: others need not be hashed, unless some were deleted before, of which there are only hashes.
+        self._names, self._nameless = set[Any](), False
 
     def begin(
         self, state: Mapping[str, Any] | None, stream: Stream, tally: Tally, lineage: int, digest: Callable[[], str]
@@ -94,6 +97,7 @@ class Requests:
         self._gone = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
         self._gone.update(hash for hash, *_ in self._now.deleted)
         self._gone.difference_update(self._now.inserted)
+        self._names, self._nameless = set(), bool(self._gone)
         open_rows = [row for _, row in sorted((seq, row) for _, seq, row in (*self._now.deleted, *self._now.missing))]
         known = [entry["source"]["updates"][1] for entry in self._known]
         self._marks = Marks(stream, self._every, open_rows, known)
@@ -109,12 +113,22 @@ class Requests:
         refused = {refusal.position for refusal in result.refused}
         asked = [position for position in requests_in(batch).tolist() if position < n]
         events = [(at, key.hash(batch.name(at)), True) for at in asked]
-        back = np.flatnonzero(batch.op[:n] == INSERT).tolist() if self._gone or asked else []
-        events += [(at, key.hash(batch.name(at)), False) for at in back if at not in refused]
+        self._names.update(batch.name(at) for at in asked)
+        events += [(at, key.hash(batch.name(at)), False) for at in self._returning(batch, n) if at not in refused]
         for position, hash, goes in sorted(events) if asked else events:
             self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
         if self._collects and len(log := result.log.get("seq", ())):
             self._now.taken = int(np.max(log)) + 1
+
+    def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
+        """Return the positions of insertions of examples that may have been deleted before."""
+        inserts = np.flatnonzero(batch.op[:n] == INSERT).tolist()
+        if self._nameless:
+            return inserts
+        names = batch.id.tolist() if batch.names is None else batch.names
+        if self._names.isdisjoint(names):
+            return []
+        return [at for at in inserts if names[at] in self._names]
 
     def _follow(self, hash: str, seq: int, row: int, goes: bool, refused: bool) -> None:
         """Note a request, or an insertion: of an example that was deleted it counts as long as it stays."""

@@ -58,6 +58,7 @@ SENTENCES: dict[str, Sentence] = {
     "of_chain": "A receipt of {file}. Each has the hash of the one before it, so none can be changed unseen",
     "what_deleted": "{rows} deleted from the model at {time}",
     "what_changed": "{deleted} deleted from the model and {inserted} inserted at {time}",
+    "what_followed": "No row deleted in updates {updates} of the run, of which it learned until {time}",
     "what_purged": "Copies of {of} erased from files at {time}; the model did not change",
     "what_back": "At {time} the model went back to its state after receipt {to}; later receipts no longer count",
     "what_back_first": "At {time} the model went back to its state before the first receipt; none of them counts",
