@@ -101,5 +101,5 @@ class Marks:
             step = self._live.step_of(last)
             plan: dict[str, Any] = {} if step is None else step.plan
             return Place(self._live.live.place(plan) if plan else "", plan.get("time"))
-        (file, begin), (_, end) = self._stream.where(first), self._stream.where(last)  # type: ignore[attr-defined]
+        (file, begin), (_, end) = self._stream.where(first), self._stream.where(last)
         return Place(f"{file.rpartition('/')[2]}, rows {begin}-{end}")

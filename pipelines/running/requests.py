@@ -122,7 +122,7 @@ class Requests:
 
     def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
         """Return the positions of insertions of examples that may have been deleted before."""
-        inserts = np.flatnonzero(batch.op[:n] == INSERT).tolist()
+        inserts: list[int] = np.flatnonzero(batch.op[:n] == INSERT).tolist()
         if self._nameless:
             return inserts
         names = batch.id.tolist() if batch.names is None else batch.names
