@@ -92,7 +92,11 @@ class Requests:
             raise InputError(message("receipts.lost", updates=self._now.begins), file=self._chain.path)
         self._known = deque(entry for entry in ours if entry["source"]["updates"][1] > tally.updates)
         for entry in ours[: len(ours) - len(self._known)]:
-            if entry["source"]["updates"][1] > self._now.begins:
+            # One without updates is of the end of a run, which took in what waited.
+            follows = (
+                entry["source"]["updates"] == [self._now.begins] * 2 and entry["digest_before"] == self._now.digest
+            )
+            if follows or entry["source"]["updates"][1] > self._now.begins:
                 self._close(entry)
         self._gone = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
         self._gone.update(hash for hash, *_ in self._now.deleted)

@@ -222,3 +222,21 @@ def test_a_key_of_ones_own_and_no_receipts_at_all(tmp_path: Path) -> None:
     given = {"source": keyed, "stream": {"model": "incremental"}, "learner": {"kind": "fudyadt"}}
     with pytest.raises(ConfigError, match="models by key"):
         replay({**given, "output": {"receipts": True}}, tmp_path / "x")
+
+
+@pytest.mark.parametrize("point", ["chapter.closed", "requests.appended"])
+def test_chapters_are_in_one_chain(tmp_path: Path, point: str) -> None:
+    table = changed(tmp_path)
+    DeltaTable(table.path).delete("id % 7 = 3")
+    given = job(table, follow={"chapter_updates": 30, "keep": None}, checkpoint={"every_seconds": None})
+    with injected(at(2, point=point)), pytest.raises(Gone):
+        follow(given, tmp_path / "cut", until_idle=0.0)
+    follow(tmp_path / "cut", until_idle=0.0)
+    whole = follow(given, tmp_path / "whole", until_idle=0.0)
+    assert said(tmp_path / "cut") == said(tmp_path / "whole")
+    entries = chain_of(tmp_path / "whole")
+    assert all(one["digest_after"] == other["digest_before"] for one, other in pairwise(entries))
+    assert entries[-1]["digest_after"] == whole.digest
+    asked = {id for entry in said(tmp_path / "whole") for id in entry["deleted"]}
+    gone = [table.live(v).keys() - table.live(v + 1).keys() for v in range(table.version)]
+    assert asked == set[int]().union(*gone)
