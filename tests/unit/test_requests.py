@@ -33,12 +33,13 @@ def chain_of(run: Path) -> list[dict[str, Any]]:
 def said(run: Path) -> list[dict[str, Any]]:
     """The chain of a run with ids for hashes, without the times of its lines."""
     key = Key.read(run / "receipts.key")
-    ids = {key.hash(id): id for id in range(500)}
+    ids = {key.hash(id): id for id in range(1000)}
     named: list[dict[str, Any]] = []
     for entry in chain_of(run):
         numbers = dict(zip((ids[hash] for hash in entry["deleted"]), entry["source"]["at"], strict=True))
         values = {name: entry.get(name) for name in SAID} | {"deleted": dict(sorted(numbers.items()))}
-        values["inserted"] = sorted(ids[hash] for hash in entry["inserted"])
+        for name in ("inserted", "missing"):
+            values[name] = sorted(ids[hash] for hash in entry.get(name, ()))
         named.append({**values, "source": {**entry["source"], "at": []}})
     return named
 
