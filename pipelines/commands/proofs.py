@@ -85,13 +85,18 @@ def verify(
     With receipts:  raydt verify receipts.jsonl states/second --receipt-key key.txt
 
     Was it deleted?  raydt verify receipts.jsonl --id 10017 --receipt-key key.txt
+
+    Did the table that a run follows delete it?  raydt verify runs/live --id 7
     """
     from pathlib import Path
 
     from pipelines.display import verify_lines
     from pipelines.receipt_lines import receipts_lines
+    from pipelines.run_files import RECEIPTS
     from pipelines.verifying import verify_receipts, verify_run
 
+    if (ids or subjects or receipt is not None) and (Path(run) / RECEIPTS).is_file():
+        run = str(Path(run) / RECEIPTS)
     asked = any(given is not None for given in (state, receipt_key, public_key, receipt)) or bool(ids or subjects)
     chain = Path(run).is_file() or (asked and "://" not in run and not Path(run).exists())
     if chain and receipt is not None:
