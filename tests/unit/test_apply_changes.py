@@ -266,6 +266,7 @@ def test_old_states_are_removed(shared: Path, tmp_path: Path, raydt: Any) -> Non
     assert sorted(one.name for one in states.iterdir()) == ["65", "latest", "report.html"]
     receipt = update(states, delete=[5], dry_run=True)
     assert sum("states/" in place for place in receipt.copies) == 1
+    assert sum("jsonl" in place for place in receipt.copies) == 4  # the rows came from these files
     assert audit_state(states).ok
     with refused("updates.nothing_to_keep", ConfigError, keep=1):
         update(shared / "run", delete=[5], out=tmp_path / "other", keep=1)
