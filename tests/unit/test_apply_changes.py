@@ -18,6 +18,7 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run, audit_state
+from pipelines.purging import purge
 from pipelines.receipt_lines import changes_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
@@ -264,6 +265,8 @@ def test_old_states_are_removed(shared: Path, tmp_path: Path, raydt: Any) -> Non
     code, _, err = raydt("update", states, "--changes", tmp_path / "*.jsonl", "--keep", "1")  # with nothing new
     assert (code, err) == (0, "")
     assert sorted(one.name for one in states.iterdir()) == ["65", "latest", "report.html"]
+    with refused("purges.successive", newest=str(states / "65"), folder=str(states)):
+        purge(states)
     receipt = update(states, delete=[5], dry_run=True)
     assert sum("states/" in place for place in receipt.copies) == 1
     assert sum("jsonl" in place for place in receipt.copies) == 4  # the rows came from these files
