@@ -81,7 +81,7 @@ def find_rows(
 
 
 def require_columns(file: DataFile, needed: Sequence[str], wanted: Mapping[str, str]) -> None:
-    """Refuse (InputError) a file without a column of ``needed`` features, or of those ``wanted`` (:func:`find_rows`)."""
+    """Refuse (InputError) a file that lacks a feature ``needed``, or a column ``wanted`` as of :func:`find_rows`."""
     for name in [*needed, *wanted]:
         if name not in file.names:
             there, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)

@@ -161,8 +161,9 @@ class Estimator(NamedExamples):
 
     def _beside(self, ids: Any, subjects: Any, weights: Any) -> Beside:
         """Return what was given of new examples, or refuse weights that the learner does not take."""
-        if weights is not None and not traits_of(self._options()).reading.weights:
-            raise ConfigError(no_weights("sample_weight", type(self).__name__))
+        reading = traits_of(self._options()).reading
+        if weights is not None and not reading.weights:
+            raise ConfigError(no_weights("sample_weight", type(self).__name__, reading.regression))
         return Beside(ids, subjects, weights)
 
     def _begin(self: Self, X: Any, y: Any, classes: Any, beside: Beside, warmup: bool) -> Self:

@@ -23,7 +23,8 @@ SENTENCES: dict[str, Sentence] = {
     "checkpoint": ("this is a checkpoint of a run, whose rows lie elsewhere", "Give the folder of the run"),
     "successive": (
         "these are successive states",
-        "Give the newest, {newest}. Older ones, in which deleted rows live, are removed by raydt update {folder} --keep 1",
+        "Give the newest, {newest}. The next raydt update {folder} with --keep 1 removes the older ones, in which "
+        "deleted rows live",
     ),
     "link": (
         "this is a symbolic link, and a purge follows no links",

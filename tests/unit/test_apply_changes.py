@@ -373,4 +373,5 @@ def test_a_missing_column_is_named_without_advice_about_a_config(header: str, co
     file.write_text(f"{header}\ninsert,900,0.5,p,low\n")
     with pytest.raises(InputError) as refusal:
         apply_changes(run, file, out=tmp_path / "states")
-    assert refusal.value.column == column and "source." not in str(refusal.value)
+    assert refusal.value.column == column
+    assert "source." not in str(refusal.value)
