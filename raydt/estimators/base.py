@@ -15,7 +15,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import columns_of_index, index_of, keys_of
+from raydt.estimators.keys import columns_named, index_of, keys_of
 from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
@@ -172,7 +172,9 @@ class Estimator(NamedExamples):
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
-            new._columns = columns_of_index(X) if beside.ids is None else {}
+            given = {"label": y, "id": beside.ids, "subject": beside.subjects, "weight": beside.weights}
+            features = new._features()
+            new._columns = columns_named(X, (*features.names, features.sparse_column), **given)
             new._insertion(X, y, beside, warmup)()
             self.__dict__ = new.__dict__
         return self
