@@ -221,10 +221,11 @@ class _Listed:
             asked: dict[Key, dict[Any, None]] = defaultdict(dict)
             for key, one in zip(whose, log.ids, strict=True):
                 asked[key][one] = None
-            there = {key: self._living(key, set(ones)) for key, ones in asked.items()}
-            found = {key: [one for one in ones if one in there[key]] for key, ones in asked.items()}
-            lost = (one for key, ones in asked.items() for one in ones if one not in there[key])
-            self.missing = list(dict.fromkeys(lost))
+            living = {key: self._living(key, set(ones)) for key, ones in asked.items()}
+            found = {key: [one for one in ones if one in living[key]] for key, ones in asked.items()}
+            self.missing = list(
+                dict.fromkeys(one for key, ones in asked.items() for one in ones if one not in living[key])
+            )
         else:
             found = self._looked_up(dict.fromkeys(log.ids))
         return {key: self._table(ones) for key, ones in found.items() if ones}
