@@ -31,20 +31,23 @@ def audit(run: str, key: str | None, as_json: bool) -> int:
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder, fitting
     from pipelines.running.ending import read_summary
-    from raydt.folders.manifest import MANIFEST, newest
+    from pipelines.saved_runs import find_state
+    from raydt.folders.manifest import MANIFEST, newest, read_manifest
     from raydt.learners import described
 
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if newest(RunFolder(run)).has(MANIFEST):
         report = audit_state(run, key).as_dict()
+        learner = read_manifest(find_state(run).folder).meta["learner"]["kind"]
     else:
         report = audit_run(run, key).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).audited_with)
+        learner = summary.get("learner")
+        shown = ("status", "exit_reason", "updates", *described(learner).audited_with)
         of = {name: summary[name] for name in shown if name in summary}
     with fitting(f"{run}/summary.json"):
-        text = audit_lines(report, summary)
+        text = audit_lines(report, learner, summary)
     print_result({"run": of, **report}, text, as_json)
     return 0 if report["ok"] else 3
 
