@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.keyed.scores import pooled
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableWriter, metrics_schema, time_type
 from raydt.evaluation.classification import Prequential
@@ -23,6 +22,7 @@ from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.examples.targets import NUMBERS
 from raydt.keyed.records import TOTALS
+from raydt.keyed.scores import pooled
 from raydt.keyed.session import KeyedResult
 from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.learners import traits_of

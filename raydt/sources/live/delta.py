@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from raydt.encoding.netting import netted
 from raydt.errors import InputError, RaydtError
 from raydt.messages import message
 from raydt.sources.live.base import OP, LiveOptions, Part, Plan, SourceAwayError, library
-from raydt.sources.live.tables import Files, first_line, one_batch, plain_type, with_columns
+from raydt.sources.live.tables import Files, first_line, netted, one_batch, plain_type, with_columns
 
 _FEED = "delta.enableChangeDataFeed"
 #: What errors say of files that ``vacuum`` or the retention of the log has removed.
