@@ -129,6 +129,11 @@ class Recorder(Tables, Tally):
             "tables": self.states_of_tables(),
         }
 
+    def continue_from(self, before: Recorder) -> None:
+        """Go on from where another recorder is, in the same session, with tables that are empty."""
+        self.restore({**before.state(), "tables": {}})
+        self._earlier = dict(before._earlier)
+
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         Tally.restore(self, state)
         self._rows, self._row_at = [], int(state["row_at"])
