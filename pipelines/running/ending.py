@@ -274,8 +274,7 @@ def versions() -> dict[str, str]:
 
 def tokens_of(source: Source) -> list[str]:
     """Names of the indices of the sparse features; empty where they are numbers themselves."""
-    tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
-    return tokens
+    return source.state().get("categories", {}).get(source.features.sparse_column, [])
 
 
 def exit_code_of(error: Exception | None) -> int | None:

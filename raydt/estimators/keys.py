@@ -33,8 +33,7 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
     if isinstance(values, np.ndarray) or all(isinstance(value, int | float) for value in values):
         if not isinstance(values, np.ndarray):
             _refuse_missing(values, what)
-        numbers: list[Hashable] = ids_of(values, what).tolist()
-        return numbers
+        return ids_of(values, what).tolist()
     _refuse_missing(values, what)
     keys: list[Hashable] = []
     for row, value in enumerate(values):
@@ -63,7 +62,9 @@ def columns_named(X: Any, features: Sequence[str], **given: Any) -> dict[str, st
     found = {role: getattr(values, "name", None) for role, values in given.items()}
     if given.get("id") is None:
         found["id"] = names[0] if len(names) == 1 else None
-    columns = {role: name for role, name in found.items() if name and isinstance(name, str) and name not in features}
+    columns: dict[str, str | None] = {
+        role: name for role, name in found.items() if name and isinstance(name, str) and name not in features
+    }
     return columns | ({"id_kind": "integer"} if "id" in columns else {})
 
 

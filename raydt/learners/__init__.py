@@ -62,8 +62,7 @@ def learners() -> Mapping[str, Learner]:
 
 
 def _own(kind: str) -> Learner:
-    learner: Learner = importlib.import_module(f"{__name__}.{kind}").LEARNER
-    return learner
+    return importlib.import_module(f"{__name__}.{kind}").LEARNER
 
 
 def _of_package(entry: EntryPoint) -> Learner:

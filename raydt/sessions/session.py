@@ -162,7 +162,7 @@ class InProcessSession:
             raise
 
     def group(self, batch: UpdateBatch) -> Many | None:
-        """What takes this batch with those of other sessions (``raydt.keyed.pool``); None if :meth:`apply` has to."""
+        """What takes this batch with those of other sessions (``keyed.members``); None if :meth:`apply` has to."""
         self.require_whole()
         if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
             return None

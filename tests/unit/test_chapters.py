@@ -31,7 +31,7 @@ from pipelines.reporting import report_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import PlanLog
 from pipelines.saved_runs import find_state, load_model
-from pipelines.serving.snapshots import Snapshots, load
+from pipelines.serving.reader import Snapshots, load
 from pipelines.verifying import verify_run
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
