@@ -60,7 +60,7 @@ ROOMS = {
         ("parts",),
         ("checkpoint", "previous_run"),
         ("adoption", "ending", "incarnations", "intake"),
-        ("holdout", "incarnation"),
+        ("holdout", "handover"),
         ("loop",),
         ("job",),
     ),
