@@ -18,6 +18,8 @@ from raydt.messages import message
 #: Code of a row that is no update: it is passed over, neither bad nor skipped.
 IGNORED = -1
 _UNKNOWN = -2
+#: Code of an update whose new row is bad, so that its old row goes and nothing comes.
+RETRACTION = -3
 
 #: A truncate (Debezium's ``t``) removes examples that it does not name, so it is no update of one example.
 _TRUNCATE = ("t", "truncate")
