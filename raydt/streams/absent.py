@@ -20,7 +20,7 @@ so that a log that inserts an id twice loses no deletion.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,9 +44,7 @@ class AbsentRows:
     def __init__(self) -> None:
         self._ids = set[Any]()
 
-    def follow(
-        self, rows: Rows, spoilt: Sequence[Spoilt]
-    ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_] | None]:
+    def follow(self, rows: Rows, spoilt: Sequence[Spoilt]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_] | None]:
         """Take the next rows of a log and the bad insertions before the last of them, or at the end, into account.
 
         Return the operations as updates of the model, and which deletions are tolerated (None: none).
@@ -59,9 +57,9 @@ class AbsentRows:
         if not self._ids and not spoilt and not retracted:
             return op, None
         names = rows.id.tolist() if rows.names is None else rows.names.tolist()
-        concerned = self._ids.union((one.id for one in spoilt), (names[at] for at in retracted))
+        new = {one.id for one in spoilt}.union(names[at] for at in retracted)
         op, tolerated, waiting = op.copy(), np.zeros(len(op), dtype=np.bool_), deque(spoilt)
-        for at in [at for at, name in enumerate(names) if name in concerned]:
+        for at in [at for at, name in enumerate(names) if name in self._ids or name in new]:
             while waiting and waiting[0].row < rows.row[at]:
                 self._ids.add(waiting.popleft().id)
             name, kind = names[at], int(op[at])
@@ -74,14 +72,21 @@ class AbsentRows:
         self._ids.update(one.id for one in waiting)
         return op, tolerated if tolerated.any() else None
 
+    def forget(self, erases: Callable[[Any], bool]) -> None:
+        """Forget ids; an update of one of them is then refused."""
+        self._ids = {id for id in self._ids if not erases(id)}
+
     def bring(self, ids: Iterable[Any]) -> None:
         """Note examples that somebody else has inserted."""
         self._ids.difference_update(ids)
 
     def state(self) -> dict[str, Any]:
-        """Return the ids, as part of the state of a stream; nothing if there are none."""
-        return {"absent": sorted(self._ids)} if self._ids else {}
+        """Return the ids, ascending, as part of the state of a stream; nothing if there are none."""
+        ids: Any = sorted(self._ids)
+        ids = ids if not ids or isinstance(ids[0], str) else np.array(ids, dtype=np.int64)
+        return {"absent": ids} if self._ids else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave."""
-        self._ids = set(state.get("absent", ()))
+        ids = state.get("absent", ())
+        self._ids = set(ids.tolist() if isinstance(ids, np.ndarray) else ids)

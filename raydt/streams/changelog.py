@@ -38,8 +38,8 @@ class ChangelogStream(RowStream):
     A delete needs the id only; its other columns are ignored and may be null. A query needs the features only, a
     delete by value (``delete_value``: the oldest live example equal to the row) the features and the label.
 
-    An update is both halves or none, but under ``on_error: skip`` one whose new row is bad: its old row is in the source
-    no longer, so it is deleted (:mod:`raydt.streams.absent`).
+    An update is both halves or none. Under ``on_error: skip`` one whose new row is bad deletes its old row, which is in
+    the source no longer (:mod:`raydt.streams.absent`).
     """
 
     changelog = True
@@ -47,19 +47,19 @@ class ChangelogStream(RowStream):
     def __init__(self, options: Changelog, source: Source) -> None:
         super().__init__(options, source)
         self.delayed = options.delayed_labels
-        self._absent = AbsentRows()
+        self.absent = AbsentRows()
 
     def _next(self, size: int) -> UpdateBatch | None:
         rows = self._reader.peek(self._reader.available(size))
         if rows.op is None:
             self._reader.finish()
-            self._absent.follow(rows, self._reader.take_spoilt())
+            self.absent.follow(rows, self._reader.take_spoilt())
             return None
         if self._seq < self.warmup:
             op = np.where(rows.op == RETRACTION, np.int8(DELETE), rows.op)
             size = self._inserts_first(op, *self.source.where(int(rows.row[0])))
         rows = self._reader.take(min(size, len(rows)))
-        op, tolerated = self._absent.follow(rows, self._reader.take_spoilt())
+        op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())
         ids = rows.id
         if self._text_ids is not None and rows.names is not None:
             names = rows.names.copy()
@@ -71,12 +71,12 @@ class ChangelogStream(RowStream):
 
     def state(self) -> dict[str, Any]:
         """As of every stream, and the rows that are absent."""
-        return {**super().state(), **self._absent.state()}
+        return {**super().state(), **self.absent.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         super().restore(state)
-        self._absent.restore(state)
+        self.absent.restore(state)
 
     def follow_update(
         self,
@@ -86,6 +86,6 @@ class ChangelogStream(RowStream):
         names: Mapping[str, Any],
         n_classes: int,
     ) -> None:
-        """Continue after updates from elsewhere, which may have inserted what was absent."""
+        """Continue after updates from elsewhere, which say what is absent now."""
         super().follow_update(deleted, inserted, updates, names, n_classes)
-        self._absent.bring(self.names_of(inserted))
+        self.absent.restore(names)
