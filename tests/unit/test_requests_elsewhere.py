@@ -25,7 +25,7 @@ from raydt.sessions.receipt_chain import Signer
 from tests.cut_runs import Gone, at
 from tests.live_tables import LiveTable
 from tests.unit.test_follow import job
-from tests.unit.test_requests import chain_of, said
+from tests.unit.test_requests import chain_of
 
 
 def private_key(path: Path) -> str:
@@ -90,5 +90,6 @@ def test_a_run_that_has_taken_in_an_update_goes_on_in_its_chain(tmp_path: Path, 
     assert chain_of(run)[-1]["digest_after"] == done.digest
     some_deletions(table, 9)
     follow(run, until_idle=0.0)
-    assert [entry["deleted"].keys() for entry in said(run) if entry["source"]["place"] == "version 3"] == [{9}]
+    places = [entry["source"]["place"] for entry in chain_of(run) if "source" in entry and entry["deleted"]]
+    assert places == ["version 1", "version 2", "version 3"]
     assert verify_receipts(run / "receipts.jsonl", run, ids=["9"])["ids"][0]["deleted"]
