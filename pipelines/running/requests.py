@@ -114,13 +114,25 @@ class Requests:
             before = tuple(getattr(self._tally, name) - getattr(result, name) for name in ("inserts", "deletes"))
             self._write(self._marks.places.popleft(), batch.start, result.digest, before)
         n, key = result.applied, self._chain.key
-        refused = {refusal.position for refusal in result.refused}
-        asked = [position for position in requests_in(batch).tolist() if position < n]
-        events = [(at, key.hash(batch.name(at)), True) for at in asked]
-        self._names.update(batch.name(at) for at in asked)
-        events += [(at, key.hash(batch.name(at)), False) for at in self._returning(batch, n) if at not in refused]
-        for position, hash, goes in sorted(events) if asked else events:
-            self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
+        asked = requests_in(batch)
+        asked = asked[asked < n]
+        names = batch.id[asked].tolist() if batch.names is None else [batch.names[at] for at in asked.tolist()]
+        hashes = list(map(key.hash, names))
+        self._names.update(names)
+        back = self._returning(batch, n)
+        if back or result.refused:
+            refused = {refusal.position for refusal in result.refused}
+            events = [(at, hash, True) for at, hash in zip(asked.tolist(), hashes, strict=True)]
+            events += [(at, key.hash(batch.name(at)), False) for at in back if at not in refused]
+            for position, hash, goes in sorted(events):
+                self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
+        elif names:
+            numbers = (batch.start + asked).tolist()
+            self._gone.update(hashes)
+            for hash in self._now.inserted.keys() & hashes:
+                del self._now.inserted[hash]
+            self._now.deleted += zip(hashes, numbers, batch.row[asked].tolist(), strict=True)
+            self._now.latest = numbers[-1]
         if self._collects and len(log := result.log.get("seq", ())):
             self._now.taken = int(np.max(log)) + 1
 
