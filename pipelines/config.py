@@ -181,7 +181,7 @@ class Config(BaseModel):
 
     def to_yaml(self) -> str:
         """:meth:`resolved` as YAML."""
-        return dump_yaml(self.resolved())
+        return _as_yaml(json.dumps(self.resolved()))
 
     def model_hash(self) -> str:
         """Return ``sha256:`` of the model config in canonical JSON, with only the last component of paths."""
@@ -380,3 +380,9 @@ def without_retired(data: Any) -> Any:
     if not isinstance(cluster, Mapping):
         return data
     return {**data, "cluster": {key: value for key, value in cluster.items() if key not in Cluster.retired}}
+
+
+@functools.lru_cache(maxsize=1)
+def _as_yaml(text: str) -> str:
+    """Return JSON as YAML; the same config is written for each chapter of a run."""
+    return dump_yaml(json.loads(text))

@@ -96,16 +96,15 @@ class Run:
         self.parts = parts_of(config)
         store = self.parts.store(states_of(config, folder), config.checkpoint.keep, copies)
         whole = folder if chapter is None else chapter.run
-        on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
         first = incarnations.epoch + 1 + scores  # a session that scores comes before
-        self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else Meter()
+        own = partial(Telemetry, whole.location.rpartition("/")[2], first) if config.cluster.backend == "ray" else Meter
+        self.meter = own() if going_on is None else going_on.meter
         closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
         deadline = config.erasure.deadline
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=deadline, closed=closed)
-        self.budget = RestartBudget()
-        self.undivided = threading.Lock()
+        self.budget, self.undivided = RestartBudget(), threading.Lock()
         self.begun, self._past = False, past
         self.recoveries = Recoveries(past.recoveries if past is not None else ())
         self.lineage = past.lineage if past is not None else []
@@ -218,9 +217,8 @@ class Run:
 
     def _open(self, restoring: bool) -> None:
         """A new incarnation at the newest checkpoint, or at the beginning; or the one that goes on in a new chapter."""
-        config, handed = self.config, self._handed
-        self.ending.closes = False
-        self._handed, begins_after = None, None if self.chapter is None else self.chapter.before
+        config, handed, self._handed, self.ending.closes = self.config, self._handed, None, False
+        begins_after = None if self.chapter is None else self.chapter.before
         session = self.incarnations.open() if handed is None else handed.session
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
@@ -243,8 +241,10 @@ class Run:
             if restoring:
                 recorder.clear()
         marks = None
-        if self.requests is not None:
-            known = self.requests.state() if handed is not None else found.recorded.get("requests") if found else None
+        if self.requests is not None and handed is not None:
+            marks = self.requests.go_on(self.stream, recorder)
+        elif self.requests is not None:
+            known = found.recorded.get("requests") if found else None
             marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates

@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,14 @@ class Requests:
         self._gone.update(hash for hash, *_ in self._now.deleted)
         self._gone.difference_update(self._now.inserted)
         self._names, self._nameless = set(), bool(self._gone)
+        return self._mark(stream)
+
+    def go_on(self, stream: Stream, tally: Tally) -> Marks:
+        """Go on in a new chapter, and return where receipts end from there. O(requests without a receipt)."""
+        self._tally = tally
+        return self._mark(stream)
+
+    def _mark(self, stream: Stream) -> Marks:
         open_rows = [row for _, row in sorted((seq, row) for _, seq, row in (*self._now.deleted, *self._now.missing))]
         known = [entry["source"]["updates"][1] for entry in self._known]
         self._marks = Marks(stream, self._every, open_rows, known)
@@ -178,7 +186,9 @@ class Requests:
 
     def state(self) -> dict[str, Any]:
         """Return the requests that no receipt has yet, and where the last one ended: plain JSON values."""
-        return asdict(self._now)
+        now = self._now  # what is in the lists never changes
+        copies = {"deleted": [*now.deleted], "missing": [*now.missing], "inserted": {**now.inserted}}
+        return {**vars(now), **copies}
 
     @property
     def _has_requests(self) -> bool:
