@@ -119,10 +119,8 @@ def main() -> None:
         with (folder / "output").open("w") as output:
             follower = psutil.Popen([*map(str, command)], stdout=output, stderr=output)
         began, lags = time.perf_counter(), list[float]()
-        print(
-            "| minute | updates | resident MB | open files | files in the run | closed chapters | lag p50, p99, most s |"
-        )
-        print("|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+        names = ["minute", "updates", "resident MB", "open files", "files of the run", "closed chapters kept"]
+        print("|", " | ".join([*names, "lag p50, p99, most s"]), "|\n" + "|---:" * 7 + "|", flush=True)
         for part in range(1, 21):
             until = began + given.minutes * 60 * part / 20
             while time.perf_counter() < until and follower.is_running() and follower.status() != psutil.STATUS_ZOMBIE:
@@ -149,9 +147,8 @@ def main() -> None:
         follower.wait(60)
         print(f"SIGTERM ended it after {time.perf_counter() - ended:.1f} s; {sent:,} messages sent in all")
         ours = 1e6 * spent / max(1, updates)
-        print(
-            f"processor us a message: {ours:.1f}; of the client that only decodes them: {1e6 * alone / max(1, taken):.1f}"
-        )
+        theirs = 1e6 * alone / max(1, taken)
+        print(f"processor us a message: {ours:.1f}; of a client that only decodes them: {theirs:.1f}")
         print((folder / "output").read_text()[-600:])
         producer.join()
 

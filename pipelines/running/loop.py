@@ -244,8 +244,9 @@ class Run:
                 recorder.clear()
         marks = None
         if self.requests is not None:
-            known = self.requests.state() if handed is not None else found.recorded.get("requests") if found else None
-            marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
+            state = found and found.recorded.get("requests")
+            begin = partial(self.requests.begin, state, len(self.lineage), session.digest)
+            marks = (self.requests.go_on if handed is not None else begin)(self.stream, recorder)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
         if restoring and self.recoveries.entries:  # none of a chapter that another process begins

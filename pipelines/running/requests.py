@@ -22,6 +22,7 @@ from pipelines.config import Config
 from pipelines.receipts import now
 from pipelines.run_files import RECEIPT_KEY, RECEIPTS
 from pipelines.run_folder import RunFolder
+from pipelines.running.gone_ids import GoneIds
 from pipelines.running.marks import Marks, Place, requests_in
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
@@ -66,12 +67,10 @@ class Requests:
         traits = traits_of(config.learner)
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
         self._now, self._known = _Open(), deque[dict[str, Any]]()
-        self._gone: set[str] = set()  # hashes of all ids that are deleted now
-        # Ids deleted here: others need not be hashed, unless some were deleted before, of which there are only hashes.
-        self._names, self._nameless = set[Any](), False
+        self._gone = GoneIds()
 
     def begin(
-        self, state: Mapping[str, Any] | None, stream: Stream, tally: Tally, lineage: int, digest: Callable[[], str]
+        self, state: Mapping[str, Any] | None, lineage: int, digest: Callable[[], str], stream: Stream, tally: Tally
     ) -> Marks:
         """Begin where a checkpoint is (``state``; None: at the beginning), and return where receipts end from there.
 
@@ -98,10 +97,16 @@ class Requests:
             )
             if follows or entry["source"]["updates"][1] > self._now.begins:
                 self._close(entry)
-        self._gone = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
-        self._gone.update(hash for hash, *_ in self._now.deleted)
-        self._gone.difference_update(self._now.inserted)
-        self._names, self._nameless = set(), bool(self._gone)
+        hashes = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
+        self._gone = GoneIds(hashes.union(hash for hash, *_ in self._now.deleted).difference(self._now.inserted))
+        return self._marked(stream)
+
+    def go_on(self, stream: Stream, tally: Tally) -> Marks:
+        """Go on where a chapter has ended, as after :meth:`begin`."""
+        self._tally, self._source = tally, stream.source
+        return self._marked(stream)
+
+    def _marked(self, stream: Stream) -> Marks:
         open_rows = [row for _, row in sorted((seq, row) for _, seq, row in (*self._now.deleted, *self._now.missing))]
         known = [entry["source"]["updates"][1] for entry in self._known]
         self._marks = Marks(stream, self._every, open_rows, known)
@@ -117,28 +122,19 @@ class Requests:
         refused = {refusal.position for refusal in result.refused}
         asked = [position for position in requests_in(batch).tolist() if position < n]
         events = [(at, key.hash(batch.name(at)), True) for at in asked]
-        self._names.update(batch.name(at) for at in asked)
-        events += [(at, key.hash(batch.name(at)), False) for at in self._returning(batch, n) if at not in refused]
+        self._gone.note(_names(batch, asked))
+        inserts = np.flatnonzero(batch.op[:n] == INSERT)
+        back = inserts[self._gone.may_have(_names(batch, inserts.tolist()))].tolist()
+        events += [(at, key.hash(batch.name(at)), False) for at in back if at not in refused]
         for position, hash, goes in sorted(events) if asked else events:
             self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
         if self._collects and len(log := result.log.get("seq", ())):
             self._now.taken = int(np.max(log)) + 1
 
-    def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
-        """Return the positions of insertions of examples that may have been deleted before."""
-        inserts: list[int] = np.flatnonzero(batch.op[:n] == INSERT).tolist()
-        if self._nameless:
-            return inserts
-        names = batch.id.tolist() if batch.names is None else batch.names
-        if self._names.isdisjoint(names):
-            return []
-        return [at for at in inserts if names[at] in self._names]
-
     def _follow(self, hash: str, seq: int, row: int, goes: bool, refused: bool) -> None:
         """Note a request, or an insertion: of an example that was deleted it counts as long as it stays."""
         if not goes:
-            if hash in self._gone:
-                self._gone.remove(hash)
+            if self._gone.remove(hash):
                 self._now.inserted[hash] = seq
         elif refused:
             self._now.missing.append((hash, seq, row))
@@ -229,6 +225,11 @@ class Requests:
             missing=[one for one in was.missing if one[1] >= stop],
             inserted={hash: seq for hash, seq in was.inserted.items() if seq >= stop},
         )
+
+
+def _names(batch: UpdateBatch, positions: list[int]) -> Sequence[Any]:
+    """Return the ids at some positions as the source has them."""
+    return batch.id[positions].tolist() if batch.names is None else [batch.names[at] for at in positions]
 
 
 @contextmanager
