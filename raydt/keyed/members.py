@@ -16,6 +16,7 @@ import numpy.typing as npt
 from raydt.evaluation.classification import Prequential
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.pool import apply_all
 from raydt.keyed.scores import narrow, whole
@@ -150,6 +151,7 @@ class Members:
     by_key: dict[Key, Member] = field(default_factory=dict)
     _groups: dict[int, dict[Key, Member]] = field(default_factory=dict)
     _changed: set[int] = field(default_factory=set)  # groups
+    _awake: Awake = field(default_factory=Awake)
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -185,6 +187,8 @@ class Members:
             if observer is not None:
                 observer.after(member)
             member.rest()
+        for key in self._awake.use(member.key for member in taken):
+            self.by_key[key].session.trim()
 
     def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
         """Return the next batch of a key, if there is one."""
