@@ -59,8 +59,7 @@ class RayDriver:
                 del calls  # a reference kept over the next round keeps its payload in the object store
                 request = exchange.send(replies)
         except StopIteration as end:
-            result: T = end.value
-            return result
+            return end.value
 
     def acknowledge(self) -> None:
         """Wait until every shard has done the last request."""

@@ -146,8 +146,7 @@ class KeyGroups:
     def finish(self) -> KeyedResult:
         """Complete what waits for more updates."""
         self._pulse.beat()
-        result: KeyedResult = self._session.finish()
-        return result
+        return self._session.finish()
 
     def digests(self) -> dict[int, str]:
         """Return the digest of each group that has keys."""

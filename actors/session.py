@@ -244,23 +244,19 @@ class RaySession:
 
     def finish(self) -> Log:
         """Complete what waits for more updates; the log of that."""
-        log: Log = self._ask("finish")
-        return log
+        return self._ask("finish")
 
     def digest(self) -> str:
         """Digest of the model."""
-        digest: str = self._ask("digest")
-        return digest
+        return self._ask("digest")
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic; ``peak_rss_bytes`` is that of the coordinator's process."""
-        statistics: dict[str, int] = self._ask("statistics")
-        return statistics
+        return self._ask("statistics")
 
     def model(self) -> Arrays:
         """The predict-only model."""
-        model: Arrays = self._ask("model")
-        return model
+        return self._ask("model")
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
         """State of the coordinator, and of every feature group by number."""

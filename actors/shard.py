@@ -71,8 +71,7 @@ def groups_of(features: Features, processes: Sequence[Peer]) -> list[list[Groups
 
 def node() -> str:
     """Return the number of the node on which this process is; empty without Ray."""
-    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
-    return number
+    return ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
 
 
 def _one_by_one(parts: Parts) -> Iterator[tuple[int | Buckets, GroupSnapshot]]:

@@ -1,4 +1,4 @@
-"""Sections of a config that say how a job is run: ``cluster``, ``checkpoint``, ``erasure``, ``output``.
+"""Sections of a config that say how a job is run: ``cluster``, ``checkpoint``, ``erasure``, ``follow``, ``output``.
 
 They never change the model, and are not hashed.
 """
@@ -136,6 +136,31 @@ class Erasure(_Section):
     )
 
 
+class Follow(_Section):
+    """Chapters of a run that follows a live source: each is the folder of a run that has ended, with its digest."""
+
+    chapter_updates: int | None = Field(
+        None, ge=1, description="a chapter ends where the number of updates is a multiple of this; null: not by number"
+    )
+    chapter_hours: float | None = Field(
+        None,
+        gt=0,
+        description="hours after which a chapter ends that has an update; null: not by time; without both keys, the "
+        "run has no chapters",
+    )
+    keep: int | None = Field(
+        24, ge=1, description="number of newest closed chapters to keep, none that erasure.deadline needs; null: all"
+    )
+    keep_hours: float | None = Field(
+        None, gt=0, description="hours after which a closed chapter expires, but the newest; null: not by age"
+    )
+
+    @property
+    def in_chapters(self) -> bool:
+        """Return True if the run is kept in chapters."""
+        return self.chapter_updates is not None or self.chapter_hours is not None
+
+
 class Output(_Section):
     """Files a run writes in addition to its model, state and summary."""
 
@@ -150,6 +175,18 @@ class Output(_Section):
         False, description="whether metrics count a prediction by the weight of its row (source.weight), not once"
     )
     report: bool = Field(True, description="write report.html")
+    receipts: bool | None = Field(
+        None,
+        description="write a receipt of each deletion that the source or its deletion log brings to receipts.jsonl; "
+        "null: of live sources",
+    )
+    receipt_key: str | None = Field(
+        None,
+        description="file with the key by which receipts hash ids; null: receipts.key, made in the run folder",
+    )
+    receipt_sign: str | None = Field(
+        None, description="file with the Ed25519 key (PEM) that signs receipts; null: they are not signed"
+    )
     quote_values: bool = Field(
         True,
         description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only name "

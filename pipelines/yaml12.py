@@ -37,8 +37,7 @@ class _Loader(yaml.SafeLoader):
         if tag not in (None, "!"):
             said = message("configs.tag", tag=str(tag).replace(_PREFIX, "!!"))
             raise ConfigError(said.at(f"line {event.start_mark.line + 1}"))
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -117,8 +117,7 @@ def _loses(keys: dict[str, Any], quality: Quality) -> npt.NDArray[np.bool_]:
 
 
 def _rival(keys: dict[str, Any], quality: Quality) -> Floats:
-    best: Floats = quality.best([keys[name] for name in quality.baselines])
-    return best
+    return quality.best([keys[name] for name in quality.baselines])
 
 
 def _rows(keys: dict[str, Any], quality: Quality, places: npt.NDArray[np.int64]) -> list[Row]:

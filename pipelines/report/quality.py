@@ -33,8 +33,7 @@ class Quality:
 
     def behind(self, learner: Any, rival: Any) -> npt.NDArray[np.bool_]:
         """Return where the learner is worse."""
-        worse: npt.NDArray[np.bool_] = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
-        return worse
+        return np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
 
     def best(self, rivals: list[Any]) -> Any:
         """Return the better of two or more series, NaN passed over."""

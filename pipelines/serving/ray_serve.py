@@ -41,10 +41,7 @@ class Replica:
 
     def predict(self, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what ``POST /predict`` takes; of a refusal, ``error`` says why."""
-        answer: dict[str, Any] = json.loads(
-            self._application.respond("POST", "/predict", None, json.dumps(body).encode()).body
-        )
-        return answer
+        return json.loads(self._application.respond("POST", "/predict", None, json.dumps(body).encode()).body)
 
     def close(self) -> None:
         """Look for snapshots no more."""

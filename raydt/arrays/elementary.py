@@ -40,8 +40,7 @@ def exp_of(x: float) -> float:
 def logistic(x: float) -> float:
     """1 / (1 + exp(-x))."""
     e = exp_of(-abs(x))
-    p: float = (1.0 if x >= 0 else e) / (1.0 + e)
-    return p
+    return (1.0 if x >= 0 else e) / (1.0 + e)
 
 
 @inner_kernel
@@ -118,8 +117,7 @@ def log_of(x: float) -> float:
     square, series = s * s, 0.0
     for n in range(25, 0, -2):
         series = series * square + 1.0 / n
-    value: float = e * _LN2 + 2.0 * s * series
-    return value
+    return e * _LN2 + 2.0 * s * series
 
 
 def natural_log(x: Floats) -> Floats:
@@ -131,5 +129,4 @@ def natural_log(x: Floats) -> Floats:
     square, series = s * s, np.zeros_like(s)
     for n in range(25, 0, -2):
         series = series * square + 1.0 / n
-    value: Floats = e * _LN2 + 2.0 * s * series
-    return value
+    return e * _LN2 + 2.0 * s * series

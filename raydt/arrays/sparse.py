@@ -31,8 +31,7 @@ _HALF = np.uint64(32)
 def group_of(index: int, groups: int) -> int:
     """The feature group of a sparse feature, in 0, ..., ``groups`` - 1: a fixed hash, the same for ever."""
     high = (np.uint64(index) * _HASH) >> _HALF
-    group: int = np.int64((high * np.uint64(groups)) >> _HALF)
-    return group
+    return np.int64((high * np.uint64(groups)) >> _HALF)
 
 
 @inner_kernel

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice, blocks, equal_rows, put_rows
 from raydt.arrays.memory import grown, trimmed
 from raydt.arrays.ragged import RaggedRows, RaggedStore
-from raydt.arrays.sparse import SparseRows, concatenated, merged
+from raydt.arrays.sparse import SparseRows, merged
 from raydt.examples.features import Features
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.meeting import Steps
@@ -54,11 +54,6 @@ class RowBlock(NamedTuple):
         return RowBlock.of(self.X[rows], self.sparse(0)[rows])
 
 
-def joined_rows(parts: Sequence[RowBlock]) -> RowBlock:
-    """All rows, one part after the other."""
-    return RowBlock.of(np.concatenate([p.X for p in parts]), concatenated([p.sparse(0) for p in parts]))
-
-
 class RowsOnShards:
     """The coordinator's half: who has what."""
 
@@ -89,8 +84,7 @@ class RowsOnShards:
     def equal(self, slots: Slots, row: RowBlock) -> Exchange[npt.NDArray[np.bool_]]:
         """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
         replies = yield Ask("equal", {"slots": slots}, self.parts(row))
-        equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
-        return equal
+        return np.logical_and.reduce(replies)
 
     def take(self, slots: Slots) -> Exchange[RowBlock]:
         """The rows in some slots."""
@@ -260,8 +254,7 @@ class ShardWithRows:
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``."""
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
+        return getattr(self, f"_on_{method}")(**payload)
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""

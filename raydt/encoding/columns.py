@@ -157,8 +157,7 @@ def unconverted(column: pa.Array) -> npt.NDArray[Any]:
         column = column.dictionary_decode()
     if column.null_count or pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.float64(), safe=False)
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values
+    return column.to_numpy(zero_copy_only=False)
 
 
 def inexact(column: pa.Array) -> npt.NDArray[np.bool_] | None:

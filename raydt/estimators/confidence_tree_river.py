@@ -85,5 +85,4 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
         coordinator: Any = self._session.coordinator
         # Not predict_proba: that takes the counts of all leaves, which change with every example.
         asked = coordinator.shares_now(self._encode(x)[0], len(self._labels))
-        shares: Row = self._session.driver.run(asked)[0]
-        return shares
+        return self._session.driver.run(asked)[0]

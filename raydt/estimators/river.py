@@ -300,8 +300,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
 
     def _shares(self, x: Mapping[Hashable, Any]) -> Row:
         assert self._session is not None
-        shares: Row = self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
-        return shares
+        return self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
 
 
 def _are_plain(values: Sequence[Any]) -> bool:

@@ -213,8 +213,7 @@ class Prequential(Evaluation):
 
     def sums(self) -> npt.NDArray[np.int64]:
         """Return counts that may be added up over several streams: scored, and right ones as in :class:`Hits`."""
-        sums: npt.NDArray[np.int64] = self.counts.hits.copy()
-        return sums
+        return self.counts.hits.copy()
 
     def snapshot(self) -> Hits:
         """Return hits so far; O(1)."""

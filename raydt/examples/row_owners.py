@@ -35,15 +35,13 @@ _COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 def buckets_of(ids: Ids) -> npt.NDArray[np.int64]:
     """Return the bucket of each row, by id."""
-    buckets: npt.NDArray[np.int64] = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
-    return buckets
+    return (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
 
 
 def are_in(ids: Ids, part: Buckets) -> npt.NDArray[np.bool_]:
     """Return which rows are in some buckets, by id."""
     bucket = buckets_of(ids)
-    found: npt.NDArray[np.bool_] = (bucket >= part.begin) & (bucket < part.end)
-    return found
+    return (bucket >= part.begin) & (bucket < part.end)
 
 
 class RowOwners:
@@ -71,8 +69,7 @@ class RowOwners:
 
     def of(self, ids: Ids) -> npt.NDArray[np.int64]:
         """Return the shard that owns each row, by id."""
-        owners: npt.NDArray[np.int64] = self._owner[buckets_of(ids)]
-        return owners
+        return self._owner[buckets_of(ids)]
 
     def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
         """Return the shard that owns the row in each of some slots."""

@@ -66,8 +66,7 @@ def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:
     z = ids.astype(np.uint64)
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
-    keys: npt.NDArray[np.uint64] = z ^ (z >> _31)
-    return keys
+    return z ^ (z >> _31)
 
 
 @inner_kernel
@@ -371,8 +370,7 @@ class RowTree:
         data, (jobs, room) = self._hashes.view(np.uint8).reshape(-1), room_for(len(stale))
         _hash_inner(stale, levels, trie.child, data, jobs, room, self._hashes)
         trie.stale[stale] = False  # last: a call that is broken off hashes them again
-        root: bytes = self._hashes[0].tobytes()
-        return root
+        return self._hashes[0].tobytes()
 
     def _reserve(self, nodes: int) -> None:
         """Room for so many nodes."""

@@ -37,8 +37,7 @@ class Index(NamedTuple):
 
 @inner_kernel
 def _home(key: int, bits: int) -> int:
-    home: int = np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
-    return home
+    return np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
 
 
 @kernel

@@ -53,8 +53,7 @@ def unless_equal(weights: Weights | None) -> Weights | None:
 
 def of_codes(factors: npt.NDArray[np.int64], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the factors of some classes; 1 of those that came later."""
-    found: npt.NDArray[np.int64] = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
-    return found
+    return np.append(factors, UNIT)[np.minimum(codes, len(factors))]
 
 
 def counting(rows: npt.NDArray[Any], weights: Weights | None) -> npt.NDArray[Any]:
@@ -66,8 +65,7 @@ def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:
     """Multiply weights, rounded to the nearest unit and kept within range."""
     whole = np.asarray(weights, dtype=np.uint64) * factors.astype(np.uint64)
     scaled = (whole + np.uint64(UNIT // 2)) >> np.uint64(BITS)
-    found: Weights = np.clip(scaled, LEAST, MOST).astype(DTYPE)
-    return found
+    return np.clip(scaled, LEAST, MOST).astype(DTYPE)
 
 
 def _text(label: Any) -> str:

@@ -50,8 +50,7 @@ class InProcessDriver:
             while True:
                 request = exchange.send(self._ask(request))
         except StopIteration as end:
-            result: T = end.value
-            return result
+            return end.value
 
     def _ask(self, request: Ask) -> list[Any]:
         """Deliver a request to all shards; returns the replies in shard order."""

@@ -85,8 +85,7 @@ def in_requests(exchange: Exchange[T]) -> Exchange[T]:
                     replies = yield Ask(MET, {}, [{"parts": parts} for parts in zip(*replies, strict=True)])
             request = exchange.send(replies)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        return end.value
 
 
 #: The request that every shard answers itself, for a snapshot (``raydt.sessions.snapshots``).

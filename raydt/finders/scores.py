@@ -28,8 +28,7 @@ def _xlogx(k: int, unit: int) -> float:
 @inlined_kernel
 def xlogx_of(table: Any, k: int) -> float:
     """k log k of k rows, from the table; without a table k is a mass, and the result is in units, too."""
-    value: float = table[k] if len(table) > 0 else _xlogx(k, UNIT)
-    return value
+    return table[k] if len(table) > 0 else _xlogx(k, UNIT)
 
 
 @kernel
@@ -73,8 +72,7 @@ def table_of(entropy: bool, rows: int, table: npt.NDArray[np.float64]) -> npt.ND
 def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
     """Impurity of one side times its rows: half of it for Gini, nats for entropy."""
     if entropy:
-        nats: float = xlogx_of(table, size) - xlogx_of(table, size - ones) - xlogx_of(table, ones)
-        return nats
+        return xlogx_of(table, size) - xlogx_of(table, size - ones) - xlogx_of(table, ones)
     rows = np.float64(size)
     return np.float64(size - ones) * np.float64(ones) / rows if rows > 0.0 else 0.0
 
@@ -83,8 +81,7 @@ def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
 def score_of(entropy: bool, table: Any, n: int, c1: int, n1: int, c11: int) -> float:
     """Score of a feature at a node of n > 0 rows; with n1 = 0 it is the impurity of the node itself."""
     total = of_side(entropy, table, n1, c11) + of_side(entropy, table, n - n1, c1 - c11)
-    score: float = total / n if entropy else 2.0 * total / n
-    return score
+    return total / n if entropy else 2.0 * total / n
 
 
 @inlined_kernel

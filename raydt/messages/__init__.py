@@ -55,8 +55,7 @@ class Message(str):
 
 def sentences(topic: str) -> dict[str, Sentence]:
     """Return the sentences of a topic, by name."""
-    found: dict[str, Sentence] = import_module(f"raydt.messages.{topic}").SENTENCES
-    return found
+    return import_module(f"raydt.messages.{topic}").SENTENCES
 
 
 def message(id: str, /, **parameters: Any) -> Message:

@@ -38,10 +38,8 @@ class ActiveList:
 
     def view(self) -> npt.NDArray[np.int64]:
         """All entries, writable in place until the next push."""
-        entries: npt.NDArray[np.int64] = self._data[self._head : self._tail]
-        return entries
+        return self._data[self._head : self._tail]
 
     def array(self) -> npt.NDArray[np.int64]:
         """A copy of all entries."""
-        entries: npt.NDArray[np.int64] = self.view().copy()
-        return entries
+        return self.view().copy()

@@ -150,11 +150,9 @@ def stays_leaf(tree: Any, node: int, rules: Any) -> bool:
     if n < rules.min_samples_split or tree.nodes[node].depth >= rules.max_depth:
         return True
     if rules.unit > 1:
-        pure: bool = is_pure_enough(tree.counts, node, rules.half_alpha)
-        return pure
+        return is_pure_enough(tree.counts, node, rules.half_alpha)
     limit = rules.half_alpha_units * n if tree.counts.shape[1] == 1 else floor_product(rules.half_alpha, n * n)
-    stays: bool = tree.statistics[node].pairs <= limit
-    return stays
+    return tree.statistics[node].pairs <= limit
 
 
 @kernel
@@ -167,8 +165,7 @@ def most_nodes(n: int, depth: int, rules: Any) -> int:
 @inlined_kernel
 def gini_mass(n: int, pairs: int) -> float:
     """Mass h(S) = n g(S) of n rows of which so many ordered pairs, n^2 - sum c_k^2, differ in class. O(1)."""
-    mass: float = np.float64(pairs) / np.float64(n) if n > 0 else 0.0
-    return mass
+    return np.float64(pairs) / np.float64(n) if n > 0 else 0.0
 
 
 @inner_kernel
@@ -176,8 +173,7 @@ def mass_left(tree: Any, node: int, rules: Any) -> float:
     """Mass that the split of an inner node leaves: that of its two sides together."""
     left, right = tree.nodes[node].left, tree.nodes[node].right
     if rules.unit > 1:
-        on_sides: float = weighted_mass(tree.counts, left) + weighted_mass(tree.counts, right)
-        return on_sides
+        return weighted_mass(tree.counts, left) + weighted_mass(tree.counts, right)
     if tree.counts.shape[1] == 1:
         of_left: float = number_mass(tree.counts[left, 0], tree.sums[left, 0], tree.sums[left, 1])
         return of_left + number_mass(tree.counts[right, 0], tree.sums[right, 0], tree.sums[right, 1])
@@ -241,8 +237,7 @@ def side_of_missing(tree: Any, node: int) -> int:
 def passes_left(tree: Any, node: int, value: float, categorical: bool) -> bool:
     """Whether a value goes left at a split, also a missing one."""
     if value != value:
-        missing: bool = side_of_missing(tree, node) == TO_LEFT
-        return missing
+        return side_of_missing(tree, node) == TO_LEFT
     return goes_left(value, tree.nodes[node].threshold, categorical)
 
 
@@ -318,8 +313,7 @@ def mean_at(tree: Any, leaf: int) -> float:
         node = np.int64(tree.nodes[node].parent)
         if node < 0:
             return -1.0
-    mean: float = np.float64(tree.sums[node, 0]) / np.float64(tree.counts[node, 0])
-    return mean
+    return np.float64(tree.sums[node, 0]) / np.float64(tree.counts[node, 0])
 
 
 @inner_kernel
@@ -327,10 +321,8 @@ def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
     n = tree.statistics[node].n
     if rules.unit > 1:
-        light: bool = n < rules.min_samples_split or is_pure(tree.counts, node, n)
-        return light
-    unfit: bool = n < rules.min_samples_split or tree.statistics[node].pairs == 0
-    return unfit
+        return n < rules.min_samples_split or is_pure(tree.counts, node, n)
+    return n < rules.min_samples_split or tree.statistics[node].pairs == 0
 
 
 @inner_kernel
@@ -339,8 +331,7 @@ def edits_left(mass: float, rules: Any) -> int:
 
     One less, and thus the mass of an edit, than that are left to the rounding of the test itself.
     """
-    edits: int = max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
-    return edits
+    return max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
 
 
 @inner_kernel

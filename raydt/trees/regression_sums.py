@@ -73,13 +73,11 @@ class LabelRange(NamedTuple):
         if not self.known:
             return np.zeros(len(y), dtype=np.int32)
         near = np.clip(y, self.low, self.high)
-        units: npt.NDArray[np.int32] = np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
-        return units
+        return np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
 
     def numbers(self, mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Predictions, shape (n,), of means in units; of a negative one, where there is no example, 0."""
-        numbers: npt.NDArray[np.float64] = np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
-        return numbers
+        return np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
 
 
 @inner_kernel
@@ -89,8 +87,7 @@ def mass_ceiling(n: int, q: int, squares: int) -> int:
         return 0
     mean = q // n
     rest = q - mean * n
-    ceiling: int = squares - 2 * mean * q + n * mean * mean - rest * rest // n
-    return ceiling
+    return squares - 2 * mean * q + n * mean * mean - rest * rest // n
 
 
 @inner_kernel
@@ -100,8 +97,7 @@ def number_mass(n: int, q: int, squares: int) -> float:
         return 0.0
     mean = q // n
     rest = q - mean * n
-    mass: float = np.float64(squares - 2 * mean * q + n * mean * mean) - np.float64(rest * rest) / np.float64(n)
-    return mass
+    return np.float64(squares - 2 * mean * q + n * mean * mean) - np.float64(rest * rest) / np.float64(n)
 
 
 @kernel

@@ -35,8 +35,7 @@ def weighted_pairs(counts: Any, node: int) -> float:
 def weighted_mass(counts: Any, node: int) -> float:
     """As :func:`gini_mass` of sums of weights, in rows of weight 1."""
     n = np.float64(total(counts, node))
-    mass: float = weighted_pairs(counts, node) / n / np.float64(UNIT) if n > 0 else 0.0
-    return mass
+    return weighted_pairs(counts, node) / n / np.float64(UNIT) if n > 0 else 0.0
 
 
 @inner_kernel
@@ -45,8 +44,7 @@ def is_pure(counts: Any, node: int, n: int) -> bool:
     k = 0
     while counts[node, k] == 0:
         k += 1
-    pure: bool = counts[node, k] == n
-    return pure
+    return counts[node, k] == n
 
 
 @inner_kernel
@@ -54,8 +52,7 @@ def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
     """Whether ``weighted_pairs`` are at most ``rate`` n^2, n^2 being rounded to float64 and the product not at all."""
     pairs, n = weighted_pairs(counts, node), np.float64(total(counts, node))
     product = rate * (n * n)
-    pure: bool = pairs < product or (pairs == product and rest_of_product(rate, n * n, product) >= 0.0)
-    return pure
+    return pairs < product or (pairs == product and rest_of_product(rate, n * n, product) >= 0.0)
 
 
 @inlined_kernel
@@ -70,8 +67,7 @@ def in_rows(size: int, rules: Any) -> float:
 @inlined_kernel
 def rows_at(tree: Any, node: int, rules: Any) -> int:
     """Number of rows below a node, whatever their weights."""
-    rows: int = tree.statistics[node].n if rules.unit == 1 else tree.statistics[node].pairs
-    return rows
+    return tree.statistics[node].n if rules.unit == 1 else tree.statistics[node].pairs
 
 
 @kernel

@@ -138,8 +138,7 @@ class BestSplitPredictor:
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,): the majority of each row's side."""
-        codes: npt.NDArray[np.int32] = self.split.labels()[0, self._sides(sparse)]
-        return codes
+        return self.split.labels()[0, self._sides(sparse)]
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -148,8 +147,7 @@ class BestSplitPredictor:
 
         Those of both sides where a side is empty, and uniform before there are rows.
         """
-        proba: npt.NDArray[np.float64] = self._shares(n_classes)[self._sides(sparse)]
-        return proba
+        return self._shares(n_classes)[self._sides(sparse)]
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """The split as a tree, whose leaves predict shares.

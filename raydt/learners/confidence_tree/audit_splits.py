@@ -93,8 +93,7 @@ class Records:
         """Counts of a node at the time of its split."""
         truth = self._truth
         rows = truth.arrivals(node)
-        left: Ints = rows[truth.died[rows] > truth.stamp[node]]
-        return left
+        return rows[truth.died[rows] > truth.stamp[node]]
 
     def _same(self, node: int, what: str, recorded: Any, expected: Any) -> None:
         """Note a difference, of floats one beyond rounding."""

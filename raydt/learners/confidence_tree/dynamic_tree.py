@@ -273,8 +273,7 @@ class LiveConfidenceTree:
             nodes[name][node] = 0
         tally_rows(self.tree, self.examples, self.right, slots)
         self._without_trial(node, stamp)
-        forgotten: list[int] = gone[gone >= 0].tolist()
-        return forgotten
+        return gone[gone >= 0].tolist()
 
     def begin_trial(self, node: int, stamp: int) -> None:
         """Let a node count afresh what comes after ``stamp``."""

@@ -77,14 +77,12 @@ def phi_of(criterion: str, left: Ints, totals: Ints, unit: int = 1) -> Floats:
             both.append(np.sqrt(side[:, 0].astype(float) * side[:, 1]))
         else:
             both.append((n - side.max(axis=1)).astype(float))
-    phi: Floats = (both[0] + both[1]) / totals.sum(axis=-1)
-    return phi
+    return (both[0] + both[1]) / totals.sum(axis=-1)
 
 
 def _nats(counts: Ints, unit: int) -> Floats:
     """k log k of counts of k rows, in units."""
-    found: Floats = counts.astype(np.float64) * np.log(np.maximum(counts, 1) / unit)
-    return found
+    return counts.astype(np.float64) * np.log(np.maximum(counts, 1) / unit)
 
 
 def theorem_width(criterion: str, delta: float, m: float, t: float, depth: int, d: int, classes: int) -> float:
@@ -232,8 +230,7 @@ class RecountedTree(RoutedHistory):
         """Members that arrived after the node was created or restarted and before it split."""
         rows = self.members(node)
         born = self.born[rows]
-        come: Ints = rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
-        return come
+        return rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
 
     def comparisons(self) -> Ints:
         """Times at which trials were compared: just after every ``drift_period``-th insertion, after the warm-up.
@@ -245,8 +242,7 @@ class RecountedTree(RoutedHistory):
             return np.empty(0, np.int64)
         rows, after = self._in_order()
         passed = np.diff(after // period, prepend=0) > 0
-        times: Ints = self.born[rows[passed & ~self.first[rows]]]
-        return times
+        return self.born[rows[passed & ~self.first[rows]]]
 
     def _in_order(self) -> tuple[Ints, Ints]:
         """Examples that were taken, in the order of their insertion, and their count up to each."""

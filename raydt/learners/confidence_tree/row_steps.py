@@ -44,8 +44,7 @@ def _majority_at(tree: Any, leaf: int) -> int:
     node = leaf
     while total(tree.counts, node) == 0 and tree.nodes[node].parent >= 0:
         node = np.int64(tree.nodes[node].parent)
-    best: int = majority(tree.counts, node)
-    return best
+    return majority(tree.counts, node)
 
 
 @kernel
@@ -137,8 +136,7 @@ def learn(
 def find(tree: Any, categorical: Any, examples: Any, X: Any, rows: Any, code: int) -> int:
     """Slot of the oldest live example that equals a row and has a class; -1 of none. O(depth + examples x d)."""
     leaf = np.int64(route(tree, categorical, rows, np.int64(0)))
-    oldest: int = np.int64(oldest_equal(tree, examples, X, rows.X, leaf, code))
-    return oldest
+    return np.int64(oldest_equal(tree, examples, X, rows.X, leaf, code))
 
 
 @kernel

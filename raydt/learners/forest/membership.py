@@ -44,8 +44,7 @@ def seeds_of(seed: int) -> Seeds:
 
 @inner_kernel
 def _rotated(word: np.uint64, by: np.uint64) -> np.uint64:
-    turned: np.uint64 = (word << by) | (word >> (_64 - by))
-    return turned
+    return (word << by) | (word >> (_64 - by))
 
 
 @inner_kernel
@@ -76,15 +75,13 @@ def siphash(k0: np.uint64, k1: np.uint64, number: np.uint64) -> np.uint64:
     v2 ^= _END
     for _ in range(4):
         v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
-    out: np.uint64 = v0 ^ v1 ^ v2 ^ v3
-    return out
+    return v0 ^ v1 ^ v2 ^ v3
 
 
 @inlined_kernel
 def _precedes(numbers: Any, trees: Any, i: int, number: np.uint64, tree: int) -> bool:
     """Whether entry i has a smaller number, or the same and a smaller tree."""
-    first: bool = numbers[i] < number or (numbers[i] == number and trees[i] < tree)
-    return first
+    return numbers[i] < number or (numbers[i] == number and trees[i] < tree)
 
 
 @inner_kernel
@@ -132,5 +129,4 @@ def memberships(seeds: Any, ids: Any, numbers: Any, trees: Any, out: Any) -> Non
 @inlined_kernel
 def unit_at(key: np.uint64, counter: int) -> float:
     """A number in (0, 1): an odd multiple of 2**-53."""
-    unit: float = (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
-    return unit
+    return (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT

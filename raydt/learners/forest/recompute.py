@@ -59,8 +59,7 @@ class NodeRows(NamedTuple):
     @property
     def begin(self) -> Ints:
         """The first row of each node."""
-        begin: Ints = np.cumsum(self.n) - self.n
-        return begin
+        return np.cumsum(self.n) - self.n
 
 
 class BestCandidates(NamedTuple):
@@ -82,8 +81,7 @@ def copies_of(options: ForestOptions) -> int:
 
 
 def _rotated(words: Words, by: int) -> Words:
-    turned: Words = (words << np.uint64(by)) | (words >> np.uint64(64 - by))
-    return turned
+    return (words << np.uint64(by)) | (words >> np.uint64(64 - by))
 
 
 def siphash(seed: int, ids: Ints) -> Words:
@@ -152,8 +150,7 @@ def scale_of(y: npt.NDArray[np.float64]) -> tuple[int, int]:
 
 def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
     """Numeric labels in units of so many bits."""
-    units: Ints = np.floor(y / math.ldexp(1.0, exponent - bits) + 0.5).astype(np.int64)
-    return units
+    return np.floor(y / math.ldexp(1.0, exponent - bits) + 0.5).astype(np.int64)
 
 
 def root_keys(options: ForestOptions, trees: Ints) -> Words:

@@ -117,8 +117,7 @@ class ForestShard:
         payload = dict(payload)
         if (numbers := payload.pop("numbers", None)) is not None:
             self.trees.deal(np.array(numbers))
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
+        return getattr(self, f"_on_{method}")(**payload)
 
     # ---------------------------------------------------------------- a batch
 

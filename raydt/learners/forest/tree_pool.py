@@ -98,8 +98,7 @@ class TreePool:
     @property
     def width(self) -> int:
         """Classes that are counted, or 4 numbers of numeric labels."""
-        width: int = self.forest.totals.shape[1]
-        return width
+        return self.forest.totals.shape[1]
 
     def new_scratch(self, rows: int) -> None:
         """Take scratch for builds of so many rows."""

@@ -59,10 +59,7 @@ def leaf_votes(totals: npt.NDArray[np.int64], numeric: bool) -> npt.NDArray[np.i
         return share
     parts = totals << _HALF_BITS
     whole = parts // some[:, None]
-    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[
-        :, None
-    ]
-    return votes
+    return (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[:, None]
 
 
 @inner_kernel

@@ -41,8 +41,7 @@ class FuDyADTShard:
         """Answer one request: ``rows``, ``read``, ``labels``, ``build`` and its meetings, ``gather`` or ``equal``."""
         if method == MET:
             return self._meeting.receive(**payload)
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
+        return getattr(self, f"_on_{method}")(**payload)
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""

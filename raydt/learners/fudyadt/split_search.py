@@ -41,8 +41,7 @@ def split_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float
     for k in range(len(left)):
         D = np.float64(left[k] * n - n_left * counts[node, k])
         total += D * D
-    score: float = total / np.float64(n_left * (n - n_left))
-    return score
+    return total / np.float64(n_left * (n - n_left))
 
 
 @inner_kernel
@@ -190,8 +189,7 @@ def _number_score(q_left: int, n_left: int, q: int, n: int, bar: float) -> float
     sides = np.float64(n_left * (n - n_left))
     if bar * sides >= D * D:
         return -1.0
-    score: float = D * D / sides
-    return score
+    return D * D / sides
 
 
 @kernel

@@ -18,15 +18,13 @@ from raydt.trees.records import threshold_between
 @inner_kernel
 def is_constant(S: Any) -> bool:
     """Whether all rows of a sorted segment have the same value."""
-    same: bool = S[0] >> 32 == S[len(S) - 1] >> 32
-    return same
+    return S[0] >> 32 == S[len(S) - 1] >> 32
 
 
 @inner_kernel
 def value_of(element: int, X: Any, rows: Any, column: int, label_bits: int) -> float:
     """Value of the row of an element."""
-    value: float = X[rows[(element & 0xFFFFFFFF) >> label_bits], column]
-    return value
+    return X[rows[(element & 0xFFFFFFFF) >> label_bits], column]
 
 
 @inner_kernel

@@ -24,8 +24,7 @@ def weighted_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> fl
     for k in range(len(left)):
         D = np.float64(left[k]) * on_right - on_left * np.float64(counts[node, k] - left[k])
         total += D * D
-    score: float = total / (on_left * on_right)
-    return score
+    return total / (on_left * on_right)
 
 
 @inner_kernel

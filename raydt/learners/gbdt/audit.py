@@ -212,8 +212,7 @@ def _first(values: Ints) -> Bools:
 def _trained(state: Arrays, history: History) -> Bools:
     """Return which examples the trees were last trained on: those that were live then."""
     end = int(state["trained"][0])
-    trained: Bools = (history.inserted < end) & (history.deleted >= end)
-    return trained
+    return (history.inserted < end) & (history.deleted >= end)
 
 
 def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any], weight: Ints) -> list[Message]:
@@ -345,8 +344,7 @@ class _Trees:
 
     def ledger(self, t: int) -> Ints:
         """Ledger entry of each row in a tree."""
-        entries: Ints = self._ledger[t].astype(np.int64)
-        return entries
+        return self._ledger[t].astype(np.int64)
 
     def failures(self, t: int, tree: RecomputedTree) -> list[Message]:
         """Everything that is wrong with one tree."""
@@ -391,5 +389,4 @@ class _Trees:
             return self.options.learning_rate * beta * math.ldexp(1.0, int(self.state["exponent"][0]))
         if not self.binary:
             beta = beta * ((self.classes - 1) / self.classes)
-        values: Floats = self.options.learning_rate * np.clip(beta, -LARGEST_LEAF, LARGEST_LEAF)
-        return values
+        return self.options.learning_rate * np.clip(beta, -LARGEST_LEAF, LARGEST_LEAF)

@@ -40,7 +40,7 @@ _BATCH = {
     "deletes": "Deleted",
     "inserts": "Inserted",
     "trees_checked": "Trees checked",
-    "trees_retrained": "Retrained",
+    "trees_retrained": "Trees retrained in part",
     "subtrees": "Subtrees",
     "rows": "Rows",
     "nodes": "Nodes",
@@ -233,8 +233,7 @@ def importances(model: Columns, names: Names) -> Table:
 def first_training(events: Columns) -> npt.NDArray[np.bool_]:
     """Return which entry is that of the first training, if any."""
     trained = events.get("trained", np.empty(0)) > 0
-    first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
-    return first
+    return trained & (np.cumsum(trained) == 1)
 
 
 def batches_of(events: Columns) -> Columns:
@@ -284,8 +283,7 @@ def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
     n = len(column)
     ends = np.arange(1, min(n, limit) + 1) * n // min(n, limit)
     begins = np.concatenate([[0], ends[:-1]])
-    means: npt.NDArray[np.float64] = np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
-    return means
+    return np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
 
 
 def dearest(events: Columns) -> Table:

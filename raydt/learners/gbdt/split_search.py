@@ -46,8 +46,7 @@ class Units(NamedTuple):
 def part(G: int, H: int, units: Any) -> float:
     """Return G**2 / (H + l2) of sums with H > 0."""
     g = G * units.g
-    whole: float = g * g / (H * units.h + units.l2)
-    return whole
+    return g * g / (H * units.h + units.l2)
 
 
 @inner_kernel
@@ -59,8 +58,7 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 @inner_kernel
 def least_gain(G: int, H: int, units: Any) -> float:
     """Return the limit that a split of a node must gain more than."""
-    least: float = part(G, H, units) * LEAST_SHARE if units.h == SQUARED_H else LEAST_GAIN
-    return least
+    return part(G, H, units) * LEAST_SHARE if units.h == SQUARED_H else LEAST_GAIN
 
 
 @inner_kernel

@@ -265,5 +265,4 @@ class ThreadTrainer:
 
 
 def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
-    within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
-    return within
+    return (slots >= begin) & (slots < end)

@@ -98,5 +98,4 @@ def best_cut(
 @kernel
 def between(a: float, b: float) -> float:
     """:func:`raydt.trees.records.threshold_between`, for Python."""
-    threshold: float = threshold_between(a, b)
-    return threshold
+    return threshold_between(a, b)

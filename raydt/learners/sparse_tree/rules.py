@@ -33,8 +33,7 @@ class WatchRules(NamedTuple):
 @inner_kernel
 def impurity(rules: Any, table: Any, n: int, c1: int) -> float:
     """I of a node of n > 0 rows."""
-    value: float = score_of(rules.entropy, table, n, c1, 0, 0)
-    return value
+    return score_of(rules.entropy, table, n, c1, 0, 0)
 
 
 @inner_kernel
