@@ -59,7 +59,8 @@ class RayDriver:
                 del calls  # a reference kept over the next round keeps its payload in the object store
                 request = exchange.send(replies)
         except StopIteration as end:
-            return end.value
+            result: T = end.value
+            return result
 
     def acknowledge(self) -> None:
         """Wait until every shard has done the last request."""

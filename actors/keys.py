@@ -146,7 +146,8 @@ class KeyGroups:
     def finish(self) -> KeyedResult:
         """Complete what waits for more updates."""
         self._pulse.beat()
-        return self._session.finish()
+        result: KeyedResult = self._session.finish()
+        return result
 
     def digests(self) -> dict[int, str]:
         """Return the digest of each group that has keys."""

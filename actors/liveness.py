@@ -80,7 +80,8 @@ class Watch:
         while True:
             self._require_ray()
             try:
-                return ray.get(list(replies), timeout=self._interval)
+                values: list[Any] = ray.get(list(replies), timeout=self._interval)
+                return values
             except GetTimeoutError:
                 waiting = ray.wait(list(replies), num_returns=len(replies), timeout=0)[1]
                 late = [peer for reply, peer in zip(replies, peers, strict=True) if reply in waiting]

@@ -244,19 +244,23 @@ class RaySession:
 
     def finish(self) -> Log:
         """Complete what waits for more updates; the log of that."""
-        return self._ask("finish")
+        log: Log = self._ask("finish")
+        return log
 
     def digest(self) -> str:
         """Digest of the model."""
-        return self._ask("digest")
+        digest: str = self._ask("digest")
+        return digest
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic; ``peak_rss_bytes`` is that of the coordinator's process."""
-        return self._ask("statistics")
+        statistics: dict[str, int] = self._ask("statistics")
+        return statistics
 
     def model(self) -> Arrays:
         """The predict-only model."""
-        return self._ask("model")
+        model: Arrays = self._ask("model")
+        return model
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
         """State of the coordinator, and of every feature group by number."""

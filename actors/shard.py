@@ -71,7 +71,8 @@ def groups_of(features: Features, processes: Sequence[Peer]) -> list[list[Groups
 
 def node() -> str:
     """Return the number of the node on which this process is; empty without Ray."""
-    return ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return number
 
 
 def _one_by_one(parts: Parts) -> Iterator[tuple[int | Buckets, GroupSnapshot]]:

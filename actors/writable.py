@@ -28,4 +28,5 @@ def own(value: T) -> T:
         result = type(value)(own(item) for item in value)
     elif is_dataclass(value) and not isinstance(value, type):
         result = type(value)(**{field.name: own(getattr(value, field.name)) for field in fields(value)})
-    return result
+    owned: T = result
+    return owned

@@ -86,7 +86,8 @@ def _learner_options(given: Any) -> LearnerOptions:
     weighs = isinstance(given, Mapping) and given.get("class_weight") is not None and kind in learners()
     if weighs and "class_weight" not in learners()[str(kind)].Options.model_fields:
         raise ValueError(no_weights("class_weight", str(kind)))
-    return SchemaValidator(_union_of(kinds)).validate_python(given)
+    options: LearnerOptions = SchemaValidator(_union_of(kinds)).validate_python(given)
+    return options
 
 
 def _union_of(kinds: Iterable[str]) -> CoreSchema:

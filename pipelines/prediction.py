@@ -143,7 +143,8 @@ class _UsedByKey(_Used):
 
     def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
         """Return the columns of predictions, and which values are categories that the key's model does not know."""
-        return self._predictor.predicted(source, rows)
+        found: tuple[list[pa.Array], npt.NDArray[np.bool_]] = self._predictor.predicted(source, rows)
+        return found
 
     def found(self, *, quote: bool) -> dict[str, Any]:
         """Return the rows of keys without a model."""

@@ -132,7 +132,8 @@ class _Place:
     @property
     def described(self) -> str:
         """Description of the key here, from its field."""
-        return self.holder.get("properties", {}).get(self.path[-1], {}).get("description", "")
+        described: str = self.holder.get("properties", {}).get(self.path[-1], {}).get("description", "")
+        return described
 
     def example(self, key: str) -> str:
         """Remedy for a key that is missing."""
@@ -193,7 +194,8 @@ def _resolve(schema: Schema, node: Any) -> Schema:
         node = next((part for part in node["anyOf"] if "$ref" in part), node)
     while "$ref" in node:
         node = schema["$defs"][str(node["$ref"]).rsplit("/", 1)[-1]]
-    return node
+    resolved: Schema = node
+    return resolved
 
 
 def _users(schema: Schema, union: Schema, name: str) -> Iterator[str]:

@@ -37,7 +37,8 @@ class _Loader(yaml.SafeLoader):
         if tag not in (None, "!"):
             said = message("configs.tag", tag=str(tag).replace(_PREFIX, "!!"))
             raise ConfigError(said.at(f"line {event.start_mark.line + 1}"))
-        return super().compose_node(parent, index)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
 
 class _Dumper(yaml.SafeDumper):

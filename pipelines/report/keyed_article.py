@@ -117,7 +117,8 @@ def _loses(keys: dict[str, Any], quality: Quality) -> npt.NDArray[np.bool_]:
 
 
 def _rival(keys: dict[str, Any], quality: Quality) -> Floats:
-    return quality.best([keys[name] for name in quality.baselines])
+    best: Floats = quality.best([keys[name] for name in quality.baselines])
+    return best
 
 
 def _rows(keys: dict[str, Any], quality: Quality, places: npt.NDArray[np.int64]) -> list[Row]:

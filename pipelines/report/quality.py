@@ -33,7 +33,8 @@ class Quality:
 
     def behind(self, learner: Any, rival: Any) -> npt.NDArray[np.bool_]:
         """Return where the learner is worse."""
-        return np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
+        worse: npt.NDArray[np.bool_] = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
+        return worse
 
     def best(self, rivals: list[Any]) -> Any:
         """Return the better of two or more series, NaN passed over."""

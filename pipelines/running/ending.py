@@ -274,7 +274,8 @@ def versions() -> dict[str, str]:
 
 def tokens_of(source: Source) -> list[str]:
     """Names of the indices of the sparse features; empty where they are numbers themselves."""
-    return source.state().get("categories", {}).get(source.features.sparse_column, [])
+    tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
+    return tokens
 
 
 def exit_code_of(error: Exception | None) -> int | None:

@@ -24,7 +24,7 @@ from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
 from pipelines.running.ending import RunResult, read_summary, write_report
-from pipelines.running.incarnation import GoingOn
+from pipelines.running.handover import GoingOn
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop import Run

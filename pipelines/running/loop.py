@@ -26,8 +26,8 @@ from pipelines.reading import WARMUP_ROWS, divide
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
+from pipelines.running.handover import GoingOn, Incarnation
 from pipelines.running.holdout import SCORED, score_holdout
-from pipelines.running.incarnation import GoingOn, Incarnation
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
@@ -161,7 +161,7 @@ class Run:
 
     @property
     def going_on(self) -> GoingOn | None:
-        """What the next chapter goes on with, once this one is closed; None of a run that has ended."""
+        """Session, recorder and meter for the next chapter, once this one is closed; None of a run that has ended."""
         now = self._now
         return GoingOn(now.session, now.recorder, self.meter) if self.ending.closes else None
 
@@ -244,8 +244,7 @@ class Run:
                 recorder.clear()
         marks = None
         if self.requests is not None:
-            known = None if found is None else found.recorded.get("requests")
-            known = known if handed is None else self.requests.state()
+            known = self.requests.state() if handed is not None else found.recorded.get("requests") if found else None
             marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
@@ -272,8 +271,8 @@ class Run:
 
     def _divided(self, session: Session) -> bool:
         """Have shards on Ray read the first rows themselves, if they can."""
-        on_ray = self.config.cluster.backend == "ray"
-        return on_ray and divide(self.incarnations.config, session, self.stream, self.incarnations.features)
+        config, features = self.incarnations.config, self.incarnations.features
+        return config.cluster.backend == "ray" and divide(config, session, self.stream, features)
 
     @property
     def _now(self) -> Incarnation:
@@ -383,21 +382,13 @@ class Run:
         log.warning("%s", lost, extra={"event": "process_lost", "actor": lost.actor, "shard": lost.shard})
         self.checkpointer.settle()
         self.checkpointer.require_success()
-        last = self._last_checkpoint(lost)
+        last = self.checkpointer.newest_after(lost)
         # A run that has not begun leaves nothing that could be gone on with.
         there = self.begun or self._past is not None
         self.budget.spend(lost, time.monotonic(), run=self.folder.location if there else None, checkpoint=last)
         self.meter.restarted()
         done = self._latest.recorder.updates if self._latest is not None else 0
         self.recoveries.begin("lost", str(lost), self.incarnations.epoch, done)
-
-    def _last_checkpoint(self, lost: ProcessLostError) -> int | None:
-        store = self.checkpointer.store
-        try:
-            return max(store.numbers(), default=None)
-        except OSError as error:
-            said = message("runs.no_rollback", lost=str(lost), folder=store.folder.location, error=str(error))
-            raise RaydtError(said) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:
         """The last words of a run that has no time for an orderly end. Called in another thread."""

@@ -42,7 +42,7 @@ _SAID = ("digest_before", "digest_after", "active", "deleted", "inserted", "miss
 
 @dataclass
 class _Open:
-    """What is known since the last receipt: plain JSON values."""
+    """Requests and returned examples since the last receipt, and where that one ended: plain JSON values."""
 
     begins: int = 0  #: Updates up to that receipt.
     digest: str = ""  #: Of the model there.
@@ -165,7 +165,7 @@ class Requests:
             self._write_here(digest)
 
     def state(self) -> dict[str, Any]:
-        """What no receipt has yet, and where the last one ended: plain JSON values."""
+        """Return the requests that no receipt has yet, and where the last one ended: plain JSON values."""
         return asdict(self._now)
 
     @property

@@ -41,7 +41,10 @@ class Replica:
 
     def predict(self, body: dict[str, Any]) -> dict[str, Any]:
         """Answer what ``POST /predict`` takes; of a refusal, ``error`` says why."""
-        return json.loads(self._application.respond("POST", "/predict", None, json.dumps(body).encode()).body)
+        answer: dict[str, Any] = json.loads(
+            self._application.respond("POST", "/predict", None, json.dumps(body).encode()).body
+        )
+        return answer
 
     def close(self) -> None:
         """Look for snapshots no more."""

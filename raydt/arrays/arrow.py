@@ -34,7 +34,8 @@ def numpy_column(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return a column as ``to_numpy`` does: nulls of numbers are NaN."""
     array = column.combine_chunks()
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        return array.to_numpy(zero_copy_only=False)
+        values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values
     valid, data = array.buffers()
     begin, end = array.offset, array.offset + len(array)
     kind = "f" if pa.types.is_floating(array.type) else "u" if pa.types.is_unsigned_integer(array.type) else "i"

@@ -81,7 +81,8 @@ def start(person: bytes) -> Words:
     parameters = np.zeros(8, dtype="<u8")
     parameters[0] = SIZE | 1 << 16 | 1 << 24  # no key, and a sequence of bytes, not a tree
     parameters[6:] = np.frombuffer(person.ljust(16, b"\0"), dtype="<u8")
-    return IV ^ parameters.astype(np.uint64)
+    state: Words = IV ^ parameters.astype(np.uint64)
+    return state
 
 
 @emitted_kernel

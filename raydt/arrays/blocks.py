@@ -53,7 +53,8 @@ def is_clean(bits: Any) -> bool:
 
 def equal_rows(X: Floats, row: Floats) -> npt.NDArray[np.bool_]:
     """Return which rows equal a row in every column, shape (rows,); NaN equals NaN."""
-    return ((row == X) | (np.isnan(X) & np.isnan(row))).all(axis=1)
+    equal: npt.NDArray[np.bool_] = ((row == X) | (np.isnan(X) & np.isnan(row))).all(axis=1)
+    return equal
 
 
 def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:

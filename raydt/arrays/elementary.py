@@ -40,7 +40,8 @@ def exp_of(x: float) -> float:
 def logistic(x: float) -> float:
     """1 / (1 + exp(-x))."""
     e = exp_of(-abs(x))
-    return (1.0 if x >= 0 else e) / (1.0 + e)
+    p: float = (1.0 if x >= 0 else e) / (1.0 + e)
+    return p
 
 
 @inner_kernel
@@ -117,7 +118,8 @@ def log_of(x: float) -> float:
     square, series = s * s, 0.0
     for n in range(25, 0, -2):
         series = series * square + 1.0 / n
-    return e * _LN2 + 2.0 * s * series
+    value: float = e * _LN2 + 2.0 * s * series
+    return value
 
 
 def natural_log(x: Floats) -> Floats:
@@ -129,4 +131,5 @@ def natural_log(x: Floats) -> Floats:
     square, series = s * s, np.zeros_like(s)
     for n in range(25, 0, -2):
         series = series * square + 1.0 / n
-    return e * _LN2 + 2.0 * s * series
+    value: Floats = e * _LN2 + 2.0 * s * series
+    return value

@@ -27,7 +27,8 @@ _TO_UNIT = 2.0**-53
 
 def stream_key(seed: int, purpose: str) -> np.uint64:
     """Key of the sequence that ``purpose`` draws from under ``seed``: any integer, any name."""
-    return np.uint64(int.from_bytes(hashlib.sha256(f"{seed}:{purpose}".encode()).digest()[:8], "little"))
+    key: np.uint64 = np.uint64(int.from_bytes(hashlib.sha256(f"{seed}:{purpose}".encode()).digest()[:8], "little"))
+    return key
 
 
 def bits(key: np.uint64, counter: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:
@@ -70,16 +71,19 @@ def bits_at(key: np.uint64, counter: int) -> np.uint64:
     z = key + (np.uint64(counter) + _ONE) * _GAMMA
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
-    return z ^ (z >> _31)
+    mixed: np.uint64 = z ^ (z >> _31)
+    return mixed
 
 
 @kernel
 def uniform_at(key: np.uint64, counter: int) -> float:
     """:func:`uniform` of one counter, for use inside Numba kernels."""
-    return np.float64(bits_at(key, counter) >> _11) * _TO_UNIT
+    unit: float = np.float64(bits_at(key, counter) >> _11) * _TO_UNIT
+    return unit
 
 
 @kernel
 def below_at(key: np.uint64, counter: int, n: int) -> int:
     """:func:`below` of one counter, for use inside Numba kernels."""
-    return np.int64(uniform_at(key, counter) * n)
+    number: int = np.int64(uniform_at(key, counter) * n)
+    return number

@@ -31,7 +31,8 @@ _HALF = np.uint64(32)
 def group_of(index: int, groups: int) -> int:
     """The feature group of a sparse feature, in 0, ..., ``groups`` - 1: a fixed hash, the same for ever."""
     high = (np.uint64(index) * _HASH) >> _HALF
-    return np.int64((high * np.uint64(groups)) >> _HALF)
+    group: int = np.int64((high * np.uint64(groups)) >> _HALF)
+    return group
 
 
 @inner_kernel

@@ -22,12 +22,14 @@ def _parts(counts: Ints, unit: int) -> Floats:
     """k log k of counts of k rows, in units."""
     values, at = np.unique(counts, return_inverse=True)
     of_values = np.array([k * math.log(max(k, 1) / unit) for k in values.tolist()])
-    return of_values[at].reshape(counts.shape)
+    parts: Floats = of_values[at].reshape(counts.shape)
+    return parts
 
 
 def nats(size: Ints, ones: Ints, unit: int = 1) -> Floats:
     """Entropy of a side times its rows; a row is ``unit`` units of a count."""
-    return _parts(size, unit) - _parts(size - ones, unit) - _parts(ones, unit)
+    nats: Floats = _parts(size, unit) - _parts(size - ones, unit) - _parts(ones, unit)
+    return nats
 
 
 def score_of_counts(entropy: bool, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, unit: int = 1) -> Floats:
@@ -35,7 +37,8 @@ def score_of_counts(entropy: bool, n: Ints | int, c1: Ints | int, n1: Ints, c11:
     sides = [(n1, c11), (n - n1, c1 - c11)]
     if entropy:
         of_sides = [nats(size, ones, unit) for size, ones in sides]
-        return (of_sides[0] + of_sides[1]) / np.maximum(n, 1)
+        scores: Floats = (of_sides[0] + of_sides[1]) / np.maximum(n, 1)
+        return scores
     halves = [
         np.where(size > 0, (size - ones).astype(np.float64) * ones / np.maximum(size, 1), 0.0) for size, ones in sides
     ]
@@ -76,14 +79,16 @@ class BucketLimits(NamedTuple):
         s, t = self.s[bucket], self.t[bucket]
         below = (s * n1 - own < s * n - total) & (s > 0)
         above = (own - t * n1 < total - t * n) & (t < 1)
-        return below | above
+        outside: npt.NDArray[np.bool_] = below | above
+        return outside
 
     def keys(self, n1: Ints, c11: Ints, bucket: Ints) -> Floats:
         """Score minimised by the feature that represents its bucket."""
         c10, mu = n1 - c11, self.mu[bucket]
         if not self.entropy:
             a, b = np.where(mu < 0.5, 0.0, -2.0 * mu), np.where(mu < 0.5, -2.0 * (1.0 - mu), 0.0)
-            return 2.0 * (c10.astype(np.float64) * c11 / n1) + a * c10 + b * c11
+            keys: Floats = 2.0 * (c10.astype(np.float64) * c11 / n1) + a * c10 + b * c11
+            return keys
         logs = np.array([[math.log1p(-m), math.log(m)] if m else [0.0, 0.0] for m in self.mu.tolist()])[bucket]
         mirrored = self.mirrored[bucket]
         a, b = np.where(mirrored, logs[:, 1], logs[:, 0]), np.where(mirrored, logs[:, 0], logs[:, 1])

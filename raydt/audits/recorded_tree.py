@@ -189,7 +189,8 @@ class RankedColumn:
         def on_the_left(running: Ints, per_node: Ints) -> Ints:
             if self.categorical:
                 return np.diff(running, prepend=0)
-            return running - (np.cumsum(per_node) - per_node)[v]
+            left: Ints = running - (np.cumsum(per_node) - per_node)[v]
+            return left
 
         n, n_left = sizes[v], on_the_left(rows, sizes)
         parts = n_left < n

@@ -71,7 +71,8 @@ def compare_nodes(array: str, meaning: str, recorded: npt.NDArray[Any], expected
 def live_by_id(history: History) -> Ints:
     """Return the places of the live examples in a history, by ascending id."""
     live = np.flatnonzero(history.deleted == FOREVER)
-    return live[np.argsort(history.id[live], kind="stable")]
+    ordered: Ints = live[np.argsort(history.id[live], kind="stable")]
+    return ordered
 
 
 def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: Ints | None = None) -> list[Message]:

@@ -84,7 +84,8 @@ class RowsOnShards:
     def equal(self, slots: Slots, row: RowBlock) -> Exchange[npt.NDArray[np.bool_]]:
         """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
         replies = yield Ask("equal", {"slots": slots}, self.parts(row))
-        return np.logical_and.reduce(replies)
+        equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
+        return equal
 
     def take(self, slots: Slots) -> Exchange[RowBlock]:
         """The rows in some slots."""
@@ -254,7 +255,8 @@ class ShardWithRows:
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``."""
-        return getattr(self, f"_on_{method}")(**payload)
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""

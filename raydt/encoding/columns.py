@@ -157,7 +157,8 @@ def unconverted(column: pa.Array) -> npt.NDArray[Any]:
         column = column.dictionary_decode()
     if column.null_count or pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.float64(), safe=False)
-    return column.to_numpy(zero_copy_only=False)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def inexact(column: pa.Array) -> npt.NDArray[np.bool_] | None:

@@ -230,8 +230,7 @@ class Estimator(NamedExamples):
         return self._delete(Asked(key, self._store().find(key)), digests)
 
     def _delete(self, asked: Asked, digests: bool) -> Callable[[], Receipt]:
-        key = asked.key
-        width = self._features().sparse
+        key, width = asked.key, self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         sparse = SparseRows.empty(width) if width else None
@@ -240,8 +239,7 @@ class Estimator(NamedExamples):
 
     def _replacement(self, ids: Any, X: Any, y: Any, beside: Beside, digests: bool) -> Callable[[], Receipt]:
         asked = self._asked(ids, None, "error")
-        gone = asked.key
-        before = self.digest() if digests else None  # new labels are not learned yet
+        gone, before = asked.key, self.digest() if digests else None  # new labels are not learned yet
         new = self._insertable(X, y, beside, gone)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
         key = np.concatenate([gone, new.key])

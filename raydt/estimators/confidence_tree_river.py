@@ -85,4 +85,5 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
         coordinator: Any = self._session.coordinator
         # Not predict_proba: that takes the counts of all leaves, which change with every example.
         asked = coordinator.shares_now(self._encode(x)[0], len(self._labels))
-        return self._session.driver.run(asked)[0]
+        shares: Row = self._session.driver.run(asked)[0]
+        return shares

@@ -37,7 +37,8 @@ class SumOfTrees(Fitted):
         """
         self._require_fitted()
         require_counted(self._features())
-        return self._described().importances()
+        shares: npt.NDArray[np.float64] = self._described().importances()
+        return shares
 
     def explain(self, X: Any) -> Explanation:
         """Shapley values: how much each feature of a row moves its prediction from the mean of the trees.

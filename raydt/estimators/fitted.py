@@ -189,7 +189,8 @@ class Fitted(Parameters, AtomicCalls):
         """This estimator or, if a call was broken off, one as it was before."""
 
     def _live_session(self) -> InProcessSession | None:
-        return self.__dict__.get("session_")
+        session: InProcessSession | None = self.__dict__.get("session_")
+        return session
 
     def _growing(self) -> Iterable[Values]:
         dictionaries = self._encoder.dictionaries.values() if "_encoder" in self.__dict__ else ()

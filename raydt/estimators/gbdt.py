@@ -52,7 +52,8 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
     def n_iter_(self) -> int:
         """Iterations of the model: ``max_iter``, or fewer after early stopping."""
         self._require_fitted()
-        return self._predictor().iterations
+        n_iter: int = self._predictor().iterations
+        return n_iter
 
     def _described(self) -> Any:
         """That of the arrays of the model, for which the rows of every node are counted: O(rows x trees)."""
@@ -81,7 +82,8 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
     def _staged(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
         """Return raw scores after 1, 2, ... iterations, shape (n, trees of one), in one array; errors come at once."""
         rows, sparse = self._rows(X)
-        return iter(self._described().staged(rows, **sparse))
+        staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **sparse))
+        return staged
 
 
 @documented

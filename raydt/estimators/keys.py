@@ -33,7 +33,8 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
     if isinstance(values, np.ndarray) or all(isinstance(value, int | float) for value in values):
         if not isinstance(values, np.ndarray):
             _refuse_missing(values, what)
-        return ids_of(values, what).tolist()
+        numbers: list[Hashable] = ids_of(values, what).tolist()
+        return numbers
     _refuse_missing(values, what)
     keys: list[Hashable] = []
     for row, value in enumerate(values):

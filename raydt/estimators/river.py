@@ -300,7 +300,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
 
     def _shares(self, x: Mapping[Hashable, Any]) -> Row:
         assert self._session is not None
-        return self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
+        shares: Row = self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
+        return shares
 
 
 def _are_plain(values: Sequence[Any]) -> bool:

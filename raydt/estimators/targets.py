@@ -33,7 +33,8 @@ def _codes_of(given: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray
         return np.array([known.get(label, -1) for label in given.tolist()], dtype=np.int32)
     order = np.argsort(classes, kind="stable")
     places = order[np.minimum(np.searchsorted(classes, given, sorter=order), len(classes) - 1)]
-    return np.where(classes[places] == given, places, -1).astype(np.int32)
+    codes: npt.NDArray[np.int32] = np.where(classes[places] == given, places, -1).astype(np.int32)
+    return codes
 
 
 def accuracy(y: Any, predicted: npt.NDArray[Any], sample_weight: Any) -> float:
@@ -110,7 +111,8 @@ class Classifier(Estimator):
         """Shares of the classes, shape (n, len(classes_))."""
         rows, sparse = self._rows(X)
         predictor, classes = self._predicting()
-        return predictor.predict_proba(rows, len(classes), **sparse)
+        shares: npt.NDArray[np.float64] = predictor.predict_proba(rows, len(classes), **sparse)
+        return shares
 
     def _predicting(self) -> tuple[Any, npt.NDArray[Any]]:
         """Return the predictor and the labels of its codes: another thread may add a class meanwhile."""
@@ -123,7 +125,8 @@ class Classifier(Estimator):
 
     @property
     def _classes(self) -> list[Any]:
-        return self.classes_.tolist()
+        classes: list[Any] = self.classes_.tolist()
+        return classes
 
     def _take_classes(self, classes: list[Any]) -> None:
         self.classes_ = np.array(classes)
@@ -200,7 +203,8 @@ class Regressor(Estimator):
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Numbers, shape (n,)."""
         rows, sparse = self._rows(X)
-        return self._predictor().predict(rows, **sparse)
+        numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **sparse)
+        return numbers
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R squared: 1 is perfect, 0 what the mean of ``y`` would get; NaN if all of ``y`` is equal.

@@ -213,7 +213,8 @@ class Prequential(Evaluation):
 
     def sums(self) -> npt.NDArray[np.int64]:
         """Return counts that may be added up over several streams: scored, and right ones as in :class:`Hits`."""
-        return self.counts.hits.copy()
+        sums: npt.NDArray[np.int64] = self.counts.hits.copy()
+        return sums
 
     def snapshot(self) -> Hits:
         """Return hits so far; O(1)."""

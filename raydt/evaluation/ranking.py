@@ -30,7 +30,8 @@ def levels_of(positive: npt.NDArray[Any], total: npt.NDArray[Any], of_nothing: i
     """Return the level of each share ``positive / total``, rounded half up; ``of_nothing`` for 0 / 0."""
     n = np.maximum(total, 1).astype(np.int64)
     level = (2 * LEVELS * positive.astype(np.int64) + n) // (2 * n)
-    return np.where(total > 0, level, of_nothing).astype(np.uint16)
+    known: Levels = np.where(total > 0, level, of_nothing).astype(np.uint16)
+    return known
 
 
 def no_ranks(levels: int = 0) -> npt.NDArray[np.int64]:

@@ -112,7 +112,8 @@ class PrequentialErrors(Evaluation):
 
     def sums(self) -> Floats:
         """Return sums that may be added up over several streams."""
-        return self._sums.copy()
+        sums: Floats = self._sums.copy()
+        return sums
 
     def scores(self) -> dict[str, float]:
         """Return ``mse``, ``rmse``, ``mae`` and ``r2``: 1 - squared errors / those of the mean of the predicted labels.

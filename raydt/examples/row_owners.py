@@ -35,13 +35,15 @@ _COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 def buckets_of(ids: Ids) -> npt.NDArray[np.int64]:
     """Return the bucket of each row, by id."""
-    return (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
+    buckets: npt.NDArray[np.int64] = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
+    return buckets
 
 
 def are_in(ids: Ids, part: Buckets) -> npt.NDArray[np.bool_]:
     """Return which rows are in some buckets, by id."""
     bucket = buckets_of(ids)
-    return (bucket >= part.begin) & (bucket < part.end)
+    found: npt.NDArray[np.bool_] = (bucket >= part.begin) & (bucket < part.end)
+    return found
 
 
 class RowOwners:
@@ -69,7 +71,8 @@ class RowOwners:
 
     def of(self, ids: Ids) -> npt.NDArray[np.int64]:
         """Return the shard that owns each row, by id."""
-        return self._owner[buckets_of(ids)]
+        owners: npt.NDArray[np.int64] = self._owner[buckets_of(ids)]
+        return owners
 
     def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
         """Return the shard that owns the row in each of some slots."""

@@ -66,7 +66,8 @@ def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:
     z = ids.astype(np.uint64)
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
-    return z ^ (z >> _31)
+    keys: npt.NDArray[np.uint64] = z ^ (z >> _31)
+    return keys
 
 
 @inner_kernel
@@ -370,7 +371,8 @@ class RowTree:
         data, (jobs, room) = self._hashes.view(np.uint8).reshape(-1), room_for(len(stale))
         _hash_inner(stale, levels, trie.child, data, jobs, room, self._hashes)
         trie.stale[stale] = False  # last: a call that is broken off hashes them again
-        return self._hashes[0].tobytes()
+        root: bytes = self._hashes[0].tobytes()
+        return root
 
     def _reserve(self, nodes: int) -> None:
         """Room for so many nodes."""

@@ -37,7 +37,8 @@ class Index(NamedTuple):
 
 @inner_kernel
 def _home(key: int, bits: int) -> int:
-    return np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
+    home: int = np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
+    return home
 
 
 @kernel

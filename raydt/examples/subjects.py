@@ -138,7 +138,8 @@ class Subjects:
         ids, seq = (np.concatenate(column)[::-1] for column in zip(*self._ended, strict=True))
         gone, last = np.unique(ids, return_index=True)  # of each id the last deletion
         place = np.minimum(np.searchsorted(gone, self._id[entries]), len(gone) - 1)
-        return entries[(gone[place] != self._id[entries]) | (self._born[entries] >= seq[last][place])]
+        left: Integers = entries[(gone[place] != self._id[entries]) | (self._born[entries] >= seq[last][place])]
+        return left
 
     def _drop_ended(self) -> None:
         """Apply the deletions that wait."""

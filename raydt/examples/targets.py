@@ -33,7 +33,8 @@ OUT_OF_RANGE = message("examples.label_range", least=NUMBERS_FROM, most=NUMBERS_
 def out_of_range(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Mask of the numbers that no learner takes, shape (n,); NaN is not among them."""
     size = np.abs(numbers)
-    return (size > NUMBERS_TO) | ((size < NUMBERS_FROM) & (size > 0.0))
+    mask: npt.NDArray[np.bool_] = (size > NUMBERS_TO) | ((size < NUMBERS_FROM) & (size > 0.0))
+    return mask
 
 
 def dtype_of(regression: bool) -> np.dtype[Any]:
@@ -48,7 +49,8 @@ def no_targets(n: int, dtype: np.dtype[Any]) -> Targets:
 
 def there(targets: Targets) -> npt.NDArray[np.bool_]:
     """Mask of the targets that are there, shape (n,)."""
-    return ~np.isnan(targets) if targets.dtype == NUMBERS else targets >= 0
+    mask: npt.NDArray[np.bool_] = ~np.isnan(targets) if targets.dtype == NUMBERS else targets >= 0
+    return mask
 
 
 def in_order(labels: Sequence[Any], positive: bool = False) -> npt.NDArray[np.int64]:

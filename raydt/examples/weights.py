@@ -53,7 +53,8 @@ def unless_equal(weights: Weights | None) -> Weights | None:
 
 def of_codes(factors: npt.NDArray[np.int64], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the factors of some classes; 1 of those that came later."""
-    return np.append(factors, UNIT)[np.minimum(codes, len(factors))]
+    found: npt.NDArray[np.int64] = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
+    return found
 
 
 def counting(rows: npt.NDArray[Any], weights: Weights | None) -> npt.NDArray[Any]:
@@ -65,7 +66,8 @@ def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:
     """Multiply weights, rounded to the nearest unit and kept within range."""
     whole = np.asarray(weights, dtype=np.uint64) * factors.astype(np.uint64)
     scaled = (whole + np.uint64(UNIT // 2)) >> np.uint64(BITS)
-    return np.clip(scaled, LEAST, MOST).astype(DTYPE)
+    found: Weights = np.clip(scaled, LEAST, MOST).astype(DTYPE)
+    return found
 
 
 def _text(label: Any) -> str:

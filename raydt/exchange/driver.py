@@ -50,7 +50,8 @@ class InProcessDriver:
             while True:
                 request = exchange.send(self._ask(request))
         except StopIteration as end:
-            return end.value
+            result: T = end.value
+            return result
 
     def _ask(self, request: Ask) -> list[Any]:
         """Deliver a request to all shards; returns the replies in shard order."""

@@ -85,7 +85,8 @@ def in_requests(exchange: Exchange[T]) -> Exchange[T]:
                     replies = yield Ask(MET, {}, [{"parts": parts} for parts in zip(*replies, strict=True)])
             request = exchange.send(replies)
     except StopIteration as end:
-        return end.value
+        result: T = end.value
+        return result
 
 
 #: The request that every shard answers itself, for a snapshot (``raydt.sessions.snapshots``).

@@ -51,7 +51,8 @@ class FeatureShard:
         """Deliver message ``seq``, a pass: yields and receives what shards swap. Errors as of :meth:`receive`."""
         if not self._is_repeated(epoch, seq):
             self._answered(seq, (yield from swaps(partial(self._timed, self.worker.handle), method, payload)))
-        return self._reply
+        ended: Ended = self._reply
+        return ended
 
     def _is_repeated(self, epoch: int, seq: int) -> bool:
         """Return whether a message was answered before; raises if it is not the next one either."""

@@ -106,7 +106,8 @@ def bucket_of(buckets: Any, n0: int, c01: int) -> int:
     """The bucket in whose middle rho = c01 / n0 lies, away from its ends; a feature that is always 1 has rho 0."""
     if not buckets.entropy:
         rho = c01 / n0 if n0 > 0 else 0.0
-        return min(len(buckets.s) - 1, np.int64(rho * buckets.edges[0]))
+        middle: int = min(len(buckets.s) - 1, np.int64(rho * buckets.edges[0]))
+        return middle
     if c01 == 0:
         return 0
     half = len(buckets.s) // 2

@@ -119,7 +119,8 @@ def with_units(pool: Pool, units: int) -> Pool:
 @inlined_kernel
 def _home(unit: int, feature: int, mask: int) -> int:
     mixed = np.uint64(feature) * _HASH + np.uint64(unit) * _MIX
-    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
+    home: int = np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
+    return home
 
 
 @inlined_kernel

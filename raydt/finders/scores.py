@@ -28,7 +28,8 @@ def _xlogx(k: int, unit: int) -> float:
 @inlined_kernel
 def xlogx_of(table: Any, k: int) -> float:
     """k log k of k rows, from the table; without a table k is a mass, and the result is in units, too."""
-    return table[k] if len(table) > 0 else _xlogx(k, UNIT)
+    value: float = table[k] if len(table) > 0 else _xlogx(k, UNIT)
+    return value
 
 
 @kernel
@@ -72,7 +73,8 @@ def table_of(entropy: bool, rows: int, table: npt.NDArray[np.float64]) -> npt.ND
 def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
     """Impurity of one side times its rows: half of it for Gini, nats for entropy."""
     if entropy:
-        return xlogx_of(table, size) - xlogx_of(table, size - ones) - xlogx_of(table, ones)
+        nats: float = xlogx_of(table, size) - xlogx_of(table, size - ones) - xlogx_of(table, ones)
+        return nats
     rows = np.float64(size)
     return np.float64(size - ones) * np.float64(ones) / rows if rows > 0.0 else 0.0
 
@@ -81,7 +83,8 @@ def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
 def score_of(entropy: bool, table: Any, n: int, c1: int, n1: int, c11: int) -> float:
     """Score of a feature at a node of n > 0 rows; with n1 = 0 it is the impurity of the node itself."""
     total = of_side(entropy, table, n1, c11) + of_side(entropy, table, n - n1, c1 - c11)
-    return total / n if entropy else 2.0 * total / n
+    score: float = total / n if entropy else 2.0 * total / n
+    return score
 
 
 @inlined_kernel

@@ -48,7 +48,8 @@ def _key(structure: Any, e: int, k: int) -> float:
     n1, c11 = pool.n1[e], pool.c11[e]
     of_ones = of_side(buckets.entropy, table, n1, c11)
     own = of_ones if buckets.entropy else 2.0 * of_ones
-    return own + buckets.a[k] * (n1 - c11) + buckets.b[k] * c11
+    key: float = own + buckets.a[k] * (n1 - c11) + buckets.b[k] * c11
+    return key
 
 
 @inlined_kernel
@@ -56,7 +57,8 @@ def _above_low(structure: Any, e: int, k: int) -> float:
     """Value that must be at least ``s n - c1`` (Proposition 4.3), or rho is below s."""
     pool, buckets = structure.pool, structure.buckets
     own = pool.n1[e] - pool.c11[e] if buckets.mirrored[k] else pool.c11[e]
-    return buckets.s[k] * pool.n1[e] - own
+    key: float = buckets.s[k] * pool.n1[e] - own
+    return key
 
 
 @inlined_kernel
@@ -64,7 +66,8 @@ def _below_high(structure: Any, e: int, k: int) -> float:
     """Value that must be at least ``c1 - t n``, or rho is above t."""
     pool, buckets = structure.pool, structure.buckets
     own = pool.n1[e] - pool.c11[e] if buckets.mirrored[k] else pool.c11[e]
-    return own - buckets.t[k] * pool.n1[e]
+    key: float = own - buckets.t[k] * pool.n1[e]
+    return key
 
 
 @inlined_kernel
@@ -196,7 +199,8 @@ def settle(structure: Any, unit: int, n: int, c1: int) -> None:
 def _lowest(word: Any) -> int:
     """Number of the lowest bit that is set."""
     alone = word & (~word + np.uint64(1))
-    return _NUMBER_OF[(alone * _DE_BRUIJN) >> np.uint64(58)]
+    lowest: int = _NUMBER_OF[(alone * _DE_BRUIJN) >> np.uint64(58)]
+    return lowest
 
 
 @inlined_kernel

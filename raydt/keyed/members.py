@@ -189,7 +189,11 @@ class Members:
             if observer is not None:
                 observer.after(member)
             member.rest()
-        for key in self._awake.use(member.key for member in taken):
+        self._use(member.key for member in taken)
+
+    def _use(self, keys: Iterable[Key]) -> None:
+        """Note that some keys are used; trim those that have not been for long."""
+        for key in self._awake.use(keys):
             self.by_key[key].session.trim()
 
     def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
@@ -286,6 +290,7 @@ class Members:
             member = self._add(key)
             member.restore(state)
             member.changed = False
+        self._use(states)
 
 
 def apply_all(

@@ -62,7 +62,8 @@ def learners() -> Mapping[str, Learner]:
 
 
 def _own(kind: str) -> Learner:
-    return importlib.import_module(f"{__name__}.{kind}").LEARNER
+    learner: Learner = importlib.import_module(f"{__name__}.{kind}").LEARNER
+    return learner
 
 
 def _of_package(entry: EntryPoint) -> Learner:

@@ -175,18 +175,21 @@ class Learner(ABC):
 
     def describe(self, options: Mapping[str, Any]) -> description.Description:
         """Return the description for these options, which may be of another version, or some be missing."""
-        return self.Description(options)
+        described: description.Description = self.Description(options)
+        return described
 
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> BatchCoordinator:
         """Make the coordinator for ``shards`` shards."""
-        return self.Coordinator(options, features, shards, plan)
+        coordinator: BatchCoordinator = self.Coordinator(options, features, shards, plan)
+        return coordinator
 
     def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
         """Make the worker that owns ``groups``; ``store`` is the coordinator's, if they share one.
 
         The default keeps the features of its rows itself.
         """
-        return self.Shard(options, features, groups)
+        shard: ShardWorker = self.Shard(options, features, groups)
+        return shard
 
     @abstractmethod
     def schema(self, options: Any, features: Features, model: Arrays, *, state: bool) -> Schema:
@@ -288,7 +291,8 @@ class Learner(ABC):
 
     def promise(self, options: Any) -> Promise:
         """Return whether the guarantee of the method holds with these options; an audit proves that it does."""
-        return options.promise()
+        promise: Promise = options.promise()
+        return promise
 
     def outlook(self, options: Any, warmup: int) -> str:
         """Say in one sentence what to expect of a run after a warm-up of so many rows; empty if nothing is known.
@@ -307,7 +311,8 @@ class Learner(ABC):
         arguments; the module is imported only then.
         """
         module = importlib.import_module(".audit", type(self).__module__.rpartition(".")[0])
-        return module.audit(options, features, state, history, groups)
+        report: AuditReport = module.audit(options, features, state, history, groups)
+        return report
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:

@@ -268,11 +268,13 @@ class BatchCoordinator(ABC):
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Return shares of the classes, shape (n, n_classes), after :meth:`gather`."""
-        return self.predictor().predict_proba(X, n_classes, sparse)
+        shares: npt.NDArray[np.float64] = self.predictor().predict_proba(X, n_classes, sparse)
+        return shares
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Return class codes or, of a regression, numbers, shape (n,), after :meth:`gather`."""
-        return self.predictor().predict(X, sparse)
+        targets: Targets = self.predictor().predict(X, sparse)
+        return targets
 
     @property
     def class_factors(self) -> npt.NDArray[np.int64] | None:
@@ -294,7 +296,8 @@ class BatchCoordinator(ABC):
         slots = self._alike(rows)
         slots = slots[self.store.y[slots] == y]
         slots = slots[(yield from self._equal(slots, rows))]
-        return slots[np.argsort(self.store.born[slots])]
+        oldest_first: Slots = slots[np.argsort(self.store.born[slots])]
+        return oldest_first
 
     def _alike(self, row: RowBlock) -> Slots:
         """Return slots of live examples, among them all that equal a row: here all, in a tree those of its leaf."""

@@ -55,7 +55,8 @@ class Message(str):
 
 def sentences(topic: str) -> dict[str, Sentence]:
     """Return the sentences of a topic, by name."""
-    return import_module(f"raydt.messages.{topic}").SENTENCES
+    found: dict[str, Sentence] = import_module(f"raydt.messages.{topic}").SENTENCES
+    return found
 
 
 def message(id: str, /, **parameters: Any) -> Message:

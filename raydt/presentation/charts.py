@@ -53,7 +53,8 @@ class Axis:
         """Return the share of the axis where each value lies; NaN stays NaN."""
         numbers = np.asarray(values, dtype=np.float64)
         place = np.log10(np.maximum(numbers, 1.0)) if self.log else numbers
-        return (place - self.low) / (self.high - self.low)
+        result: Floats = (place - self.low) / (self.high - self.low)
+        return result
 
 
 def linear(
@@ -349,7 +350,8 @@ class Stretches:
 
     def total(self, weights: Values | None = None) -> Floats:
         """Return the sum over the events of each part; their number without weights."""
-        return np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
+        sums: Floats = np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
+        return sums
 
     def chart(self, key: str, title: str, caption: str, panels: Sequence[Panel], *, wide: bool = True) -> Chart:
         """Return a chart with a position at each part."""

@@ -67,7 +67,8 @@ class Clock:
 
     def at(self, updates: Any) -> Floats:
         """Return the times of updates, interpolated."""
-        return np.interp(np.asarray(updates, dtype=np.float64), self.updates, self.times)
+        result: Floats = np.interp(np.asarray(updates, dtype=np.float64), self.updates, self.times)
+        return result
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -161,7 +162,7 @@ def timed(block: B, clock: Clock | None) -> B:
 
     times = clock.at(np.multiply(block.at, span)).tolist()
     names = [f"{name}, {clock.word(time)}" for name, time in zip(block.names, times, strict=True)]
-    return replace(
+    changed: Any = replace(
         block,
         panels=tuple(_panel(panel, moved) for panel in block.panels),
         ticks=axis.ticks,
@@ -170,6 +171,7 @@ def timed(block: B, clock: Clock | None) -> B:
         names=names,
         uprights=tuple(moved(block.uprights).tolist()),
     )
+    return changed  # type: ignore[no-any-return]
 
 
 def _panel(panel: Panel, moved: Any) -> Panel:

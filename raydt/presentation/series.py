@@ -60,13 +60,15 @@ def _grouped(metrics: Columns, last: npt.NDArray[Any]) -> Columns:
 
 def increments(column: npt.NDArray[Any]) -> Floats:
     """Return the amount each row added to a cumulative column; the first row starts from 0."""
-    return np.diff(column.astype(np.float64), prepend=0.0)
+    added: Floats = np.diff(column.astype(np.float64), prepend=0.0)
+    return added
 
 
 def per_unit(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Floats:
     """Return the increments of one cumulative column divided by those of another; NaN where the latter stands still."""
     up, down = increments(numerator), increments(denominator)
-    return np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
+    rate: Floats = np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
+    return rate
 
 
 def size_classes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -38,8 +38,10 @@ class ActiveList:
 
     def view(self) -> npt.NDArray[np.int64]:
         """All entries, writable in place until the next push."""
-        return self._data[self._head : self._tail]
+        entries: npt.NDArray[np.int64] = self._data[self._head : self._tail]
+        return entries
 
     def array(self) -> npt.NDArray[np.int64]:
         """A copy of all entries."""
-        return self.view().copy()
+        entries: npt.NDArray[np.int64] = self.view().copy()
+        return entries

@@ -110,7 +110,8 @@ def missing_left(model: Mapping[str, npt.NDArray[Any]], cover: npt.NDArray[Any])
     inner = model["feature"] >= 0
     more = inner & (cover[model["left"]] > cover[model["right"]])
     side = model.get(SIDES, np.zeros(len(inner), dtype=np.int8))
-    return np.where(side == UNDECIDED, more, side == TO_LEFT)
+    left: npt.NDArray[np.bool_] = np.where(side == UNDECIDED, more, side == TO_LEFT)
+    return left
 
 
 def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:

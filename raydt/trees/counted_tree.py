@@ -150,9 +150,11 @@ def stays_leaf(tree: Any, node: int, rules: Any) -> bool:
     if n < rules.min_samples_split or tree.nodes[node].depth >= rules.max_depth:
         return True
     if rules.unit > 1:
-        return is_pure_enough(tree.counts, node, rules.half_alpha)
+        pure: bool = is_pure_enough(tree.counts, node, rules.half_alpha)
+        return pure
     limit = rules.half_alpha_units * n if tree.counts.shape[1] == 1 else floor_product(rules.half_alpha, n * n)
-    return tree.statistics[node].pairs <= limit
+    stays: bool = tree.statistics[node].pairs <= limit
+    return stays
 
 
 @kernel
@@ -165,7 +167,8 @@ def most_nodes(n: int, depth: int, rules: Any) -> int:
 @inlined_kernel
 def gini_mass(n: int, pairs: int) -> float:
     """Mass h(S) = n g(S) of n rows of which so many ordered pairs, n^2 - sum c_k^2, differ in class. O(1)."""
-    return np.float64(pairs) / np.float64(n) if n > 0 else 0.0
+    mass: float = np.float64(pairs) / np.float64(n) if n > 0 else 0.0
+    return mass
 
 
 @inner_kernel
@@ -173,7 +176,8 @@ def mass_left(tree: Any, node: int, rules: Any) -> float:
     """Mass that the split of an inner node leaves: that of its two sides together."""
     left, right = tree.nodes[node].left, tree.nodes[node].right
     if rules.unit > 1:
-        return weighted_mass(tree.counts, left) + weighted_mass(tree.counts, right)
+        on_sides: float = weighted_mass(tree.counts, left) + weighted_mass(tree.counts, right)
+        return on_sides
     if tree.counts.shape[1] == 1:
         of_left: float = number_mass(tree.counts[left, 0], tree.sums[left, 0], tree.sums[left, 1])
         return of_left + number_mass(tree.counts[right, 0], tree.sums[right, 0], tree.sums[right, 1])
@@ -237,7 +241,8 @@ def side_of_missing(tree: Any, node: int) -> int:
 def passes_left(tree: Any, node: int, value: float, categorical: bool) -> bool:
     """Whether a value goes left at a split, also a missing one."""
     if value != value:
-        return side_of_missing(tree, node) == TO_LEFT
+        missing: bool = side_of_missing(tree, node) == TO_LEFT
+        return missing
     return goes_left(value, tree.nodes[node].threshold, categorical)
 
 
@@ -313,7 +318,8 @@ def mean_at(tree: Any, leaf: int) -> float:
         node = np.int64(tree.nodes[node].parent)
         if node < 0:
             return -1.0
-    return np.float64(tree.sums[node, 0]) / np.float64(tree.counts[node, 0])
+    mean: float = np.float64(tree.sums[node, 0]) / np.float64(tree.counts[node, 0])
+    return mean
 
 
 @inner_kernel
@@ -321,8 +327,10 @@ def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
     n = tree.statistics[node].n
     if rules.unit > 1:
-        return n < rules.min_samples_split or is_pure(tree.counts, node, n)
-    return n < rules.min_samples_split or tree.statistics[node].pairs == 0
+        light: bool = n < rules.min_samples_split or is_pure(tree.counts, node, n)
+        return light
+    unfit: bool = n < rules.min_samples_split or tree.statistics[node].pairs == 0
+    return unfit
 
 
 @inner_kernel
@@ -331,7 +339,8 @@ def edits_left(mass: float, rules: Any) -> int:
 
     One less, and thus the mass of an edit, than that are left to the rounding of the test itself.
     """
-    return max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    edits: int = max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    return edits
 
 
 @inner_kernel

@@ -17,7 +17,8 @@ def rest_of_product(rate: float, size: float, product: float) -> float:
     b = split * size
     b_high = b - (b - size)
     b_low = size - b_high
-    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    rest: float = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return rest
 
 
 @kernel

@@ -25,7 +25,8 @@ from raydt.trees.state_schema import UNIT_ARRAY, Arrays, Ints, unit_of, weights_
 @inlined_kernel
 def mass_of(weights: Any, slot: int, unit: int = 1) -> int:
     """Mass of one example, by the weights of all slots in units; ``unit`` if there are none."""
-    return np.int64(weights[slot]) if len(weights) > 0 else np.int64(unit)
+    mass: int = np.int64(weights[slot]) if len(weights) > 0 else np.int64(unit)
+    return mass
 
 
 def masses_by_slot(weighting: Weighting, store: ExampleStore) -> Weights:

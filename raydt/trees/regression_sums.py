@@ -73,11 +73,13 @@ class LabelRange(NamedTuple):
         if not self.known:
             return np.zeros(len(y), dtype=np.int32)
         near = np.clip(y, self.low, self.high)
-        return np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
+        units: npt.NDArray[np.int32] = np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
+        return units
 
     def numbers(self, mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Predictions, shape (n,), of means in units; of a negative one, where there is no example, 0."""
-        return np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
+        numbers: npt.NDArray[np.float64] = np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
+        return numbers
 
 
 @inner_kernel
@@ -87,7 +89,8 @@ def mass_ceiling(n: int, q: int, squares: int) -> int:
         return 0
     mean = q // n
     rest = q - mean * n
-    return squares - 2 * mean * q + n * mean * mean - rest * rest // n
+    ceiling: int = squares - 2 * mean * q + n * mean * mean - rest * rest // n
+    return ceiling
 
 
 @inner_kernel
@@ -97,7 +100,8 @@ def number_mass(n: int, q: int, squares: int) -> float:
         return 0.0
     mean = q // n
     rest = q - mean * n
-    return np.float64(squares - 2 * mean * q + n * mean * mean) - np.float64(rest * rest) / np.float64(n)
+    mass: float = np.float64(squares - 2 * mean * q + n * mean * mean) - np.float64(rest * rest) / np.float64(n)
+    return mass
 
 
 @kernel

@@ -227,4 +227,5 @@ class Outline:
         rest = contents.view(np.uint8).reshape(-1), *room_for(len(changed)), self._hashes
         _hash_nodes(changed, levels, tree.nodes, contents, ends, rest)
         self._shape.hashed[changed] = True  # last: a call that is broken off hashes them again
-        return self._hashes[0].view(np.uint8).copy()
+        root: npt.NDArray[np.uint8] = self._hashes[0].view(np.uint8).copy()
+        return root

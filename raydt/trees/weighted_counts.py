@@ -35,7 +35,8 @@ def weighted_pairs(counts: Any, node: int) -> float:
 def weighted_mass(counts: Any, node: int) -> float:
     """As :func:`gini_mass` of sums of weights, in rows of weight 1."""
     n = np.float64(total(counts, node))
-    return weighted_pairs(counts, node) / n / np.float64(UNIT) if n > 0 else 0.0
+    mass: float = weighted_pairs(counts, node) / n / np.float64(UNIT) if n > 0 else 0.0
+    return mass
 
 
 @inner_kernel
@@ -44,7 +45,8 @@ def is_pure(counts: Any, node: int, n: int) -> bool:
     k = 0
     while counts[node, k] == 0:
         k += 1
-    return counts[node, k] == n
+    pure: bool = counts[node, k] == n
+    return pure
 
 
 @inner_kernel
@@ -52,7 +54,8 @@ def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
     """Whether ``weighted_pairs`` are at most ``rate`` n^2, n^2 being rounded to float64 and the product not at all."""
     pairs, n = weighted_pairs(counts, node), np.float64(total(counts, node))
     product = rate * (n * n)
-    return pairs < product or (pairs == product and rest_of_product(rate, n * n, product) >= 0.0)
+    pure: bool = pairs < product or (pairs == product and rest_of_product(rate, n * n, product) >= 0.0)
+    return pure
 
 
 @inlined_kernel
@@ -67,7 +70,8 @@ def in_rows(size: int, rules: Any) -> float:
 @inlined_kernel
 def rows_at(tree: Any, node: int, rules: Any) -> int:
     """Number of rows below a node, whatever their weights."""
-    return tree.statistics[node].n if rules.unit == 1 else tree.statistics[node].pairs
+    rows: int = tree.statistics[node].n if rules.unit == 1 else tree.statistics[node].pairs
+    return rows
 
 
 @kernel

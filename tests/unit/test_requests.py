@@ -27,7 +27,8 @@ SAID = ("digest_before", "digest_after", "active_before", "active", "deleted", "
 
 
 def chain_of(run: Path) -> list[dict[str, Any]]:
-    return read_chain(run / "receipts.jsonl", Key.read(run / "receipts.key")).entries
+    chain = run / "receipts.jsonl"  # none where nothing was deleted
+    return read_chain(chain, Key.read(run / "receipts.key")).entries if chain.exists() else []
 
 
 def said(run: Path) -> list[dict[str, Any]]:

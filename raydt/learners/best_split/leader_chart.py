@@ -44,7 +44,8 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
     middle, number = (parts.edges[:-1] + parts.edges[1:]) / 2, parts.total()
 
     def mean(values: Floats) -> Floats:
-        return np.divide(parts.total(values), number, out=np.full(n, np.nan), where=number > 0)
+        means: Floats = np.divide(parts.total(values), number, out=np.full(n, np.nan), where=number > 0)
+        return means
 
     def panel(values: Floats, unit: str, name: str, axis: Axis, tone: str) -> Panel:
         form = share if unit == "share of rows" else figure

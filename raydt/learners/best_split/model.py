@@ -138,7 +138,8 @@ class BestSplitPredictor:
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,): the majority of each row's side."""
-        return self.split.labels()[0, self._sides(sparse)]
+        codes: npt.NDArray[np.int32] = self.split.labels()[0, self._sides(sparse)]
+        return codes
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -147,7 +148,8 @@ class BestSplitPredictor:
 
         Those of both sides where a side is empty, and uniform before there are rows.
         """
-        return self._shares(n_classes)[self._sides(sparse)]
+        proba: npt.NDArray[np.float64] = self._shares(n_classes)[self._sides(sparse)]
+        return proba
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """The split as a tree, whose leaves predict shares.

@@ -93,7 +93,8 @@ class Records:
         """Counts of a node at the time of its split."""
         truth = self._truth
         rows = truth.arrivals(node)
-        return rows[truth.died[rows] > truth.stamp[node]]
+        left: Ints = rows[truth.died[rows] > truth.stamp[node]]
+        return left
 
     def _same(self, node: int, what: str, recorded: Any, expected: Any) -> None:
         """Note a difference, of floats one beyond rounding."""

@@ -273,7 +273,8 @@ class LiveConfidenceTree:
             nodes[name][node] = 0
         tally_rows(self.tree, self.examples, self.right, slots)
         self._without_trial(node, stamp)
-        return gone[gone >= 0].tolist()
+        forgotten: list[int] = gone[gone >= 0].tolist()
+        return forgotten
 
     def begin_trial(self, node: int, stamp: int) -> None:
         """Let a node count afresh what comes after ``stamp``."""

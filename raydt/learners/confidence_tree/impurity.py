@@ -36,7 +36,8 @@ def _of_sums(criterion: int, table: Any, n: int, squares: float, logs: float, pr
         rows = np.float64(n)
         return (rows * rows - squares) / rows if n > 0 else 0.0
     if criterion == ENTROPY:
-        return 0.5 * (xlogx_of(table, n) - logs)
+        nats: float = 0.5 * (xlogx_of(table, n) - logs)
+        return nats
     return math.sqrt(product) if criterion == KEARNS_MANSOUR else float(n - most)
 
 
@@ -69,7 +70,8 @@ def phi(criterion: int, table: Any, left: Any, totals: Any) -> float:
             most_right = max(most_right, b)
     on_left = _of_sums(criterion, table, n_left, squares_left, logs_left, product_left, most_left)
     on_right = _of_sums(criterion, table, n_right, squares_right, logs_right, product_right, most_right)
-    return (on_left + on_right) / np.float64(n_left + n_right)
+    score: float = (on_left + on_right) / np.float64(n_left + n_right)
+    return score
 
 
 @inlined_kernel

@@ -38,7 +38,8 @@ def settle_window(
 def naive_leaves(live: LiveConfidenceTree) -> Int64:
     """Return the leaves that predict by naive Bayes now, in preorder."""
     order = live.outline.order(live.tree).astype(np.int64)
-    return order[chosen(live, order) != MAJORITY]
+    found: Int64 = order[chosen(live, order) != MAJORITY]
+    return found
 
 
 def chosen(live: LiveConfidenceTree, some: Int64) -> Int64:
@@ -61,7 +62,8 @@ def chosen(live: LiveConfidenceTree, some: Int64) -> Int64:
 def priors_of(live: LiveConfidenceTree, leaves: Int64) -> Int64:
     """Return the class counts that the predictions of some leaves are made of, shape (leaves, K)."""
     of_all = (chosen(live, leaves) == INHERITED)[:, None]
-    return np.where(of_all, live.tree.counts[leaves], live.tree.own[leaves])
+    counts: Int64 = np.where(of_all, live.tree.counts[leaves], live.tree.own[leaves])
+    return counts
 
 
 def leaf_tallies(live: LiveConfidenceTree) -> Arrays:

@@ -65,13 +65,15 @@ def log_table(n: int, table: Ints | None = None) -> Ints:
 @functools.lru_cache(4)
 def _table_of(size: int) -> Ints:
     """Make a table, to which nobody writes: that of thousands of models is the same."""
-    return np.rint(UNIT * natural_log(np.arange(1.0, PARTS * size + 1.0, PARTS))).astype(np.int64)
+    table: Ints = np.rint(UNIT * natural_log(np.arange(1.0, PARTS * size + 1.0, PARTS))).astype(np.int64)
+    return table
 
 
 @inlined_kernel
 def log_count(table: Any, n: int) -> int:
     """T(n) of n rows, from the table; without a table n is a mass."""
-    return table[n] if len(table) > 0 else np.int64(np.rint(UNIT * log_of(np.float64(n + _PART) / _PART)))
+    value: int = table[n] if len(table) > 0 else np.int64(np.rint(UNIT * log_of(np.float64(n + _PART) / _PART)))
+    return value
 
 
 @kernel

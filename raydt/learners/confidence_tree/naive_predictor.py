@@ -99,7 +99,8 @@ def _score(
 def odds_of(scores: Ints, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """What the shares of naive Bayes are proportional to, by scores of rows and which classes have examples there."""
     best = np.where(known, scores, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
-    return np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
+    odds: npt.NDArray[np.float64] = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
+    return odds
 
 
 class NaivePredictor(TreePredictor):

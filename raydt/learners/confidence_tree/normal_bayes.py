@@ -63,7 +63,8 @@ def normal_scores(bins: Bins) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uin
 @inlined_kernel
 def mean_of(n: int, s: float, unit: int) -> int:
     """Mean of n scores whose sum is s, with the one before all others; a row is ``unit`` units of a count."""
-    return np.int64(np.floor(s / np.float64(n + unit) + 0.5))
+    mean: int = np.int64(np.floor(s / np.float64(n + unit) + 0.5))
+    return mean
 
 
 @inlined_kernel
@@ -72,7 +73,8 @@ def variance_of(n: int, s: float, q: float, unit: int) -> int:
     mean = s / np.float64(n + unit)
     first = np.float64(SCORE * SCORE) * np.float64(unit)
     variance = np.int64(((q + first) / np.float64(n + unit) - mean * mean) / SCORE)
-    return min(max(variance, np.int64(LEAST)), np.int64((1 << MOST_BITS) - 1))
+    bounded: int = min(max(variance, np.int64(LEAST)), np.int64((1 << MOST_BITS) - 1))
+    return bounded
 
 
 @inlined_kernel
@@ -82,13 +84,15 @@ def half_log(variance: int, halves: Any) -> int:
     while (variance >> bits) > 1:
         bits += 1
     nine = variance << (8 - bits) if bits <= 8 else variance >> (bits - 8)
-    return (bits * LOG_2 + halves[nine - 256]) >> 1
+    half: int = (bits * LOG_2 + halves[nine - 256]) >> 1
+    return half
 
 
 @inlined_kernel
 def distance(score: int, mean: int, variance: int) -> int:
     """Return (z - m)^2 / (2 v), in units of 1 / ``UNIT``."""
-    return (((score - mean) * (score - mean)) << 9) // variance
+    apart: int = (((score - mean) * (score - mean)) << 9) // variance
+    return apart
 
 
 @inlined_kernel

@@ -45,7 +45,8 @@ def level_odds() -> npt.NDArray[np.int64]:
     Whole numbers, so that a level does not depend on a processor's logarithm.
     """
     half = np.arange(1, LEVELS + 1) - 0.5
-    return np.rint(UNIT * np.log(half / (LEVELS - half))).astype(np.int64)
+    odds: npt.NDArray[np.int64] = np.rint(UNIT * np.log(half / (LEVELS - half))).astype(np.int64)
+    return odds
 
 
 @inner_kernel
@@ -54,7 +55,8 @@ def naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
     if prior[0] == 0 or prior[1] == 0:
         return LEVELS if prior[1] > 0 else 0
     difference = log_count(table, prior[1]) + scores[1] - log_count(table, prior[0]) - scores[0]
-    return np.searchsorted(odds, difference, side="right")
+    level: int = np.searchsorted(odds, difference, side="right")
+    return level
 
 
 @inner_kernel

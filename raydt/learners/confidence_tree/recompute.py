@@ -77,12 +77,14 @@ def phi_of(criterion: str, left: Ints, totals: Ints, unit: int = 1) -> Floats:
             both.append(np.sqrt(side[:, 0].astype(float) * side[:, 1]))
         else:
             both.append((n - side.max(axis=1)).astype(float))
-    return (both[0] + both[1]) / totals.sum(axis=-1)
+    phi: Floats = (both[0] + both[1]) / totals.sum(axis=-1)
+    return phi
 
 
 def _nats(counts: Ints, unit: int) -> Floats:
     """k log k of counts of k rows, in units."""
-    return counts.astype(np.float64) * np.log(np.maximum(counts, 1) / unit)
+    found: Floats = counts.astype(np.float64) * np.log(np.maximum(counts, 1) / unit)
+    return found
 
 
 def theorem_width(criterion: str, delta: float, m: float, t: float, depth: int, d: int, classes: int) -> float:
@@ -230,7 +232,8 @@ class RecountedTree(RoutedHistory):
         """Members that arrived after the node was created or restarted and before it split."""
         rows = self.members(node)
         born = self.born[rows]
-        return rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
+        come: Ints = rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
+        return come
 
     def comparisons(self) -> Ints:
         """Times at which trials were compared: just after every ``drift_period``-th insertion, after the warm-up.
@@ -242,7 +245,8 @@ class RecountedTree(RoutedHistory):
             return np.empty(0, np.int64)
         rows, after = self._in_order()
         passed = np.diff(after // period, prepend=0) > 0
-        return self.born[rows[passed & ~self.first[rows]]]
+        times: Ints = self.born[rows[passed & ~self.first[rows]]]
+        return times
 
     def _in_order(self) -> tuple[Ints, Ints]:
         """Examples that were taken, in the order of their insertion, and their count up to each."""

@@ -44,7 +44,8 @@ def _majority_at(tree: Any, leaf: int) -> int:
     node = leaf
     while total(tree.counts, node) == 0 and tree.nodes[node].parent >= 0:
         node = np.int64(tree.nodes[node].parent)
-    return majority(tree.counts, node)
+    best: int = majority(tree.counts, node)
+    return best
 
 
 @kernel
@@ -136,7 +137,8 @@ def learn(
 def find(tree: Any, categorical: Any, examples: Any, X: Any, rows: Any, code: int) -> int:
     """Slot of the oldest live example that equals a row and has a class; -1 of none. O(depth + examples x d)."""
     leaf = np.int64(route(tree, categorical, rows, np.int64(0)))
-    return np.int64(oldest_equal(tree, examples, X, rows.X, leaf, code))
+    oldest: int = np.int64(oldest_equal(tree, examples, X, rows.X, leaf, code))
+    return oldest
 
 
 @kernel

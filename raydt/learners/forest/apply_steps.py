@@ -33,7 +33,8 @@ ENDED, ROOM = 0, 1
 def _may_build(forest: Any, tree: int, scratch: Any) -> bool:
     """Whether there is room to build a tree of one row more."""
     n = np.int64(forest.nodes[forest.roots[tree]].n) + 1
-    return len(scratch.slots) > n and has_room(forest, n)
+    enough: bool = len(scratch.slots) > n and has_room(forest, n)
+    return enough
 
 
 @inner_kernel

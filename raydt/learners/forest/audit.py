@@ -77,7 +77,8 @@ def audit(
         def counted(tree: int) -> list[int]:
             mine = held[:, tree]
             labels, weights = y[mine], None if weight is None else weight[mine]
-            return totals_of(options, labels, weights, np.zeros_like(labels), 1, classes)[0].tolist()
+            totals: list[int] = totals_of(options, labels, weights, np.zeros_like(labels), 1, classes)[0].tolist()
+            return totals
 
         for tree, totals in enumerate(run([partial(counted, tree) for tree in range(options.n_estimators)])):
             counts = state["totals"][starts[tree]].tolist()
@@ -114,7 +115,8 @@ def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
     trees = held.shape[1]
     cells = int(held.sum()) * max(1, features)
     few = trees if cells <= REBUILT_CELLS else max(1, trees * REBUILT_CELLS // cells)
-    return np.unique(np.linspace(0, trees - 1, few).astype(np.int64)).tolist()
+    chosen: list[int] = np.unique(np.linspace(0, trees - 1, few).astype(np.int64)).tolist()
+    return chosen
 
 
 def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) -> list[Message]:

@@ -188,7 +188,8 @@ class ForestCoordinator(SequentialCoordinator):
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
         if len(replies) == 1:
-            return replies[0]["done"]
+            only: Ints = replies[0]["done"]
+            return only
         done: Ints = np.sum([reply["done"] for reply in replies], axis=0)
         done[:, DEPTH] = np.min([reply["done"][:, DEPTH] for reply in replies], axis=0)
         return done

@@ -44,7 +44,8 @@ def seeds_of(seed: int) -> Seeds:
 
 @inner_kernel
 def _rotated(word: np.uint64, by: np.uint64) -> np.uint64:
-    return (word << by) | (word >> (_64 - by))
+    turned: np.uint64 = (word << by) | (word >> (_64 - by))
+    return turned
 
 
 @inner_kernel
@@ -75,13 +76,15 @@ def siphash(k0: np.uint64, k1: np.uint64, number: np.uint64) -> np.uint64:
     v2 ^= _END
     for _ in range(4):
         v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
-    return v0 ^ v1 ^ v2 ^ v3
+    out: np.uint64 = v0 ^ v1 ^ v2 ^ v3
+    return out
 
 
 @inlined_kernel
 def _precedes(numbers: Any, trees: Any, i: int, number: np.uint64, tree: int) -> bool:
     """Whether entry i has a smaller number, or the same and a smaller tree."""
-    return numbers[i] < number or (numbers[i] == number and trees[i] < tree)
+    first: bool = numbers[i] < number or (numbers[i] == number and trees[i] < tree)
+    return first
 
 
 @inner_kernel
@@ -129,4 +132,5 @@ def memberships(seeds: Any, ids: Any, numbers: Any, trees: Any, out: Any) -> Non
 @inlined_kernel
 def unit_at(key: np.uint64, counter: int) -> float:
     """A number in (0, 1): an odd multiple of 2**-53."""
-    return (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
+    unit: float = (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
+    return unit

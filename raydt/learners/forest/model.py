@@ -123,7 +123,8 @@ def numbers_of(votes: npt.NDArray[np.int64], exponent: npt.NDArray[np.int64] | i
     mean = np.zeros(len(votes))
     total, trees = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
     np.divide(total, trees, out=mean, where=votes[:, 1] > 0)
-    return np.ldexp(mean, np.asarray(exponent - LABEL_BITS, dtype=np.int32))
+    numbers: npt.NDArray[np.float64] = np.ldexp(mean, np.asarray(exponent - LABEL_BITS, dtype=np.int32))
+    return numbers
 
 
 def codes_of(votes: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -241,18 +242,21 @@ class ForestPredictor:
         else:
             gain = _kept(on_left) + _kept(on_right) - _kept(both)
         out: npt.NDArray[Any] = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
-        return out / max(out.sum(), np.finfo(np.float64).tiny)
+        shares: npt.NDArray[np.float64] = out / max(out.sum(), np.finfo(np.float64).tiny)
+        return shares
 
 
 def _kept(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The sum of the squares of class counts over n; 0 without rows, which exact trees never have below a split."""
     n = counts.sum(axis=1)
-    return np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0)
+    kept: npt.NDArray[np.float64] = np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0)
+    return kept
 
 
 def _square(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Of numeric labels, the square of the sum over n."""
-    return totals[:, 1] * totals[:, 1] / totals[:, 0]
+    square: npt.NDArray[np.float64] = totals[:, 1] * totals[:, 1] / totals[:, 0]
+    return square
 
 
 def merged_votes(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:

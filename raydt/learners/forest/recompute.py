@@ -59,7 +59,8 @@ class NodeRows(NamedTuple):
     @property
     def begin(self) -> Ints:
         """The first row of each node."""
-        return np.cumsum(self.n) - self.n
+        begin: Ints = np.cumsum(self.n) - self.n
+        return begin
 
 
 class BestCandidates(NamedTuple):
@@ -81,7 +82,8 @@ def copies_of(options: ForestOptions) -> int:
 
 
 def _rotated(words: Words, by: int) -> Words:
-    return (words << np.uint64(by)) | (words >> np.uint64(64 - by))
+    turned: Words = (words << np.uint64(by)) | (words >> np.uint64(64 - by))
+    return turned
 
 
 def siphash(seed: int, ids: Ints) -> Words:
@@ -150,7 +152,8 @@ def scale_of(y: npt.NDArray[np.float64]) -> tuple[int, int]:
 
 def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
     """Numeric labels in units of so many bits."""
-    return np.floor(y / math.ldexp(1.0, exponent - bits) + 0.5).astype(np.int64)
+    units: Ints = np.floor(y / math.ldexp(1.0, exponent - bits) + 0.5).astype(np.int64)
+    return units
 
 
 def root_keys(options: ForestOptions, trees: Ints) -> Words:

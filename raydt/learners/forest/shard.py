@@ -117,7 +117,8 @@ class ForestShard:
         payload = dict(payload)
         if (numbers := payload.pop("numbers", None)) is not None:
             self.trees.deal(np.array(numbers))
-        return getattr(self, f"_on_{method}")(**payload)
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
 
     # ---------------------------------------------------------------- a batch
 

@@ -98,7 +98,8 @@ class TreePool:
     @property
     def width(self) -> int:
         """Classes that are counted, or 4 numbers of numeric labels."""
-        return self.forest.totals.shape[1]
+        width: int = self.forest.totals.shape[1]
+        return width
 
     def new_scratch(self, rows: int) -> None:
         """Take scratch for builds of so many rows."""

@@ -210,7 +210,8 @@ class ExactTrees:
         """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
         rows = np.ascontiguousarray(X, dtype=np.float64)
         parts = self._each(lambda pool: pool.votes(rows, self.examples), len(rows) * len(self.numbers))
-        return np.sum(parts, axis=0)
+        votes: Ints = np.sum(parts, axis=0)
+        return votes
 
     def resolve(self) -> None:
         """Build all open leaves."""

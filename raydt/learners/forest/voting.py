@@ -59,7 +59,10 @@ def leaf_votes(totals: npt.NDArray[np.int64], numeric: bool) -> npt.NDArray[np.i
         return share
     parts = totals << _HALF_BITS
     whole = parts // some[:, None]
-    return (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[:, None]
+    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[
+        :, None
+    ]
+    return votes
 
 
 @inner_kernel

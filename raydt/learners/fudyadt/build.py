@@ -344,7 +344,8 @@ def in_order_of(tree: Any, node: int, listing: Any, left_open: bool) -> int:
     """The column that the split of a node leaves partitioned already (-1: none)."""
     feature = np.int64(tree.nodes[node].feature)
     parted = left_open and not listing.categorical[feature] and tree.nodes[node].missing != TO_LEFT
-    return np.int64(feature if parted else -1)
+    in_order: int = np.int64(feature if parted else -1)
+    return in_order
 
 
 @inlined_kernel

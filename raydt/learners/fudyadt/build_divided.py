@@ -184,7 +184,10 @@ class DividedBuild:
         rooms = [self._room(i) for i in range(len(groups))]
 
         def find(part: slice, room: BuildScratch) -> tuple[float, int, int]:
-            return search(tree, node, listing, room, first, stop, histogram, part.start, part.stop)
+            found: tuple[float, int, int] = search(
+                tree, node, listing, room, first, stop, histogram, part.start, part.stop
+            )
+            return found
 
         best, feature, at = -1.0, -1, -1
         for found in self._each([partial(find, *each) for each in zip(groups, rooms, strict=True)], stop - first):

@@ -94,7 +94,8 @@ def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins
 
 def _over(mass: npt.NDArray[Any], n: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return mass by example, 0 of none; there may be less than one of weight 1."""
-    return np.divide(mass, n, out=np.zeros(len(n)), where=n > 0)
+    found: npt.NDArray[np.float64] = np.divide(mass, n, out=np.zeros(len(n)), where=n > 0)
+    return found
 
 
 def lacks(model: Columns) -> npt.NDArray[np.float64]:

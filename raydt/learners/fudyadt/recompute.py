@@ -58,7 +58,8 @@ class Gini:
 
     def numerators(self, statistics: Ints) -> list[int]:
         """Return the impurity at each node times the square of its examples, exactly: n^2 - sum c_k^2."""
-        return (statistics.sum(axis=1) ** 2 - (statistics * statistics).sum(axis=1)).tolist()
+        pairs: list[int] = (statistics.sum(axis=1) ** 2 - (statistics * statistics).sum(axis=1)).tolist()
+        return pairs
 
     def half(self, alpha: Fraction) -> Fraction:
         """Return the impurity up to which BUILD makes a leaf."""
@@ -67,7 +68,8 @@ class Gini:
     def mass(self, statistics: Ints) -> Floats:
         """Return impurity times examples as the fast path rounds it: pairs of different classes over n."""
         n = statistics.sum(axis=1)
-        return (n * n - (statistics * statistics).sum(axis=1)) / np.maximum(n, 1)
+        mass: Floats = (n * n - (statistics * statistics).sum(axis=1)) / np.maximum(n, 1)
+        return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """Return n^2 times the gain of each node's split: the sum of float(D_k)^2 over float(n_left n_right)."""
@@ -105,7 +107,8 @@ class WeightedGini(Gini):
     def mass(self, statistics: Ints) -> Floats:
         """Impurity times examples, in rows."""
         n = np.maximum(statistics.sum(axis=1), 1).astype(np.float64)
-        return self._pairs(statistics) / n / UNIT
+        mass: Floats = self._pairs(statistics) / n / UNIT
+        return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """Between the sides, of products of float64."""
@@ -119,7 +122,8 @@ class WeightedGini(Gini):
 
     def in_rows(self, sizes: Ints) -> Floats:
         """Over the unit."""
-        return sizes / UNIT
+        rows: Floats = sizes / UNIT
+        return rows
 
     def squares(self, sizes: list[int]) -> list[int]:
         """Rounded to float64."""
@@ -150,7 +154,8 @@ class Variance(Gini):
         if not self.square:
             return np.zeros(len(y), np.int64)
         near = np.minimum(np.maximum(y, self._low), self._high)
-        return np.floor((near - self._low) / self._unit + 0.5).astype(np.int64)
+        units: Ints = np.floor((near - self._low) / self._unit + 0.5).astype(np.int64)
+        return units
 
     def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
         """n, the sum, and the sum of squares."""
@@ -176,7 +181,8 @@ class Variance(Gini):
         n, q, squares = statistics.T
         mean, rest = np.divmod(q, np.maximum(n, 1))
         around = (squares - 2 * mean * q + n * mean * mean).astype(np.float64)
-        return around - (rest * rest).astype(np.float64) / np.maximum(n, 1).astype(np.float64)
+        mass: Floats = around - (rest * rest).astype(np.float64) / np.maximum(n, 1).astype(np.float64)
+        return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """float(D)^2 over float(n_left n_right)."""
@@ -214,7 +220,8 @@ class SplitConditions:
 
     def sizes(self, statistics: Ints) -> Ints:
         """Examples at each node."""
-        return self.impurity.counts(statistics).sum(axis=1)
+        sizes: Ints = self.impurity.counts(statistics).sum(axis=1)
+        return sizes
 
     def may_split(self, statistics: Ints, depth: Ints) -> Bools:
         """Whether neither size nor depth makes a leaf of each node."""

@@ -41,7 +41,8 @@ class FuDyADTShard:
         """Answer one request: ``rows``, ``read``, ``labels``, ``build`` and its meetings, ``gather`` or ``equal``."""
         if method == MET:
             return self._meeting.receive(**payload)
-        return getattr(self, f"_on_{method}")(**payload)
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""

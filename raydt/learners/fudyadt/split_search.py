@@ -41,7 +41,8 @@ def split_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float
     for k in range(len(left)):
         D = np.float64(left[k] * n - n_left * counts[node, k])
         total += D * D
-    return total / np.float64(n_left * (n - n_left))
+    score: float = total / np.float64(n_left * (n - n_left))
+    return score
 
 
 @inner_kernel
@@ -189,7 +190,8 @@ def _number_score(q_left: int, n_left: int, q: int, n: int, bar: float) -> float
     sides = np.float64(n_left * (n - n_left))
     if bar * sides >= D * D:
         return -1.0
-    return D * D / sides
+    score: float = D * D / sides
+    return score
 
 
 @kernel

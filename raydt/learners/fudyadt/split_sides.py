@@ -18,13 +18,15 @@ from raydt.trees.records import threshold_between
 @inner_kernel
 def is_constant(S: Any) -> bool:
     """Whether all rows of a sorted segment have the same value."""
-    return S[0] >> 32 == S[len(S) - 1] >> 32
+    same: bool = S[0] >> 32 == S[len(S) - 1] >> 32
+    return same
 
 
 @inner_kernel
 def value_of(element: int, X: Any, rows: Any, column: int, label_bits: int) -> float:
     """Value of the row of an element."""
-    return X[rows[(element & 0xFFFFFFFF) >> label_bits], column]
+    value: float = X[rows[(element & 0xFFFFFFFF) >> label_bits], column]
+    return value
 
 
 @inner_kernel

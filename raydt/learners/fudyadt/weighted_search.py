@@ -24,7 +24,8 @@ def weighted_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> fl
     for k in range(len(left)):
         D = np.float64(left[k]) * on_right - on_left * np.float64(counts[node, k] - left[k])
         total += D * D
-    return total / (on_left * on_right)
+    score: float = total / (on_left * on_right)
+    return score
 
 
 @inner_kernel

@@ -212,7 +212,8 @@ def _first(values: Ints) -> Bools:
 def _trained(state: Arrays, history: History) -> Bools:
     """Return which examples the trees were last trained on: those that were live then."""
     end = int(state["trained"][0])
-    return (history.inserted < end) & (history.deleted >= end)
+    trained: Bools = (history.inserted < end) & (history.deleted >= end)
+    return trained
 
 
 def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any], weight: Ints) -> list[Message]:
@@ -344,7 +345,8 @@ class _Trees:
 
     def ledger(self, t: int) -> Ints:
         """Ledger entry of each row in a tree."""
-        return self._ledger[t].astype(np.int64)
+        entries: Ints = self._ledger[t].astype(np.int64)
+        return entries
 
     def failures(self, t: int, tree: RecomputedTree) -> list[Message]:
         """Everything that is wrong with one tree."""
@@ -389,4 +391,5 @@ class _Trees:
             return self.options.learning_rate * beta * math.ldexp(1.0, int(self.state["exponent"][0]))
         if not self.binary:
             beta = beta * ((self.classes - 1) / self.classes)
-        return self.options.learning_rate * np.clip(beta, -LARGEST_LEAF, LARGEST_LEAF)
+        values: Floats = self.options.learning_rate * np.clip(beta, -LARGEST_LEAF, LARGEST_LEAF)
+        return values

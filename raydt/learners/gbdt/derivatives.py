@@ -46,14 +46,16 @@ class Loss(NamedTuple):
 @inner_kernel
 def quantise(p: float) -> int:
     """Return a probability as a number of 65536ths, from 1 to 65535."""
-    return np.int32(min(max(np.floor(p * ONE + 0.5), 1.0), ONE - 1.0))
+    q: int = np.int32(min(max(np.floor(p * ONE + 0.5), 1.0), ONE - 1.0))
+    return q
 
 
 @inner_kernel
 def residual(y: float, F: float, unit: float) -> int:
     """Return y - F in units of ``unit``."""
     r = np.floor((y - F) / unit + 0.5)
-    return np.int64(min(max(r, -LARGEST_RESIDUAL), LARGEST_RESIDUAL))
+    whole: int = np.int64(min(max(r, -LARGEST_RESIDUAL), LARGEST_RESIDUAL))
+    return whole
 
 
 @inner_kernel

@@ -233,7 +233,8 @@ def importances(model: Columns, names: Names) -> Table:
 def first_training(events: Columns) -> npt.NDArray[np.bool_]:
     """Return which entry is that of the first training, if any."""
     trained = events.get("trained", np.empty(0)) > 0
-    return trained & (np.cumsum(trained) == 1)
+    first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
+    return first
 
 
 def batches_of(events: Columns) -> Columns:
@@ -283,7 +284,8 @@ def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
     n = len(column)
     ends = np.arange(1, min(n, limit) + 1) * n // min(n, limit)
     begins = np.concatenate([[0], ends[:-1]])
-    return np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
+    means: npt.NDArray[np.float64] = np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
+    return means
 
 
 def dearest(events: Columns) -> Table:

@@ -119,12 +119,15 @@ class GBDTPredictor:
     def classes_of(self, F: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """Class codes (of equal scores the smaller), or numbers, shape (n,)."""
         if self._classes == 0:
-            return F[:, 0].copy()
-        return (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
+            numbers: npt.NDArray[np.float64] = F[:, 0].copy()
+            return numbers
+        codes: npt.NDArray[np.int32] = (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
+        return codes
 
     def levels_of(self, F: npt.NDArray[np.float64]) -> Levels:
         """Return the share of class 1 of each row as a level (:mod:`raydt.evaluation.ranking`), shape (n,)."""
-        return np.floor(softmax(F)[:, 1] * LEVELS + 0.5).astype(np.uint16)
+        levels: Levels = np.floor(softmax(F)[:, 1] * LEVELS + 0.5).astype(np.uint16)
+        return levels
 
     def shares_of(self, F: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, shape (n, n_classes); 0 of classes not seen, 1 of an only class."""
@@ -175,7 +178,8 @@ class GBDTPredictor:
         inner = self._trees.feature >= 0
         numbers, d = self._bins.numbers(self._trees.feature[inner]), self._bins.dense + self._width
         total = np.bincount(numbers, self._gain[inner], minlength=d)
-        return total / max(total.sum(), np.finfo(np.float64).tiny)
+        shares: npt.NDArray[np.float64] = total / max(total.sum(), np.finfo(np.float64).tiny)
+        return shares
 
 
 class ConstantPredictor:

@@ -163,7 +163,8 @@ class RawRows:
         """Return which of some rows are on the left of a cut."""
         if feature < len(self.codes):
             codes = self.codes[feature][rows]
-            return codes == cut if self.categorical[feature] else codes <= cut
+            left: Bools = codes == cut if self.categorical[feature] else codes <= cut
+            return left
         index = feature - len(self.codes)
         zero = np.ones(self.n, np.bool_)
         zero[self.ones[self.ones_begin[index] : self.ones_begin[index + 1]]] = False

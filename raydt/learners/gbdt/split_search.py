@@ -46,7 +46,8 @@ class Units(NamedTuple):
 def part(G: int, H: int, units: Any) -> float:
     """Return G**2 / (H + l2) of sums with H > 0."""
     g = G * units.g
-    return g * g / (H * units.h + units.l2)
+    whole: float = g * g / (H * units.h + units.l2)
+    return whole
 
 
 @inner_kernel
@@ -58,7 +59,8 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 @inner_kernel
 def least_gain(G: int, H: int, units: Any) -> float:
     """Return the limit that a split of a node must gain more than."""
-    return part(G, H, units) * LEAST_SHARE if units.h == SQUARED_H else LEAST_GAIN
+    least: float = part(G, H, units) * LEAST_SHARE if units.h == SQUARED_H else LEAST_GAIN
+    return least
 
 
 @inner_kernel

@@ -265,4 +265,5 @@ class ThreadTrainer:
 
 
 def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
-    return (slots >= begin) & (slots < end)
+    within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
+    return within

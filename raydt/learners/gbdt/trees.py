@@ -78,7 +78,8 @@ def value_of(G: int, H: int, rates: Any) -> float:
     if H <= 0:
         return 0.0
     beta = (G * rates.g) / (H * rates.h + rates.l2) * rates.factor
-    return rates.shrinkage * min(max(beta, -rates.largest), rates.largest)
+    value: float = rates.shrinkage * min(max(beta, -rates.largest), rates.largest)
+    return value
 
 
 @inner_kernel

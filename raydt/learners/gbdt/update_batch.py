@@ -89,7 +89,8 @@ class Counts:
         """
         trees, inner = len(ensemble.leaf), ensemble.options.max_leaf_nodes - 1
         judged = self.trees_checked * inner * ensemble.candidates
-        return self.rows + (self.refreshed * trees) // 4 + 2 * changes * trees + judged // 20
+        work: int = self.rows + (self.refreshed * trees) // 4 + 2 * changes * trees + judged // 20
+        return work
 
     def add(self, other: Counts) -> None:
         """Add the counts of another pass; the depth is the smaller one."""

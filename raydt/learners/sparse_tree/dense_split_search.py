@@ -98,4 +98,5 @@ def best_cut(
 @kernel
 def between(a: float, b: float) -> float:
     """:func:`raydt.trees.records.threshold_between`, for Python."""
-    return threshold_between(a, b)
+    threshold: float = threshold_between(a, b)
+    return threshold

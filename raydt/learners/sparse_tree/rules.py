@@ -33,7 +33,8 @@ class WatchRules(NamedTuple):
 @inner_kernel
 def impurity(rules: Any, table: Any, n: int, c1: int) -> float:
     """I of a node of n > 0 rows."""
-    return score_of(rules.entropy, table, n, c1, 0, 0)
+    value: float = score_of(rules.entropy, table, n, c1, 0, 0)
+    return value
 
 
 @inner_kernel

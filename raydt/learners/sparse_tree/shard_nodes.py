@@ -37,4 +37,5 @@ class Groups(NamedTuple):
 @inlined_kernel
 def unit_of(groups: Any, node: int, index: int) -> int:
     """The unit of a sparse feature at a node."""
-    return node * groups.owned + group_of(index, groups.total) - groups.first
+    unit: int = node * groups.owned + group_of(index, groups.total) - groups.first
+    return unit
