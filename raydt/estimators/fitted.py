@@ -234,7 +234,9 @@ class Fitted(Parameters, AtomicCalls):
     def _trim(self) -> None:
         """Use as little memory as can be until the next call, which may not come for long."""
         if "session_" in self.__dict__:
-            self.session_.trim()
+            with self._lock:  # somebody may predict
+                self._known.pop("predictor", None)
+                self.session_.trim()
 
     def _store(self) -> ExampleStore:
         return self.session_.coordinator.store

@@ -321,7 +321,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def trim(self) -> None:
         """Rest, and give up what digests have of the tree, and room for more examples and nodes."""
         super().trim()
-        self.listed, self._digest = None, ModelDigest()
+        self.listed, self._naive, self._digest = None, None, ModelDigest()
         self._single.rest()
         self.live.trim()
 

@@ -105,9 +105,10 @@ class ConfidenceTreeShard(ShardWithRows):
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
     def trim(self) -> None:
-        """Give up room for more rows."""
+        """Give up room for more rows, sites and classes."""
         super().trim()
         self._codes = trimmed(self._codes, len(self._held.X))
+        self._counts = Statistics(*(array.copy() for array in self._counts.without_room()))
 
     # ---------------------------------------------------------------- one row at a time
 
