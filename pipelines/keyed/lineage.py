@@ -58,7 +58,9 @@ class UpdateOfHistories:
         """
         self._step, self._histories = step, histories
         self._common = state_before(self._config, self._features, self._streams.stream, step, int(step["offset"]), 0)
-        self._names = StateNames.of(self._common)
+        self._names = replace(
+            StateNames.of(self._common), text_key=self._column if self._saved.kind == "text" else None
+        )
         work = self._changes if "changes" in step["files"] else self._lists
         read_again(step, self._saved.place, work)
 
