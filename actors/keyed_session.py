@@ -28,7 +28,8 @@ from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
-from raydt.keyed.groups import GROUPS, digest_of_groups, group_of
+from raydt.folders.manifest import read_manifest
+from raydt.keyed.groups import digest_of_groups, group_of, owners
 from raydt.keyed.sent import Sending, SentRows
 from raydt.keyed.session import KeyedResult, put_together
 from raydt.keyed.store import write_groups
@@ -62,7 +63,7 @@ class RayKeyedSession:
         self._group: Any = None
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[KeyedBatch, int, bool, list[Any]]] = deque()
-        self._owner_of_group = np.arange(GROUPS) * shards // GROUPS
+        self._owner_of_group = np.array(owners({}, shards))
         self._owners = np.empty(0, dtype=np.int64)  # by code of the key
         self._sending = Sending(source)
         self._numbers = count(1)  # of snapshots
@@ -165,11 +166,20 @@ class RayKeyedSession:
 
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""
-        return [row for rows in self._all("key_rows") for row in rows]
+        rows = [row for rows in self._all("key_rows") for row in rows]
+        return sorted(rows, key=lambda row: group_of(row["key"]))
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
-        """Replace everything by a saved state; processes read their groups themselves, if they see the folder."""
+        """Replace everything by a saved state; processes read their groups themselves, if they see the folder.
+
+        Groups are dealt out by the sizes of their files: that of a key with half of the rows has a process to itself.
+        """
         self._under_way.clear()
+        if folder is not None:
+            files = {file.component: file.bytes for file in read_manifest(folder).files}
+            sizes = {group: files.get(f"group-{group:03d}", 0) for group in groups}
+            self._owner_of_group = np.array(owners(sizes, len(self._peers)))
+            self._owners = np.empty(0, dtype=np.int64)
         news, calls = self._sending.news(), []
         own_reading = folder is not None and (self._here or not folder.is_local)
         for index, peer in enumerate(self._peers):

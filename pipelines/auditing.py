@@ -43,7 +43,7 @@ from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.messages import message
 from raydt.redaction import text
-from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of
+from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sources.base import Source
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
@@ -104,9 +104,7 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
 
 
 def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
-    """Refuse (InputError) a source that is no longer what the run has read, or not all that its keys have."""
-    if BY_KEY in meta and meta.get("lineage"):
-        raise InputError(message("keyed.lineage"), file=folder.location)
+    """Refuse (InputError) a source that is no longer what the run has read."""
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
         said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")

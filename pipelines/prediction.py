@@ -25,7 +25,7 @@ from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
-from raydt.keyed.saved import SavedKeys, open_keys
+from raydt.keyed.saved import TEXT_KEY, SavedKeys, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import BY_KEY, SavedModel
@@ -69,7 +69,10 @@ def predict_file(
     writing = partial(written, target, "the predictions")
     require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
     wanted = {} if id_column is None else {id_column: "--id"}
-    files, options = find_rows(saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns)
+    as_text = tuple(saved.meta[name] for name in (TEXT_KEY,) if name in saved.meta)
+    files, options = find_rows(
+        saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns, as_text=as_text
+    )
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)

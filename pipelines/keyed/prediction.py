@@ -59,7 +59,8 @@ class KeyedPredictor:
     def _model(self, key: Key) -> _KeyModel | None:
         if key not in self._models:
             with fitting_keys(group_of(key), self._saved.place):
-                self._models[key] = _KeyModel(self._saved.saved(key), self.whole) if key in self._saved else None
+                held = self._saved.named(key)
+                self._models[key] = None if held is None else _KeyModel(self._saved.saved(held), self.whole)
         return self._models[key]
 
     def load(self, keys: list[Key]) -> None:

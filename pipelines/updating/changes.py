@@ -23,6 +23,7 @@ from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.examples.weights import Weights, unless_equal
+from raydt.keyed.saved import TEXT_KEY
 from raydt.keyed.source import KeySource
 from raydt.learners import traits_of
 from raydt.messages import Message, message
@@ -58,6 +59,7 @@ class StateNames:
     subject_kind: str | None  #: ``integer`` or ``text``; None where no row has a subject.
     subjects: Subjects  #: Of the live examples.
     weight: str | None  #: Column of weights.
+    text_key: str | None = None  #: Column of keys that are text, of models by key.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -86,6 +88,7 @@ class StateNames:
             subject=(columns.get("subject") or "subject") if columns.get("subject_kind") else None,
             subject_kind=columns.get("subject_kind"),
             subjects=subjects,
+            text_key=saved.meta.get(TEXT_KEY),
         )
 
     @property
@@ -99,7 +102,8 @@ class StateNames:
         known = self.labels.get("classes", [*self.labels.get("positive", ()), *self.labels.get("rest", ())])
         ones = (self.label, bool(known) and all(isinstance(label, str) for label in known))
         kinds = (ones, (self.id, self.text_ids), (self.subject, self.subject_kind == "text"))
-        return [name for name, is_text in kinds if name is not None and is_text]
+        found = [name for name, is_text in kinds if name is not None and is_text]
+        return found if self.text_key is None else [*found, self.text_key]
 
     def roles(self, key: str | None = None) -> dict[str, str | None]:
         """Return the columns beside the features, by keys of a source; ``key`` is the column of keys."""

@@ -273,7 +273,9 @@ class Bins(NamedTuple):
 
 
 def joined(parts: Sequence[Bins]) -> Bins:
-    """Bins of several lists of features, one after the other."""
+    """Bins of several lists of features, one after the other; of a single list these themselves."""
+    if len(parts) == 1:
+        return parts[0]
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return Bins(
         np.concatenate([part.kinds for part in parts]),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice, blocks, equal_rows, put_rows
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, merged
 from raydt.examples.features import Features
@@ -153,6 +153,10 @@ class HeldRows:
                 more = np.arange(have, len(self.X), dtype=np.int32)
                 self._sparse.put(more, np.zeros(len(more), np.int64), np.empty(0, np.int32))
 
+    def trim(self) -> None:
+        """Give up room for more rows."""
+        self.X = trimmed(self.X, self.used)
+
     @property
     def ones(self) -> RaggedRows:
         """The arrays of sparse features by slot, for kernels; valid until the next :meth:`put`."""
@@ -244,6 +248,10 @@ class ShardWithRows:
         self._held = HeldRows(features, groups)
         self.reader: FeatureReader | None = None
         self.columns = self._held.columns  #: Of ``X``, those of the groups.
+
+    def trim(self) -> None:
+        """Give up room for more rows."""
+        self._held.trim()
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``."""

@@ -231,6 +231,13 @@ class Fitted(Parameters, AtomicCalls):
         if "session_" in self.__dict__ and self._store().live <= _FEW_ROWS:
             self.session_.rest()
 
+    def _trim(self) -> None:
+        """Use as little memory as can be until the next call, which may not come for long."""
+        if "session_" in self.__dict__:
+            with self._lock:  # somebody may predict
+                self._known.pop("predictor", None)
+                self.session_.trim()
+
     def _store(self) -> ExampleStore:
         return self.session_.coordinator.store
 

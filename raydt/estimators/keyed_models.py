@@ -17,6 +17,7 @@ from raydt.estimators.keyed_prior import Prior, prior_of
 from raydt.estimators.keyed_rows import DividedRows, Form, divided, shown
 from raydt.estimators.parameters import Parametrised
 from raydt.examples.subjects import objects
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import Key, digest_of
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -41,6 +42,7 @@ class KeyedModels(Parametrised, Locked):
     _example: ClassVar[str]
     _form: Form
     _next_id: int
+    _awake: Awake  #: Models that had a change in the last calls; the others use little memory.
     #: Whether examples have subjects; None before there are examples.
     _with_subjects: bool | None
     #: What stands for keys without a model, once it was needed; of a model without its examples, always.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import put_rows
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
 from raydt.examples.admission import Admission
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
@@ -175,6 +175,15 @@ class ExampleStore:
             table[:] = -1
             _fill(Index(table, bits, self.id), slots)
             self.table = table
+
+    def trim(self) -> None:
+        """Give up the room beyond the slots that were ever used. O(slots)."""
+        used = int(self.reg[USED])
+        if used < self.capacity:
+            columns = {name: trimmed(getattr(self, name), used) for name in ("X", "id", "born", "y")}
+            if self.weight is not None:
+                columns["weight"] = trimmed(self.weight, used)
+            self.__dict__.update(columns, capacity=used)  # at once: all have as many slots, wherever a signal arrives
 
     def admit(
         self,

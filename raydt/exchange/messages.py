@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -139,3 +139,11 @@ class ShardWorker(Protocol):
 
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups (both kinds, of all examples, in slots 0, 1, ...)."""
+
+
+@runtime_checkable
+class TrimmedWorker(Protocol):
+    """A worker that has room for more than its rows and what was counted."""
+
+    def trim(self) -> None:
+        """Give up room that the next request makes again: no request may come for long."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from raydt.evaluation.classification import Prequential
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.scores import narrow, whole
 from raydt.keyed.source import KeySource, Part, SharedSource
@@ -152,6 +153,7 @@ class Members:
     by_key: dict[Key, Member] = field(default_factory=dict)
     _groups: dict[int, dict[Key, Member]] = field(default_factory=dict)
     _changed: set[int] = field(default_factory=set)  # groups
+    _awake: Awake = field(default_factory=Awake)
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -187,6 +189,12 @@ class Members:
             if observer is not None:
                 observer.after(member)
             member.rest()
+        self._use(member.key for member in taken)
+
+    def _use(self, keys: Iterable[Key]) -> None:
+        """Note that some keys are used; trim those that have not been for long."""
+        for key in self._awake.use(keys):
+            self.by_key[key].session.trim()
 
     def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
         """Return the next batch of a key, if there is one."""
@@ -282,6 +290,7 @@ class Members:
             member = self._add(key)
             member.restore(state)
             member.changed = False
+        self._use(states)
 
 
 def apply_all(

@@ -335,6 +335,11 @@ class BatchCoordinator(ABC):
         if self._digested is not None:
             self._digested.forget()
 
+    def trim(self) -> None:
+        """Rest, and give up room for more examples: of a model that has waited for long."""
+        self.rest()
+        self.store.trim()
+
     # ---------------------------------------------------------------- the digest
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:

@@ -218,6 +218,12 @@ class InProcessSession:
         """Drop what the next update or digest makes again from the rows."""
         self.coordinator.rest()
 
+    def trim(self) -> None:
+        """Rest, and give up room for more rows and nodes; the next update takes up to some milliseconds longer."""
+        self.coordinator.trim()
+        for shard in self.shards:
+            shard.trim()
+
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""
         self.require_whole()

@@ -10,13 +10,13 @@ slots.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.memory import empty
+from raydt.arrays.memory import empty, trimmed
 from raydt.arrays.sparse import is_one
 from raydt.evaluation.ranking import LEVELS
 
@@ -34,6 +34,9 @@ class Examples(NamedTuple):
     members: npt.NDArray[np.void]
     y: npt.NDArray[np.int32]
     born: npt.NDArray[np.int64]
+
+
+T = TypeVar("T", bound=Any)
 
 
 class NodeTree(Protocol):
@@ -72,6 +75,13 @@ def majority(counts: Any, node: int) -> int:
         if counts[node, k] > counts[node, best]:
             best = k
     return best
+
+
+def without_room(tree: T) -> T:
+    """Return a tree of arrays by node, and registers ``reg``, without room beyond the nodes ever used. O(nodes)."""
+    used = int(tree.reg[USED])
+    kept: T = type(tree)(*(array if array is tree.reg else trimmed(array, used) for array in tree))
+    return kept
 
 
 @inner_kernel

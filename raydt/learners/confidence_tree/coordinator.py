@@ -318,6 +318,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
         return self._counts
 
+    def trim(self) -> None:
+        """Rest, and give up what digests have of the tree, and room for more examples and nodes."""
+        super().trim()
+        self.listed, self._naive, self._digest = None, None, ModelDigest()
+        self._single.rest()
+        self.live.trim()
+
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
         if self.live.bins is None or self.features.sparse or self.live.unit > 1:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import empty, grown, trimmed
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
@@ -59,6 +59,7 @@ from raydt.trees.records import (
     listed,
     preorder,
     take_rows,
+    without_room,
 )
 from raydt.trees.state_schema import unit_of
 
@@ -106,6 +107,13 @@ class LiveConfidenceTree:
         if len(self.members) < self.store.capacity:
             self.right = grown(self.right, self.store.capacity)
             self.members = grown(self.members, self.store.capacity)
+
+    def trim(self) -> None:
+        """Give up room for more examples and nodes, and what :attr:`outline` has."""
+        self.store.trim()
+        self.right, self.members = (trimmed(array, self.store.capacity) for array in (self.right, self.members))
+        self.tree = without_room(self.tree)
+        self.outline.forget()
 
     @property
     def examples(self) -> WeighedExamples:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
 from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
@@ -103,6 +103,12 @@ class ConfidenceTreeShard(ShardWithRows):
             self._codes = grown(self._codes, len(self._held.X))
         assert self._bins is not None
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
+
+    def trim(self) -> None:
+        """Give up room for more rows, sites and classes."""
+        super().trim()
+        self._codes = trimmed(self._codes, len(self._held.X))
+        self._counts = Statistics(*(array.copy() for array in self._counts.without_room()))
 
     # ---------------------------------------------------------------- one row at a time
 

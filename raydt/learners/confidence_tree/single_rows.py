@@ -33,6 +33,10 @@ class SingleRows:
         self._sites = 0
         self._arguments: tuple[Any, ...] = ()
 
+    def rest(self) -> None:
+        """Let go of the arrays of the last row, until the next."""
+        self._known = self._arguments = ()
+
     def insert(
         self,
         example: tuple[int, npt.NDArray[np.float64], int, int],

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import empty, grown, trimmed
 from raydt.examples.weights import DTYPE, NO_WEIGHTS, UNIT, Weights
 from raydt.trees.records import MEMBER
 
@@ -247,6 +247,16 @@ def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
         blocks = max(need_blocks, blocks + blocks // 2)
         forest = forest._replace(blocks=Blocks(*(grown(array, blocks) for array in forest.blocks)))
     return forest
+
+
+def without_room(forest: ForestArrays) -> ForestArrays:
+    """The same trees without room for more nodes."""
+    used, blocks = int(forest.reg[USED]), int(forest.reg[BLOCKS_USED])
+    return forest._replace(
+        nodes=trimmed(forest.nodes, used),
+        totals=trimmed(forest.totals, used),
+        blocks=Blocks(*(trimmed(array, blocks) for array in forest.blocks)),
+    )
 
 
 def with_classes(forest: ForestArrays, order: npt.NDArray[np.int64]) -> ForestArrays:

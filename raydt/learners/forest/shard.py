@@ -106,6 +106,10 @@ class ForestShard:
             self.trees.deal(store.shares[len(store.parts)])
             store.parts.append(self.trees)
 
+    def trim(self) -> None:
+        """Give up what the next builds make again."""
+        self.trees.trim()
+
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
         if method == MET:

@@ -25,6 +25,7 @@ from raydt.learners.forest.nodes import (
     weighed,
     with_classes,
     with_room,
+    without_room,
 )
 from raydt.trees.masses import mass_of
 from raydt.trees.records import link, next_in_preorder, unlink
@@ -103,6 +104,11 @@ class TreePool:
     def new_scratch(self, rows: int) -> None:
         """Take scratch for builds of so many rows."""
         self.scratch = new_scratch(rows, self.width, self.rules, self._categorical)
+
+    def trim(self) -> None:
+        """Give up the scratch, and room for more nodes."""
+        self.forest = without_room(self.forest)
+        self.new_scratch(0)
 
     def share(self, members: npt.NDArray[np.void]) -> None:
         """Use these lists of rows."""

@@ -217,6 +217,11 @@ class ExactTrees:
         """Build all open leaves."""
         self._each(lambda pool: pool.resolve(self.examples), sum(pool.open_rows() for pool in self.pools))
 
+    def trim(self) -> None:
+        """Give up scratch, and room for more nodes."""
+        for pool in self.pools:
+            pool.trim()
+
     def open_all(self, y: Ints) -> None:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()

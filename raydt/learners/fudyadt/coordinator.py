@@ -135,6 +135,11 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.listed, group = group_of(self.live, batch, self.listed)
         return group
 
+    def trim(self) -> None:
+        """Rest, and give up room for more examples and nodes."""
+        super().trim()
+        self.listed = None
+
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class of most examples in the leaf of a row; None with smoothing."""
         live = self.live

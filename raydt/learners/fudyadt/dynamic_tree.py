@@ -11,7 +11,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import empty, grown, trimmed
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
@@ -108,6 +108,11 @@ class FuDyADTTree(LiveTree):
             self.units = grown(self.units, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
+
+    def trim(self) -> None:
+        """Give up room for more examples and nodes."""
+        super().trim()
+        self.units = trimmed(self.units, self.store.capacity)
 
     @property
     def takes_rows(self) -> bool:

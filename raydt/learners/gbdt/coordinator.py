@@ -276,6 +276,12 @@ class GBDTCoordinator(BatchCoordinator):
         if self._trainer is not None and not self._restored:
             self._trainer.rest()
 
+    def trim(self) -> None:
+        """Rest, and drop what is drawn again; give up room for more examples."""
+        super().trim()
+        if self._trainer is not None and not self._restored:
+            self._trainer.trim()
+
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
         if self._restored and self._trainer is not None:

@@ -262,6 +262,10 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         store = self._owned
         return {**self._model_state(), OWNED: np.array([store.live, store.inserts, store.deletes])}
 
+    def trim(self) -> None:
+        """Rest: rows, and what grows with them, are with their owners."""
+        self.rest()
+
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
         self._restore_model(state)

@@ -92,6 +92,11 @@ class RowShard:
         """Drop the scratch, and the histograms, which have to be summed up before the next update."""
         self._room, self._histograms, self.taken = None, None, np.empty(0, dtype=np.int32)
 
+    def trim(self) -> None:
+        """Rest, and drop the candidates, which are drawn again."""
+        self.rest()
+        self._candidates = None
+
     @property
     def rests(self) -> bool:
         """Return True if there are no histograms."""

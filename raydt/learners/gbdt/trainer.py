@@ -151,6 +151,11 @@ class ThreadTrainer:
         self._beside = []
         self.shard.rest()
 
+    def trim(self) -> None:
+        """Rest, and drop the candidates."""
+        self.rest()
+        self.shard.trim()
+
     def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
         """Encode the first rows of a new ensemble, with room for so many."""
         self.ensemble.reserve(capacity)
