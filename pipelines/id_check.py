@@ -90,7 +90,8 @@ class _Search:
             if op == QUERY:
                 continue
             if (op == INSERT) == (code in live):
-                self._refuse(batch, place, op)
+                if batch.tolerated is None or not batch.tolerated[place]:
+                    self._refuse(batch, place, op)
             elif op != UPDATE:
                 (live.remove if op == DELETE else live.add)(code)
                 if self._waiting:

@@ -61,6 +61,11 @@ class LiveTable:
         self.next += 3
         write_deltalake(self.path, pa.concat_tables([kept.cast(new.schema), new]), mode="overwrite")
 
+    def spoil(self) -> None:
+        """Take their labels from about a seventh of the rows, or give some of these labels again."""
+        value = "NULL" if self.rng.random() < 0.6 else "'c1'"
+        DeltaTable(self.path).update(predicate=f"id % 7 = {self.rng.integers(7)}", updates={"y": value})
+
     def compact(self) -> None:
         """Put small files together: no change of the rows."""
         DeltaTable(self.path).optimize.compact()

@@ -76,6 +76,8 @@ def search_keys(config: Config, stream: KeyedStream, skip: bool) -> Found | None
                     if op in (QUERY, DELETE_VALUE):
                         found.complete &= op == QUERY
                     elif (op == INSERT) == (code in live[key]):
+                        if batch.tolerated is not None and batch.tolerated[place]:
+                            continue
                         reason = DUPLICATE_ID if op == INSERT else UNKNOWN_ID
                         error = update_error(own, batch, place, reason)
                         found.refused += 1

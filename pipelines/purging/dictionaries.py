@@ -22,6 +22,7 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
+from raydt.streams.absent import AbsentRows
 from raydt.streams.deletion_log import LoggedDeletions
 
 
@@ -125,6 +126,11 @@ def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) ->
         kept = [code in alive or not scope.erases(name) for code, name in zip(codes, stream["ids"], strict=True)]
         rest["ids"] = list(compress(stream["ids"], kept))
         rest |= {name: stream[name][np.array(kept, dtype=np.bool_)] for name in ("id_codes", "id_died")}
+    if "absent" in stream:
+        absent = AbsentRows()
+        absent.restore(stream)
+        absent.forget(scope.erases)
+        rest = {name: value for name, value in rest.items() if name != "absent"} | absent.state()
     if "subject_codes" in stream:
         subjects = Subjects()
         subjects.restore(stream)

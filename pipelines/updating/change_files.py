@@ -31,6 +31,7 @@ from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
 from raydt.sources.files.jsonl import JsonLinesDataFile
 from raydt.sources.options import SourceOptions
+from raydt.streams.absent import AbsentRows
 from raydt.streams.changelog import Changelog, ChangelogStream
 from raydt.streams.text_ids import TextIds
 
@@ -139,6 +140,7 @@ class ChangeStreams:
         self._labels: dict[str, Any] = names.labels
         self._stream = names.ids.state() if names.text_ids else {}
         self._stream |= names.subjects.state() if names.subject_kind is not None else {}
+        self._absent = names.absent.state()
         self.given = spelling  #: As of :func:`spelling_of`.
 
     @property
@@ -158,8 +160,10 @@ class ChangeStreams:
             names.ids.restore(self._stream)
         if names.subject_kind is not None:
             names.subjects.restore(self._stream)
+        absent = AbsentRows()
+        absent.restore(self._absent)
         empty = no_insertions(self._saved, names, no_deletions())
-        return replace(empty, names=shown, ids=ids, all_subjects=names.subjects)
+        return replace(empty, names=shown, ids=ids, all_subjects=names.subjects, all_absent=absent)
 
     def streams(self, files: Iterable[ChangeFile]) -> Iterator[ChangelogStream]:
         """Yield the stream of each file; it has to be read to its end before the next one is asked for."""
@@ -170,6 +174,7 @@ class ChangeStreams:
             assert isinstance(source, FileSource | KeySource)
             self.seq, self._labels = int(at["seq"]), at["source"]["labels"]
             self._stream = {name: at[name] for name in self._stream}
+            self._absent = stream.absent.state()
             self._saved = grown(self._saved, source)
 
     def _opened(self, one: ChangeFile) -> ChangelogStream:
@@ -177,7 +182,7 @@ class ChangeStreams:
             source = self._source(one)
             stream = ChangelogStream(Changelog(on_error=self._on_error, warmup=self._warmup), source)
         at = {"seq": self.seq, "row": 0, "n_classes": len(self._saved.classes), "source": source.state()}
-        stream.restore({**at, **self._stream})
+        stream.restore({**at, **self._stream, **self._absent})
         return stream
 
     def _source(self, one: ChangeFile) -> FileSource | KeySource:

@@ -32,6 +32,7 @@ from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows, Source
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
+from raydt.streams.absent import AbsentRows
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from raydt.streams.text_ids import TextIds
 
@@ -59,6 +60,7 @@ class StateNames:
     subject_kind: str | None  #: ``integer`` or ``text``; None where no row has a subject.
     subjects: Subjects  #: Of the live examples.
     weight: str | None  #: Column of weights.
+    absent: AbsentRows  #: Rows of which the source has only a bad state.
     text_key: str | None = None  #: Column of keys that are text, of models by key.
 
     @classmethod
@@ -68,7 +70,8 @@ class StateNames:
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
         with fitting("the stream of the state"):
-            labels, ids = stream.get("source", {}).get("labels", {}), TextIds()
+            labels, ids, absent = stream.get("source", {}).get("labels", {}), TextIds(), AbsentRows()
+            absent.restore(stream)
             labels = labels if "positive" in labels else {"classes": saved.classes}
             if "id_codes" in stream:
                 ids.restore(stream)
@@ -89,6 +92,7 @@ class StateNames:
             subject_kind=columns.get("subject_kind"),
             subjects=subjects,
             text_key=saved.meta.get(TEXT_KEY),
+            absent=absent,
         )
 
     @property
@@ -178,6 +182,7 @@ class Insertions:
     source: FileSource | KeySource | None = None  #: Where they were read.
     #: As ``StateNames.subjects``, once the update is applied; None where ``subjects`` tell it.
     all_subjects: Subjects | None = None
+    all_absent: AbsentRows | None = None  #: The same of ``StateNames.absent``; None where ``names`` tell it.
     weight: Weights | None = None  #: Shape (n,): their weights; None if all are 1.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:

@@ -104,7 +104,11 @@ def names_after(
             subjects.add(new.ids, begin + np.arange(len(new.ids)), new.subjects)
         subjects.keep(*live)
         known |= subjects.state()
-    return known
+    absent = new.all_absent
+    if absent is None:
+        absent = names.absent
+        absent.bring(new.names.tolist())
+    return known | absent.state()
 
 
 def history_of_run(config: Config, features: Features, stream: Stream, meta: Mapping[str, Any], run: str) -> History:

@@ -18,7 +18,7 @@ from raydt.redaction import quoted
 
 
 def json_rows(texts: Sequence[bytes], schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, Message]]:
-    """Return rows, and why texts are no rows of these types, by position: their rows are null."""
+    """Return rows, and why texts are no rows of these types, by position: their rows have what fits."""
     rows = _together(texts, schema)
     if rows is not None:
         return rows, {}
@@ -30,10 +30,31 @@ def json_rows(texts: Sequence[bytes], schema: pa.Schema) -> tuple[pa.RecordBatch
                 values = _fitting({**json.loads(text)}, pa.struct(list(schema)))
                 row = pa.RecordBatch.from_pylist([values], schema)
             except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException):
-                row = pa.RecordBatch.from_pylist([{}], schema)
+                row = pa.RecordBatch.from_pylist([sound_part(text, schema)], schema)
                 flaws[place] = message("live.no_row", text=quoted(text.decode(errors="replace")))
         parts.append(row)
     return _one_batch(pa.Table.from_batches(parts, schema)), flaws
+
+
+def sound_part(text: bytes, schema: pa.Schema) -> dict[str, Any]:
+    """Return the values of a text that fit their columns, if it is an object: an operation and an id may be there."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return _sound(values, pa.struct(list(schema))) or {}
+
+
+def _sound(value: Any, kind: pa.DataType) -> Any:
+    """Return a value, or what of it fits a type; None if nothing does."""
+    if pa.types.is_struct(kind):
+        if not isinstance(value, dict):
+            return None
+        return {field.name: _sound(value[field.name], field.type) for field in kind if field.name in value}
+    try:
+        return pa.scalar(_fitting(value, kind), kind).as_py()
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        return None
 
 
 def _together(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:

@@ -5,12 +5,14 @@ Invariant: a value means an operation, nothing (the row is ignored), or is an er
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
-from raydt.encoding.columns import Dictionary
+from raydt.encoding.columns import Dictionary, beyond_int64, missing
 from raydt.encoding.faults import Faults
 from raydt.examples.updates import OP_NAMES
 from raydt.messages import message
@@ -18,6 +20,8 @@ from raydt.messages import message
 #: Code of a row that is no update: it is passed over, neither bad nor skipped.
 IGNORED = -1
 _UNKNOWN = -2
+#: Code of an update whose new row is bad, so that its old row goes and nothing comes.
+RETRACTION = -3
 
 #: A truncate (Debezium's ``t``) removes examples that it does not name, so it is no update of one example.
 _TRUNCATE = ("t", "truncate")
@@ -79,4 +83,13 @@ def read_operations(
         faults.mark("no_operation", name, unknown & (places < 0), operations=values.describe())
         faults.mark("truncate", name, unknown & truncate, values=texts)
         faults.mark("unknown_operation", name, unknown, values=texts, operations=values.describe())
+    return op
+
+
+def without_ids(op: npt.NDArray[np.int8], bad: Sequence[int], ids: pa.Array) -> npt.NDArray[np.int8]:
+    """Return operations, :data:`IGNORED` in the ``bad`` rows that have no usable id."""
+    places, op = np.array(bad, dtype=np.int64), op.copy()
+    for unusable in (missing(ids), beyond_int64(ids)):
+        if unusable is not None:
+            op[places[unusable[places]]] = IGNORED
     return op

@@ -109,6 +109,8 @@ class UpdateBatch:
     #: Without features, because the shards have read those of these rows, which are all of the warm-up: the blocks of
     #: the source in which the rows lie.
     blocks: tuple[Block, ...] = ()
+    #: Shape (m,): deletions that it is no fault to refuse because their example is not live; None where there are none.
+    tolerated: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -116,6 +118,11 @@ class UpdateBatch:
     def name(self, position: int) -> Any:
         """The id of an update as the user knows it."""
         return int(self.id[position]) if self.names is None else self.names[position]
+
+    def faults(self, refused: Sequence[Refusal]) -> list[Refusal]:
+        """Return the refusals that are faults of the updates."""
+        quiet = self.tolerated
+        return [*refused] if quiet is None else [one for one in refused if not quiet[one.position]]
 
     @property
     def lacks_features(self) -> bool:
@@ -152,6 +159,7 @@ def cut_at(batch: UpdateBatch, places: Sequence[int]) -> Iterator[UpdateBatch]:
             weight=None if batch.weight is None else batch.weight[rows],
             row=batch.row[begin:end],
             names=None if batch.names is None else batch.names[begin:end],
+            tolerated=None if batch.tolerated is None else batch.tolerated[begin:end],
             barrier=batch.barrier if end == len(batch) else None,
             digest=batch.digest and begin == 0,
         )

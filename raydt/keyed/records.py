@@ -39,7 +39,7 @@ class Records:
     def record(self, member: Member, batch: UpdateBatch, result: BatchResult) -> None:
         """Take an answered batch of a key, which its tally has taken already."""
         n = result.applied
-        for refusal in result.refused:
+        for refusal in batch.faults(result.refused):
             if refusal.position < n:
                 error = member.tally.update_error(batch, refusal)
                 row = member.source.place(int(batch.row[refusal.position]))

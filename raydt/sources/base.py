@@ -52,7 +52,9 @@ class Rows:
     id: npt.NDArray[np.int64]
     #: Shape (n,): operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
     op: npt.NDArray[np.int8] | None = None
-    #: Rows that cannot be used, by position; their values are unspecified. A selection of rows has none.
+    #: Rows that cannot be used, by position; their values are unspecified, but for ``op`` and ``id`` (``names``) of a
+    #: change log: an insert or update has the id of the row that it was about, an update that of the old row; where
+    #: that cannot be read, it is ``IGNORED``. A selection of rows has none.
     bad: dict[int, InputError] = field(default_factory=dict)
     #: Shape (n,): event times, once :meth:`Source.times` or :meth:`Source.require_ts` has asked for them: microseconds
     #: since 1970-01-01 UTC for a column of timestamps or dates, integers as they are. At most

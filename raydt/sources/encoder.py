@@ -38,7 +38,7 @@ from raydt.encoding.faults import Fault, Faults, Mask, error_of
 from raydt.encoding.features import FeatureEncoder
 from raydt.encoding.indices import find_indices
 from raydt.encoding.labels import Labels, NumericLabels
-from raydt.encoding.operations import read_operations
+from raydt.encoding.operations import read_operations, without_ids
 from raydt.encoding.times import LARGEST_TIME, NO_TIME, TimeColumn, read_as, time_column, times
 from raydt.encoding.tokens import Tokens, holds_tokens
 from raydt.errors import ConfigError, InputError
@@ -279,6 +279,8 @@ class RowEncoder:
                 raise bad[position]
         numbers = np.arange(row, row + n, dtype=np.int64)
         ids, texts = self._ids(columns, numbers)
+        if op is not None and bad and self._id is not None:
+            op = without_ids(op, [*bad], columns[self._id])
         subjects = None if self._subject is None else _objects(columns[self._subject])
         keys = None if self._key is None else self.keys.encode(columns[self._key], row)
         if self._reading.class_weight and self._label is not None:

@@ -1,7 +1,7 @@
 """Debezium's envelope: a change as the structs ``before`` and ``after``, told apart by an operation.
 
-Invariant: opening an envelope changes neither the number nor the order of the rows, and every value of a row comes from
-one struct: ``before`` for a delete, else ``after``.
+Invariant: opening an envelope changes neither the number nor the order of the rows, and every value of a good row comes
+from one struct: ``before`` for a delete, else ``after``. A bad update has the id in ``before``, if there is one.
 
 What the operations mean is in ``raydt.encoding.operations``, what becomes of the opened rows in the encoder.
 """
@@ -89,7 +89,9 @@ class Envelope:
         faults.mark("no_key", f"{BEFORE}.{self._id}", np.asarray(before.is_null()), op == DELETE)
         moved = np.asarray(pc.fill_null(pc.not_equal(before, after), False))
         faults.mark("moved_id", self._id, moved, op == UPDATE, after)
-        return pc.if_else(pa.array(op == DELETE), before, after)
+        faults.mark("no_id", self._id, np.asarray(after.is_null()), op == UPDATE)
+        # A bad update still names its old row.
+        return pc.if_else(pa.array((op == DELETE) | (op == UPDATE)), pc.coalesce(before, after), after)
 
     @staticmethod
     def _fields(schema: pa.Schema, side: str, file: str) -> list[pa.Field]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.encoding.operations import IGNORED
+from raydt.encoding.operations import IGNORED, RETRACTION
 from raydt.errors import InputError, message_of
 from raydt.examples.targets import no_targets
+from raydt.examples.updates import INSERT, UPDATE
 from raydt.sources.base import Rows, Source
+from raydt.streams.absent import Spoilt
 from raydt.streams.base import Skipped
 
 #: A row number after every row.
@@ -30,7 +33,8 @@ class RowReader:
     """Reads good rows of ``source`` from row ``start`` on.
 
     With ``skip_bad``, bad rows are passed over and recorded in ``skipped``, but for those before row ``recorded``,
-    which have a record; else reading ends before the first one. Rows ``without``, ascending, are passed over.
+    which have a record; else reading ends before the first one. A bad update of a change log is recorded, and handed
+    out as a ``RETRACTION`` of its old row. Rows ``without``, ascending, are passed over.
     ``position`` is the row after the last one handed out or, at the end of the source, passed over.
     """
 
@@ -49,7 +53,8 @@ class RowReader:
         self._chunks: deque[Rows] = deque()
         self._used = 0  # rows of the first chunk that were handed out
         self._buffered = 0
-        self._bad: deque[Skipped] = deque()
+        self._bad: deque[tuple[Skipped, Spoilt | None]] = deque()
+        self._spoilt: list[Spoilt] = []
         self._rows: Iterator[Rows] | None = None
         self._read_to = start
         self._error: InputError | None = None
@@ -111,13 +116,19 @@ class RowReader:
         if len(passed) or (chunk.bad and self._skip_bad):
             good = np.ones(len(rows), dtype=np.bool_)
             good[passed - chunk.start] = False
+            op = None if rows.op is None else rows.op.copy()
             for place in sorted(chunk.bad) if self._skip_bad else ():
                 good[place] = False
                 row = chunk.start + place
                 if row >= self._recorded:
                     why = message_of(chunk.bad[place].without_skipping())
-                    self._bad.append(Skipped(row, self._source.where(row)[0], why))
-            rows = rows[good]
+                    skipped, spoilt = Skipped(row, self._source.where(row)[0], why), None
+                    if op is not None and op[place] == INSERT:
+                        spoilt = Spoilt(row, rows.id[place].item() if rows.names is None else rows.names[place])
+                    self._bad.append((skipped, spoilt))
+                if op is not None and op[place] == UPDATE:
+                    op[place], good[place] = RETRACTION, True
+            rows = (rows if op is None else replace(rows, op=op))[good]
         if rows.op is not None and (rows.op == IGNORED).any():
             rows = rows[rows.op != IGNORED]
         if len(rows):
@@ -161,6 +172,11 @@ class RowReader:
             self._pass_bad(self.position)
         return taken
 
+    def take_spoilt(self) -> list[Spoilt]:
+        """Return the bad insertions passed over since the last call."""
+        spoilt, self._spoilt = self._spoilt, []
+        return spoilt
+
     def skip(self, error: InputError) -> None:
         """Pass over the next row, which must be available, and record it as bad."""
         row = int(self.take(1).row[0])
@@ -180,6 +196,8 @@ class RowReader:
         self._pass_bad(END)
 
     def _pass_bad(self, before: int) -> None:
-        while self._bad and self._bad[0].row < before:
-            self.skipped.append(self._bad.popleft())
+        while self._bad and self._bad[0][0].row < before:
+            skipped, spoilt = self._bad.popleft()
+            self.skipped.append(skipped)
+            self._spoilt += [] if spoilt is None else [spoilt]
             self.position = max(self.position, self.skipped[-1].row + 1)  # a resume from here does not meet it again

@@ -96,7 +96,7 @@ class Tally:
         if result.refused:
             positions = [refusal.position for refusal in result.refused if refusal.position < n]
             inserted[positions] = deleted[positions] = queried[positions] = False
-            self.refused += len(positions)
+            self.refused += sum(refusal.position < n for refusal in batch.faults(result.refused))
         self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
         self._score(batch, result, truth, inserted, queried)
         self._clock(batch, n)

@@ -15,7 +15,7 @@ from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.targets import CODES
-from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE
 from raydt.sources.base import Rows
 
 
@@ -248,15 +248,25 @@ def time_window(rows: Sequence[Row], skip: bool, duration: int, lateness: int) -
 
 
 def changelog(rows: Sequence[Row], skip: bool) -> list[Event]:
-    return [
-        insert(rows, n)
-        if rows[n].op == INSERT
-        else Event(rows[n].op, rows[n].id, n, rows[n].x, codes(rows)[n])
-        if CARRIES_ROW[rows[n].op]
-        else Event(DELETE, rows[n].id, n)
-        for n in good(rows, skip)
-        if rows[n].op != IGNORED
-    ]
+    """A bad row takes the place of the one before it: what an update replaces goes, and the next update inserts."""
+    events, usable, absent = [], set(good(rows, skip)), set()
+    for n, row in enumerate(rows):
+        if n not in usable:
+            if not skip:
+                break
+            if row.op == UPDATE:
+                events.append(Event(DELETE, row.id, n))
+            if row.op in (INSERT, UPDATE):
+                absent.add(row.id)
+        elif row.op == INSERT or (row.op == UPDATE and row.id in absent):
+            events.append(insert(rows, n))
+        elif row.op != IGNORED:
+            events.append(
+                Event(row.op, row.id, n, row.x, codes(rows)[n]) if CARRIES_ROW[row.op] else Event(DELETE, row.id, n)
+            )
+        if n in usable and row.op in (INSERT, UPDATE, DELETE):
+            absent.discard(row.id)
+    return events
 
 
 def deletion_log(rows: Sequence[Row], skip: bool, log: Sequence[tuple[int, int | None]]) -> list[Event]:

@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 
 from pipelines.auditing import audit_run
 from pipelines.following.follow import follow
+from pipelines.saved_runs import find_state, open_state
 from raydt.exchange.faults import injected
 from raydt.messages import Message, message
 from raydt.sources.live.base import Part, Plan, SourceAwayError
@@ -40,23 +41,24 @@ class InMemory:
     name, unit = "memory", "rows"
 
     def __init__(self, seed: int, rows: int = 160) -> None:
-        draw, live = random.Random(seed), set[int]()
+        draw, there = random.Random(seed), set[int]()
         self.rows: list[dict[str, Any]] = []
-        self.live: dict[int, dict[str, Any]] = {}
-        self.bad: set[int] = set()
+        self.live: dict[int, dict[str, Any]] = {}  # the good ones of those that are there
+        self.bad: dict[int, bool] = {}  # rows that cannot be used, and whether the source says so
         for number in range(rows):
             row = {"id": number, "a": draw.random(), "b": draw.random(), "y": draw.choice("pqr"), "_op": "insert"}
-            if number > 30 and live and draw.random() < 0.4:
-                row |= {"id": draw.choice(sorted(live)), "_op": draw.choice(["delete", "delete", "update"])}
+            if number > 30 and there and draw.random() < 0.4:
+                row |= {"id": draw.choice(sorted(there)), "_op": draw.choice(["delete", "delete", "update"])}
             elif number > 30 and draw.random() < 0.2:
-                row |= {"id": draw.choice([one for one in range(number) if one not in live] or [number])}
-            if number > 30 and row["_op"] != "delete" and draw.random() < 0.1:
-                self.bad.add(number)
-            elif row["_op"] == "delete":
-                live.discard(row["id"])
-                self.live.pop(row["id"])
+                row |= {"id": draw.choice([one for one in range(number) if one not in there] or [number])}
+            there.add(row["id"])
+            self.live.pop(row["id"], None)
+            if row["_op"] == "delete":
+                there.remove(row["id"])
+            elif number > 30 and draw.random() < 0.2:
+                self.bad[number] = draw.random() < 0.5
+                row |= {} if self.bad[number] else {"y": None}
             else:
-                live.add(row["id"])
                 self.live[row["id"]] = row
             self.rows.append(row)
         self.cuts = random.Random(seed + 1)
@@ -78,7 +80,7 @@ class InMemory:
     def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:
         rows = self.rows[plan["from"] : plan["to"]]
         flaws: dict[int, Message] = {
-            at: message("live.no_row", text="?") for at in range(len(rows)) if plan["from"] + at in self.bad
+            at: message("live.no_row", text="?") for at in range(len(rows)) if self.bad.get(plan["from"] + at)
         }
         yield pa.RecordBatch.from_pylist(rows, schema=self.schema()).select([*columns]), flaws
 
@@ -157,6 +159,8 @@ def one_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> N
     assert whole.summary["skipped"] == len(memory.bad) == faulty.summary["skipped"]
     assert whole.summary["active"] == len(memory.live)
     same(whole, faulty)
+    state = open_state(find_state(folder / "faulty").folder)[0]
+    assert sorted(state.arrays["id"].tolist()) == sorted(memory.live)
     if (folder / "faulty" / "plans.jsonl").read_bytes() == plans:  # else receipts end elsewhere
         assert said(folder / "faulty") == said(folder / "whole")
     asked = [(id, at) for entry in said(folder / "faulty") for id, at in entry["deleted"].items()]
@@ -167,8 +171,9 @@ def one_table(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     table = LiveTable(folder / "table", seed)
     bad = rows_of(table.rng, [900, 901, 902])
     write_deltalake(table.path, bad.set_column(3, "y", pa.nulls(3, pa.string())), mode="append")
-    for _ in range(6):
+    for _ in range(4):
         table.change()
+        table.spoil()
     given, draw = job(table, stream={"on_error": "skip"}), random.Random(seed)
     whole = follow(given, folder / "whole", until_idle=0.0)
     opened_by(monkeypatch, lambda options: Flaky(DeltaChanges(options), draw))
@@ -177,7 +182,9 @@ def one_table(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     same(whole, faulty)
     assert said(folder / "faulty") == said(folder / "whole")
     report = audit_run(folder / "faulty")
+    good = sum(row["y"] is not None for row in table.live().values())
     assert (report.conformance, report.checked["rows_of_the_table"]) == ("holds", whole.summary["active"])
+    assert whole.summary["active"] == good
 
 
 @pytest.mark.parametrize("seed", range(2))

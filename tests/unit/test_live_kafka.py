@@ -15,11 +15,13 @@ from confluent_kafka import Producer
 
 from pipelines import replay
 from pipelines.following.follow import follow
+from pipelines.verifying import verify_receipts
 from raydt.errors import InputError
 from raydt.exchange.faults import injected
 from raydt.sources.live.kafka import Kafka
 from tests.cut_runs import Gone, at
 from tests.refusals import refused
+from tests.unit.test_requests import said
 
 
 class Broker:
@@ -132,6 +134,30 @@ def test_a_bad_message_is_set_aside_or_ends_the_run(broker: Broker, tmp_path: Pa
     assert (result.summary["skipped"], result.summary["active"]) == (1, 5)
     with pytest.raises(InputError, match="no JSON object"):
         replay(job(broker, topic), tmp_path / "strict")
+
+
+@pytest.mark.parametrize("make", [plain, enveloped])
+def test_an_update_to_a_bad_row_deletes_the_old_one(broker: Broker, tmp_path: Path, make: Any) -> None:
+    topic, wrong = f"updated-{make.__name__}", {1: {"y": None}, 2: {"a": "much"}, 3: {"y": [1]}}
+    for id in range(8):
+        broker.send(topic, id, make("c", id))
+    for id, values in wrong.items():
+        change = make("u", id, 2.0)
+        (change if make is plain else change["after"]).update(values)
+        broker.send(topic, id, change)
+    broker.send(topic, 1, make("u", 1, 3.0))  # good again
+    broker.send(topic, 2, make("d", 2))
+    broker.flush()
+    given, run = {"envelope": None if make is plain else "debezium"}, tmp_path / "lenient"
+    lenient = {"stream": {"on_error": "skip"}, "output": {"report": False, "receipts": True}}
+    result = replay(job(broker, topic, source=given, **lenient), run)
+    assert [result.summary[name] for name in ("skipped", "refused", "active")] == [3, 0, 6]
+    for id, deleted in (("1", False), ("2", True), ("3", True), ("4", False)):
+        asked = verify_receipts(run / "receipts.jsonl", run, ids=[id])["ids"][0]
+        assert (asked["deleted"], asked["live"]) == (deleted, not deleted)
+    with pytest.raises(InputError):
+        replay(job(broker, topic, source=given), tmp_path / "strict")
+    assert not (tmp_path / "strict" / "receipts.jsonl").exists() or not said(tmp_path / "strict")
 
 
 @pytest.mark.parametrize("bad", [b'{"schema": {}, "payload": {"op": "d", "before": {"id": 1}}}', b"{}"])

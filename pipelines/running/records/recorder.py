@@ -70,7 +70,7 @@ class Recorder(Tables, Tally):
         before = self.time
         super().record(batch, result, seconds)
         n = result.applied
-        passed_over = [refusal for refusal in result.refused if refusal.position < n]
+        passed_over = [refusal for refusal in batch.faults(result.refused) if refusal.position < n]
         if passed_over:
             self._quarantine_refused(batch, passed_over)
         self.record_log(result.log)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from raydt.encoding.columns import in_words
+from raydt.encoding.json_rows import sound_part
 from raydt.errors import InputError
 from raydt.messages import Message, message
 from raydt.redaction import quoted
@@ -87,7 +88,7 @@ class JsonLinesDataFile(DataFile):
             row += len(lines)
 
     def _read(self, lines: list[bytes], row: int, schema: pa.Schema) -> pa.Table:
-        """Return the rows of lines, the first of which is ``row``; bad ones are nulls, and noted."""
+        """Return the rows of lines, the first of which is ``row``; bad ones have what can be read, and are noted."""
         try:
             return _parsed(lines, schema)
         except pa.ArrowInvalid:
@@ -96,7 +97,7 @@ class JsonLinesDataFile(DataFile):
                 try:
                     _parsed([line], schema)
                 except pa.ArrowInvalid as error:
-                    sound[place] = _NULL
+                    sound[place] = _sound(line, schema)
                     self.note_flaw(row + place, *_fault(line, schema, error))
             return _parsed(sound, schema)
 
@@ -141,6 +142,16 @@ def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
     if schema is None:
         return table
     return pa.table([table.column(name) for name in schema.names], schema=schema) if len(schema) else table
+
+
+def _sound(line: bytes, schema: pa.Schema) -> bytes:
+    """Return what of a bad line can be read."""
+    try:
+        part = json.dumps(sound_part(line, schema), allow_nan=False).encode()
+        _parsed([part], schema)
+    except (ValueError, TypeError, pa.ArrowInvalid):
+        return _NULL
+    return part
 
 
 def _schema_of(line: bytes) -> pa.Schema | None:
