@@ -21,7 +21,7 @@ from raydt.learners.forest.node_pool import (
     new_block,
     new_child,
 )
-from raydt.learners.forest.nodes import LEAF, OPEN
+from raydt.learners.forest.nodes import LEAF, NEAR_ROWS, OPEN
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.masses import mass_of
 from raydt.trees.records import goes_left, link, next_in_preorder
@@ -78,7 +78,7 @@ def _grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: 
         _make_leaf(forest, node, begin, end, scratch)
         return 0
     block = new_block(forest)
-    if fill_block(forest, node, block, begin, end - begin, top, examples, scratch, rules) == 0:
+    if fill_block(forest, node, block, -1, begin, end - begin, top, examples, scratch, rules) == 0:
         free_block(forest, block)
         _make_leaf(forest, node, begin, end, scratch)
         return 0
@@ -108,15 +108,24 @@ def split_into_children(forest: Any, tree: int, top: int, examples: Any, scratch
 def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
-    near, slots = scratch.near, scratch.slots
-    for i in range(begin, end):
-        for j in range(examples.X.shape[1]):
-            near.X[i - begin, j] = examples.X[slots[i], j]
-        near.y[i - begin] = examples.y[slots[i]]
+    near, slots, n = scratch.near, scratch.slots[begin:end], end - begin
+    for j in range(examples.X.shape[1]):
+        word, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
+        if scratch.constant[base, word] & bit:
+            continue
+        first, column, differs = examples.X[slots[0], j], near.X[:, j], False
+        for i in range(n):
+            x = examples.X[slots[i], j]
+            column[i] = x
+            differs |= (x != first) & ((x == x) | (first == first))
+        if not differs:
+            scratch.constant[base, word] |= bit
+    for i in range(n):
+        near.y[i] = examples.y[slots[i]]
         if rules.unit > 1:
-            near.weight[i - begin] = examples.weight[slots[i]]
-    for i in range(begin, end):
-        slots[i] = i - begin
+            near.weight[i] = examples.weight[slots[i]]
+    for i in range(n):
+        slots[i] = i
     top = base + 1
     while top > base:
         top -= 1
@@ -147,7 +156,7 @@ def build_stacked(forest: Any, tree: int, top: int, examples: Any, scratch: Any,
     before = forest.shape[tree, 0] - top
     while top > 0:
         top -= 1
-        if scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
+        if NEAR_ROWS <= scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
             _grow_nearby(forest, tree, top, examples, scratch, rules)
         else:
             top += _grow(forest, tree, top, examples, scratch, rules)

@@ -17,12 +17,16 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
 from raydt.learners.forest.membership import unit_at
+from raydt.learners.forest.node_pool import list_classes
+from raydt.learners.forest.nodes import PACKED, STEP
 from raydt.trees.masses import mass_of
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
 #: The category of rows that lack one.
 NO_CATEGORY = -1.0
+#: Rows that a byte counts, in whole steps.
+FITS = 255 // STEP * STEP
 
 
 @inlined_kernel
@@ -134,38 +138,54 @@ def hash_of(key: np.uint64, category: float) -> np.uint64:
 
 
 @inlined_kernel
-def count_two(buckets: Any, cuts: Any, used: int, n: int, values: Any, labels: Any, category: bool) -> None:
-    """Buckets of n labelled values of two classes: one pass for each candidate, which the compiler makes wide."""
-    n_before = ones_before = 0
-    for j in range(used):
-        cut, n_left, ones = cuts[j], 0, 0
-        if category:
-            for i in range(n):
-                inside = np.int64(values[i] == cut)
-                n_left += inside
-                ones += inside & labels[i]
-        else:
-            for i in range(n):
-                inside = np.int64(values[i] <= cut)
-                n_left += inside
-                ones += inside & labels[i]
-        buckets[j, 1] = ones - ones_before
-        buckets[j, 0] = n_left - n_before - (ones - ones_before)
-        if not category:
-            n_before, ones_before = n_left, ones
+def is_packed(scratch: Any, classes: int) -> bool:
+    """Whether rows of so many classes are counted word by word."""
+    packed: bool = 0 < classes <= PACKED * scratch.words.shape[0]
+    return packed
 
 
 @inlined_kernel
-def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+def count_packed(buckets: Any, cuts: Any, used: int, n: int, classes: int, scratch: Any, category: bool) -> None:
+    """Buckets of n labelled values, which are empty: up to 8 classes in one pass for each candidate.
+
+    The compiler makes the passes wide. Byte m of a word counts the rows of class m, of which so few are added up at
+    once that none overflows.
+    """
+    values, of = scratch.values, scratch.classes
+    for first in range(0, classes, PACKED):
+        words, many = scratch.words[first // PACKED], min(classes - first, PACKED)
+        for begin in range(0, n, FITS):
+            end = min(begin + FITS, (n + STEP - 1) // STEP * STEP)
+            part, counted = values[begin:end], words[begin:end]
+            before = np.uint64(0)
+            for j in range(used):
+                cut, inside = cuts[j], np.uint64(0)
+                if category:
+                    for i in range(end - begin):
+                        inside += counted[i] if part[i] == cut else np.uint64(0)
+                else:
+                    for i in range(end - begin):
+                        inside += counted[i] if part[i] <= cut else np.uint64(0)
+                # No byte borrows from the next one: each has grown since the last threshold, or stayed as it was.
+                own = inside - before
+                for m in range(many):
+                    buckets[j, of[first + m]] += np.int64((own >> np.uint64(8 * m)) & np.uint64(255))
+                if not category:
+                    before = inside
+
+
+@inlined_kernel
+def measure_number(
+    tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, low: float, high: float, classes: int, scratch: Any, rules: Any
+) -> bool:
     """Extremes, thresholds and buckets of n values (``scratch.values``); False if they are constant."""
     values, labels = scratch.values, scratch.labels
-    low, high, missing = np.inf, -np.inf, 0
-    for i in range(n):
-        x = values[i]
-        low = x if x < low else low  # never of NaN
-        high = x if x > high else high
     lows = highs = 0
-    for i in range(n):
+    end = (n + STEP - 1) // STEP * STEP
+    missing = n - end
+    for i in range(n, end):
+        values[i] = np.nan
+    for i in range(end):
         x = values[i]
         lows += x == low
         highs += x == high
@@ -177,8 +197,8 @@ def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, 
     draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
     used = np.int64(tried.used)
     clear(buckets)
-    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
-        count_two(buckets, cuts, used, n, values, labels, False)
+    if is_packed(scratch, classes):
+        count_packed(buckets, cuts, used, n, classes, scratch, False)
         return True
     for i in range(n):
         x = values[i]
@@ -226,7 +246,9 @@ def smallest_categories(cuts: Any, key: np.uint64, n: int, scratch: Any, limit: 
 
 
 @inlined_kernel
-def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+def measure_category(
+    tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, classes: int, scratch: Any, rules: Any
+) -> bool:
     """Candidates and buckets of n categories (``scratch.values``); False if they are constant."""
     values, labels, limit = scratch.values, scratch.labels, rules.thresholds
     first, other = values[0], 1
@@ -240,8 +262,8 @@ def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int
     tried.lows = tried.highs = tried.missing = 0
     tried.two = np.int16(0)
     tried.used = np.int16(used)
-    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
-        count_two(buckets, cuts, used, n, values, labels, True)
+    if is_packed(scratch, classes):
+        count_packed(buckets, cuts, used, n, classes, scratch, True)
         return True
     for i in range(n):
         j = category_at(cuts, used, values[i])
@@ -259,6 +281,7 @@ def measure(
     feature: int,
     begin: int,
     n: int,
+    classes: int,
     examples: Any,
     scratch: Any,
     rules: Any,
@@ -267,56 +290,94 @@ def measure(
 
     They are counted from the n labelled rows in ``scratch`` from ``begin`` on.
     """
-    blocks, values = forest.blocks, scratch.values
+    blocks, values, slots, column = forest.blocks, scratch.values, scratch.slots[begin : begin + n], examples.X[:, feature]
+    low, high = np.inf, -np.inf
     for i in range(n):
-        values[i] = examples.X[scratch.slots[begin + i], feature]
+        x = column[slots[i]]
+        values[i] = x
+        low = x if x < low else low  # never of NaN
+        high = x if x > high else high
     tried, cuts, buckets = blocks.tried[block, place], blocks.cuts[block, place], blocks.buckets[block, place]
     key = bits_at(bits_at(forest.nodes[node].key, CUTS), feature)
     tried.feature = feature
     tried.stale = 0
     if examples.categorical[feature]:
-        return measure_category(tried, cuts, buckets, key, n, scratch, rules)
-    return measure_number(tried, cuts, buckets, key, n, scratch, rules)
+        return measure_category(tried, cuts, buckets, key, n, classes, scratch, rules)
+    return measure_number(tried, cuts, buckets, key, n, low, high, classes, scratch, rules)
 
 
 @inlined_kernel
-def label_rows(begin: int, n: int, examples: Any, scratch: Any) -> None:
-    """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on."""
+def label_rows(forest: Any, node: int, begin: int, n: int, examples: Any, scratch: Any, rules: Any) -> int:
+    """Labels, and weights, of the n rows of a node in ``scratch`` from ``begin`` on; how many classes they have."""
+    classes, slots = np.int64(0), scratch.slots[begin : begin + n]
+    if not rules.numeric:
+        classes = list_classes(forest, node, scratch)
+    if is_packed(scratch, classes):
+        for m in range(classes):
+            scratch.field[scratch.classes[m]] = m
+        end = (n + STEP - 1) // STEP * STEP
+        for w in range((classes + PACKED - 1) // PACKED):
+            words = scratch.words[w]
+            for i in range(n):
+                place = scratch.field[examples.y[slots[i]]] - w * PACKED
+                words[i] = np.uint64(1) << np.uint64(8 * place) if 0 <= place < PACKED else np.uint64(0)
+            for i in range(n, end):
+                words[i] = np.uint64(0)
+        return classes
     for i in range(n):
-        scratch.labels[i] = examples.y[scratch.slots[begin + i]]
+        scratch.labels[i] = examples.y[slots[i]]
     if len(examples.weight) > 0:
         for i in range(n):
-            scratch.weights[i] = examples.weight[scratch.slots[begin + i]]
+            scratch.weights[i] = examples.weight[slots[i]]
+    return classes
 
 
 @inlined_kernel
 def fill_block(
-    forest: Any, node: int, block: int, begin: int, n: int, known: int, examples: Any, scratch: Any, rules: Any
+    forest: Any, node: int, block: int, old: int, begin: int, n: int, known: int, examples: Any, scratch: Any, rules: Any
 ) -> int:
     """Choose the features of a node and count their candidates, from n rows from ``begin`` on; how many. O(n P S).
 
     Features that are known to be constant, those in entry ``known`` of ``scratch.constant``, are not looked at; those
-    found constant are added to it.
+    found constant are added to it. What is right in block ``old`` of the same node (-1: none) is not counted again.
     """
-    label_rows(begin, n, examples, scratch)
-    skipped, constant, d = forest.blocks.skipped, scratch.constant, examples.X.shape[1]
+    classes = label_rows(forest, node, begin, n, examples, scratch, rules)
+    blocks, constant, d = forest.blocks, scratch.constant, examples.X.shape[1]
+    skipped, held = blocks.skipped, np.int64(blocks.kept[old]) if old >= 0 else np.int64(0)
     key = bits_at(forest.nodes[node].key, ORDER)
     for word in range(skipped.shape[1]):
         skipped[block, word] = 0
-    kept = drawn = 0
+    kept = drawn = at = 0
     while drawn < d and kept < rules.features:
         feature = drawn_feature(key, drawn, scratch.order, scratch.swaps)
         drawn += 1
+        if at < held and blocks.tried[old, at].feature == feature:  # both are in the order of the node
+            at += 1
+            if not blocks.tried[old, at - 1].stale:
+                copy_candidates(blocks, old, at - 1, block, kept)
+                kept += 1
+                continue
         word, bit = feature >> 6, np.uint64(1) << np.uint64(feature & 63)
         if not constant[known, word] & bit:
-            if measure(forest, node, block, kept, feature, begin, n, examples, scratch, rules):
+            if measure(forest, node, block, kept, feature, begin, n, classes, examples, scratch, rules):
                 kept += 1
                 continue
             constant[known, word] |= bit
         skipped[block, word] |= bit
     put_back(scratch.order, scratch.swaps, drawn)
-    forest.blocks.kept[block] = kept
+    blocks.kept[block] = kept
     return kept
+
+
+@inlined_kernel
+def copy_candidates(blocks: Any, block: int, place: int, to: int, there: int) -> None:
+    """Copy one feature of a block to a place of another. O(S K)."""
+    blocks.tried[to, there] = blocks.tried[block, place]
+    for j in range(blocks.cuts.shape[2]):
+        blocks.cuts[to, there, j] = blocks.cuts[block, place, j]
+    for j in range(blocks.buckets.shape[2]):
+        for m in range(blocks.buckets.shape[3]):
+            blocks.buckets[to, there, j, m] = blocks.buckets[block, place, j, m]
 
 
 @inlined_kernel

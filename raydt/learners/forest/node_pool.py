@@ -115,6 +115,17 @@ def mass_at(forest: Any, node: int, rules: Any) -> int:
 
 
 @inlined_kernel
+def list_classes(forest: Any, node: int, scratch: Any) -> int:
+    """List the classes that a node has rows of, in ascending order of their labels; their number. O(K)."""
+    n = np.int64(0)
+    for place in range(len(forest.order)):
+        k = forest.order[place]
+        scratch.classes[n] = k
+        n += forest.totals[node, k] > 0
+    return n
+
+
+@inlined_kernel
 def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> None:
     """Count a row of class y, or of y units, in (``rows`` 1) or out (-1) at a node; ``by`` is its weight, signed."""
     forest.nodes[node].n += rows

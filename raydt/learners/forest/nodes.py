@@ -153,15 +153,22 @@ class TreeArrays(NamedTuple):
     totals: npt.NDArray[np.int64]
 
 
-#: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
-NEAR_CELLS = 1 << 16
+#: Cells up to which rows are copied before a subtree is built from them: half a megabyte. Few rows are not worth it.
+NEAR_CELLS, NEAR_ROWS = 1 << 16, 24
+
+#: Counts of so many classes are added up in one word, of a byte each, and so many words are worth it.
+PACKED, MOST_WORDS = 8, 3
+#: Values are counted in steps of the widest loop; the last step counts nothing where there are no rows.
+STEP = 16
 
 
 class ForestScratch(NamedTuple):
     """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
 
     ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
-    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
+    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes; ``near`` has
+    copies of rows, column by column. ``classes`` are those of the rows of a node, in ascending order of their labels,
+    ``field`` is the place of each there, and ``words``, (words, rows), has a 1 in the byte of each row's class.
     """
 
     slots: npt.NDArray[np.int32]
@@ -180,6 +187,9 @@ class ForestScratch(NamedTuple):
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
     left: npt.NDArray[np.int64]
+    classes: npt.NDArray[np.int64]
+    field: npt.NDArray[np.int64]
+    words: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
     near: ForestRows
     met: npt.NDArray[np.float64]
@@ -276,7 +286,7 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
     few = min(rows, NEAR_CELLS // max(1, d))
     weighed = int(rules.unit > 1)
     near = ForestRows(
-        np.empty((few, d)),
+        np.empty((few | 40, d), order="F"),  # columns that begin in different lines of a cache
         np.empty(few, dtype=np.int64),
         np.empty((0, 1), dtype=np.int32),
         categorical,
@@ -293,7 +303,7 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         entries=ints(rows),
         other_slots=ints(rows),
         other_entries=ints(rows),
-        values=empty(rows, np.float64),
+        values=empty(rows + STEP, np.float64),
         labels=empty(rows, np.int64),
         weights=empty(rows * weighed, DTYPE),
         order=np.arange(d, dtype=np.int32),
@@ -305,6 +315,9 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         differs=np.zeros(words, dtype=np.uint64),
         constant=np.zeros((2 * depth, words), dtype=np.uint64),
         left=np.empty(width, dtype=np.int64),
+        classes=np.empty(width, dtype=np.int64),
+        field=np.empty(width, dtype=np.int64),
+        words=empty((0 if rules.numeric or weighed else min(MOST_WORDS, -(-width // PACKED)), rows + STEP), np.uint64),
         hashes=np.empty(rules.thresholds, dtype=np.uint64),
         near=near,
         met=np.empty(64),
