@@ -115,9 +115,9 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
             continue
         first, column, differs = examples.X[slots[0], j], near.X[:, j], False
         for i in range(n):
-            x = examples.X[slots[i], j]
+            x = examples.X[np.uint64(slots[i]), j]
             column[i] = x
-            differs |= (x != first) & ((x == x) | (first == first))
+            differs |= x != first
         if not differs:
             scratch.constant[base, word] |= bit
     for i in range(n):

@@ -293,7 +293,7 @@ def measure(
     blocks, values, slots, column = forest.blocks, scratch.values, scratch.slots[begin : begin + n], examples.X[:, feature]
     low, high = np.inf, -np.inf
     for i in range(n):
-        x = column[slots[i]]
+        x = column[np.uint64(slots[i])]
         values[i] = x
         low = x if x < low else low  # never of NaN
         high = x if x > high else high
@@ -319,7 +319,7 @@ def label_rows(forest: Any, node: int, begin: int, n: int, examples: Any, scratc
         for w in range((classes + PACKED - 1) // PACKED):
             words = scratch.words[w]
             for i in range(n):
-                place = scratch.field[examples.y[slots[i]]] - w * PACKED
+                place = scratch.field[np.uint64(examples.y[np.uint64(slots[i])])] - w * PACKED
                 words[i] = np.uint64(1) << np.uint64(8 * place) if 0 <= place < PACKED else np.uint64(0)
             for i in range(n, end):
                 words[i] = np.uint64(0)

@@ -161,10 +161,13 @@ def gather(forest: Any, root: int, k: int, scratch: Any) -> int:
     while node >= 0:
         entry = forest.nodes[node].head  # -1 of an inner node
         while entry >= 0:
-            scratch.entries[n], scratch.slots[n] = entry, entry // k
+            scratch.entries[n] = entry
             n += 1
             entry = forest.members[entry].next
         node = next_in_preorder(forest.nodes, node, root)
+    share = 1.0 / k  # of numbers below 2**31, in the middle between two whole ones: exact, and faster than to divide
+    for i in range(n):
+        scratch.slots[i] = np.int32((np.float64(scratch.entries[i]) + 0.5) * share)
     return n
 
 

@@ -17,7 +17,7 @@ from raydt.learners.forest.node_pool import count, free_below, free_block, gathe
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.masses import mass_of
-from raydt.trees.records import link, unlink
+from raydt.trees.records import goes_left, link, unlink
 
 
 @inner_kernel
@@ -172,6 +172,18 @@ def _at_leaf(
 
 
 @inner_kernel
+def _parts_alike(forest: Any, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any) -> bool:
+    """Whether a split sends the first n rows in ``scratch`` where that of their node sends them."""
+    had, limit = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
+    kind, had_kind = examples.categorical[feature], examples.categorical[had]
+    for i in range(n):
+        row = examples.X[scratch.slots[i]]
+        if goes_left(row[had], limit, had_kind) != goes_left(row[feature], threshold, kind):
+            return False
+    return True
+
+
+@inner_kernel
 def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
     """Insert (``by`` 1) or delete (-1) a row, which is also in ``scratch.row``; how many nodes count it.
 
@@ -201,12 +213,17 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
             _recount(forest, node, changed, n, by, examples, scratch, rules)
         block = np.int64(nodes[node].block)
         feature, threshold = best_of(forest, node, block, examples, scratch, rules)
+        below = child_of(forest, node, examples, scratch)
         if feature != nodes[node].feature or threshold != nodes[node].threshold:
             if n < 0:
                 n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             if feature < 0:
                 _rebuild(forest, tree, node, n, examples, scratch, rules)
-            else:
+                return path
+            if not _parts_alike(forest, node, feature, threshold, n - (by > 0), examples, scratch):
                 _resplit(forest, tree, node, feature, threshold, n, examples, scratch, rules)
-            return path
-        node = child_of(forest, node, examples, scratch)
+                return path
+            nodes[node].feature, nodes[node].threshold = feature, threshold
+            if by > 0:  # one that is deleted is counted where it went
+                below = child_of(forest, node, examples, scratch)
+        node = below
