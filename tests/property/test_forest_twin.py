@@ -86,6 +86,7 @@ class Run:
             rebuild=str(draws.choice(["eager", "lazy"])),
         )
         self.features = Features(tuple(f"x{j}" for j in range(d)), categorical, int(draws.integers(1, 4)))
+        self.classes = int(draws.choice([4, 4, 11, 40]))
         self.offset = float(draws.choice([0.0, 0.0, 1.7e9]))
         self.threads = int(draws.choice(NUMBERS))
         self.shards, self.shared = int(draws.integers(1, 4)), bool(draws.random() < 0.5)
@@ -132,7 +133,7 @@ class Run:
         if self.rules.numeric:
             labels = [0.0, -1.5, 1.25, 1e-3, 7.0, -1000.0, 1e-139, 0.1, 0.3, 1e7, 1.7e9]
             return float(self.draws.choice(labels[: int(self.draws.integers(5, 12))]) + self.offset)
-        return float(self.draws.integers(0, int(self.draws.integers(1, 5))))
+        return float(self.draws.integers(0, int(self.draws.integers(1, self.classes + 1))))
 
     @in_threads
     def apply(self, updates: list[Update], check: bool = True) -> None:
@@ -335,6 +336,22 @@ def test_every_digest_is_that_of_a_forest_from_nothing(seed: int, numeric: bool,
                 randomly(run, 5)
                 run.same()
         assert run.session.coordinator.statistics()["active"] == len(run.twin.examples)
+
+
+@pytest.mark.parametrize("classes", [3, 11, 30])
+def test_nodes_of_many_rows_and_classes_are_those_built_from_nothing(classes: int) -> None:
+    """More rows than a byte counts, of classes in one word, in two, and in too many."""
+    draws = np.random.default_rng(classes)
+    X = draws.normal(size=(700, 3)).round(2)
+    X[draws.random(X.shape) < 0.05] = np.nan
+    y = draws.integers(0, classes, 700)
+    y[X[:, 0] > 0] //= 2
+    forest = ExactForestClassifier(n_estimators=2, sample_share=1.0, max_depth=6).fit(X[:600], y[:600])
+    for i in range(20):
+        forest.forget([i], digests=False)
+        forest.partial_fit(X[600 + i : 601 + i], y[600 + i : 601 + i], ids=[600 + i])
+    assert forest.audit().checked["trees_rebuilt"] == 2
+    assert forest.audit().ok
 
 
 @pytest.mark.nightly

@@ -30,8 +30,20 @@ MUTANTS = {
     "extremes stay": ("candidates", "tried.lows == 0 or tried.highs == 0", "tried.lows < 0 or tried.highs < 0"),
     "features that were constant stay out": (
         "update_tree",
-        "blocks.skipped[block, word] & scratch.differs[word]:",
-        "blocks.skipped[block, word] & scratch.differs[word] & np.uint64(0):",
+        "blocks.skipped[block, word] & scratch.differs[word])",
+        "blocks.skipped[block, word] & np.uint64(0))",
+    ),
+    "features stay out although the row differs in them": (
+        "update_tree",
+        "known & ~scratch.differs[word] if",
+        "known if",
+    ),
+    "counts of other candidates are kept": ("count_candidates", "if not blocks.tried[old, at - 1].stale:", "if True:"),
+    "rows stay on their side": ("update_tree", "            return False\n    return True", "    return True"),
+    "a deleted row leaves by the new split": (
+        "update_tree",
+        "            if by > 0:  # one that is deleted",
+        "            if True:  # one that is deleted",
     ),
     "memberships in the order of arrival": (
         "trees",

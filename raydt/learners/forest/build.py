@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.learners.forest.candidates import fill_block
+from raydt.learners.forest.count_candidates import fill_block, take_column
 from raydt.learners.forest.node_pool import (
     count,
     free_block,
@@ -21,7 +21,7 @@ from raydt.learners.forest.node_pool import (
     new_block,
     new_child,
 )
-from raydt.learners.forest.nodes import LEAF, NEAR_ROWS, OPEN
+from raydt.learners.forest.nodes import LEAF, NEAR, OPEN
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.masses import mass_of
 from raydt.trees.records import goes_left, link, next_in_preorder
@@ -38,11 +38,15 @@ def _make_leaf(forest: Any, node: int, begin: int, end: int, scratch: Any) -> No
 def _partition(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: Any) -> int:
     """Partition the rows of a split node, left ones first, stably; returns where the right ones begin."""
     feature, threshold = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
-    category, slots, entries = examples.categorical[feature], scratch.slots, scratch.entries
+    category, slots, entries, column = examples.categorical[feature], scratch.slots, scratch.entries, scratch.column
+    if column.reg[NEAR]:
+        take_column(column.values, slots[begin:end], scratch.near.X[:, feature])
+    else:
+        take_column(column.values, slots[begin:end], examples.X[:, feature])
     middle, rest = begin, 0
     for i in range(begin, end):
         slot, entry = slots[i], entries[i]
-        if goes_left(examples.X[slot, feature], threshold, category):
+        if goes_left(column.values[i - begin], threshold, category):
             slots[middle], entries[middle] = slot, entry
             middle += 1
         else:
@@ -61,9 +65,12 @@ def _count_children(forest: Any, node: int, begin: int, middle: int, examples: A
     nodes[left].n = 0
     for m in range(totals.shape[1]):
         totals[left, m] = 0
+    y, weight = examples.y, examples.weight
+    if scratch.column.reg[NEAR]:
+        y, weight = scratch.near.y, scratch.near.weight
     for i in range(begin, middle):
         slot = np.int64(scratch.slots[i])
-        count(forest, left, examples.y[slot], 1, mass_of(examples.weight, slot), rules.numeric)
+        count(forest, left, y[slot], 1, mass_of(weight, slot), rules.numeric)
     nodes[right].n = nodes[node].n - nodes[left].n
     for m in range(totals.shape[1]):
         totals[right, m] = totals[node, m] - totals[left, m]
@@ -126,10 +133,12 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
             near.weight[i] = examples.weight[slots[i]]
     for i in range(n):
         slots[i] = i
+    scratch.column.reg[NEAR] = 1
     top = base + 1
     while top > base:
         top -= 1
-        top += _grow(forest, tree, top, near, scratch, rules)
+        top += _grow(forest, tree, top, examples, scratch, rules)
+    scratch.column.reg[NEAR] = 0
 
 
 @inner_kernel
@@ -156,7 +165,7 @@ def build_stacked(forest: Any, tree: int, top: int, examples: Any, scratch: Any,
     before = forest.shape[tree, 0] - top
     while top > 0:
         top -= 1
-        if NEAR_ROWS <= scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
+        if scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
             _grow_nearby(forest, tree, top, examples, scratch, rules)
         else:
             top += _grow(forest, tree, top, examples, scratch, rules)

@@ -115,12 +115,12 @@ def mass_at(forest: Any, node: int, rules: Any) -> int:
 
 
 @inlined_kernel
-def list_classes(forest: Any, node: int, scratch: Any) -> int:
-    """List the classes that a node has rows of, in ascending order of their labels; their number. O(K)."""
-    n = np.int64(0)
+def list_classes(forest: Any, node: int, classes: Any) -> int:
+    """List the ``classes`` that a node has rows of, in ascending order of their labels; their number. O(K)."""
+    n: int = np.int64(0)
     for place in range(len(forest.order)):
         k = forest.order[place]
-        scratch.classes[n] = k
+        classes[n] = k
         n += forest.totals[node, k] > 0
     return n
 

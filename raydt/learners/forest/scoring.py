@@ -81,14 +81,14 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
     follows an exact integer are the same float64 operations everywhere: classes are added up in the order of their
     labels, not of their codes, and one without rows, which would add 0, is passed over.
     """
-    many = np.int64(2)  # columns of numbers
+    classes, many = scratch.column.classes, np.int64(2)  # columns of numbers
     if not rules.numeric:
-        many = list_classes(forest, node, scratch)
+        many = list_classes(forest, node, classes)
         if many == 2 and rules.unit == 1:
-            of_two: Any = best_of_two(forest, node, block, examples, scratch.classes[0], scratch.classes[1])
+            of_two: Any = best_of_two(forest, node, block, examples, classes[0], classes[1])
             return of_two
     blocks, left, n, totals = forest.blocks, scratch.left, mass_at(forest, node, rules), forest.totals[node]
-    classes, best, feature, threshold = scratch.classes[:many], -1.0, np.int64(-1), 0.0
+    some, best, feature, threshold = classes[:many], -1.0, np.int64(-1), 0.0
     for place in range(blocks.kept[block]):
         tried = blocks.tried[block, place]
         j_feature = np.int64(tried.feature)
@@ -111,10 +111,12 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
                     lack = lack_of(left[1], n_left, totals[1], n)
                     squares = lack * lack
                 elif rules.unit > 1:
-                    squares = weighted_squares(left, n_left, totals, n, classes)
+                    squares = weighted_squares(left, n_left, totals, n, some)
                 else:
-                    squares = class_squares(left, n_left, totals, n, classes)
-                parted = np.float64(n_left) * np.float64(n - n_left) if rules.unit > 1 else np.float64(n_left * (n - n_left))
+                    squares = class_squares(left, n_left, totals, n, some)
+                parted = (
+                    np.float64(n_left) * np.float64(n - n_left) if rules.unit > 1 else np.float64(n_left * (n - n_left))
+                )
                 score = squares / parted
             if score > best or (score == best and score >= 0.0 and j_feature < feature):
                 best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]

@@ -12,7 +12,8 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
-from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
+from raydt.learners.forest.candidates import change_category, change_number
+from raydt.learners.forest.count_candidates import fill_block, label_rows, measure
 from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_at, may_split, new_block
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
@@ -134,11 +135,11 @@ def _recount(forest: Any, node: int, changed: int, n: int, by: int, examples: An
     """Count stale features, and others that are tried now, from n rows in ``scratch``. O(n S) a feature."""
     blocks, block = forest.blocks, np.int64(forest.nodes[node].block)
     if changed == 1:
-        classes = label_rows(forest, node, 0, n, examples, scratch, rules)
+        label_rows(forest, node, 0, n, examples, scratch, rules)
         for place in range(blocks.kept[block]):
             if blocks.tried[block, place].stale:
                 feature = np.int64(blocks.tried[block, place].feature)
-                if not measure(forest, node, block, place, feature, 0, n, classes, examples, scratch, rules):
+                if not measure(forest, node, block, place, feature, 0, n, examples, scratch, rules):
                     blocks.tried[block, place].stale = 1
                     changed = 2
     if changed == 2:  # what was constant still is, but for features in which the row differs
