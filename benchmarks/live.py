@@ -1,6 +1,6 @@
-"""Costs of following a live table: processor time of a topic or a table applied to one tree, of an idle run, and lag.
+"""Costs of following a live table: processor time of a topic or a table applied to one tree, of an idle run, chapters.
 
-    python benchmarks/live.py [--rows 200000] [--idle 20]
+    python benchmarks/live.py [--rows 200000] [--idle 20] [--only chapters]
 
 Figures are of processor time of the process that follows, with a FuDyADT tree of 10 numbers. The topic lies at the
 broker that the Kafka library brings with it, in another process, which keeps about 70,000 of these events.
@@ -54,6 +54,38 @@ def timed(name: str, config: dict[str, Any], out: Path) -> None:
     print(f"{name:28} {n:>9,} updates {seconds:7.2f} s processor {n / seconds:>10,.0f}/s")
 
 
+def chapters(folder: Path, n: int, every: int) -> None:
+    """A window of n / 10 rows that moves over n, in turns as one run and in chapters, reports and digests included."""
+    from deltalake import DeltaTable, write_deltalake
+
+    path, step = str(folder / "moving"), n // 10
+    write_deltalake(path, rows(step), configuration={"delta.enableChangeDataFeed": "true"})
+    for first in range(step, n, step // 5):
+        write_deltalake(path, rows(step // 5, first), mode="append")
+        DeltaTable(path).delete(f"id < {first + step // 5 - step}")
+    config = job({"kind": "delta", "path": path, "version": 0}, step)
+    config |= {"checkpoint": {"every_seconds": 60}, "output": {"report": True}}
+    found: dict[str, list[tuple[float, float]]] = {}
+    kept = {"chapter_updates": every, "keep": 5}
+    for turn in range(3):
+        for name, follow_section in (("one run", {}), ("chapters", kept)):
+            out = folder / f"{name} {turn}"
+            began = time.process_time(), time.perf_counter()
+            result = replay({**config, "follow": follow_section}, out)
+            spent = time.process_time() - began[0], time.perf_counter() - began[1]
+            found.setdefault(name, []).extend([spent] if turn else [])  # the first turn compiles
+    updates, closed = result.summary["updates"], result.summary["updates"] // every
+    files = sum(file.is_file() for file in out.rglob("*"))
+    for clock, kind in enumerate(("processor", "elapsed")):
+        one, many = (min(spent[clock] for spent in found[name]) for name in ("one run", "chapters"))
+        print(
+            f"{kind:10} one run {one:.2f} s, {closed} closed chapters {many:.2f} s: {many / one - 1:+.1%}, "
+            f"{1000 * (many - one) / closed:.0f} ms for each of {every:,} updates"
+        )
+    kept_chapters = len(list(out.glob("chapters/*")))
+    print(f"{updates:,} updates, {step:,} live, {files} files in the folder of {kept_chapters} chapters")
+
+
 def delta(folder: Path, n: int) -> dict[str, Any]:
     """A table of n rows, of which a tenth is then updated, and a tenth deleted."""
     from deltalake import DeltaTable, write_deltalake
@@ -104,7 +136,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--idle", type=float, default=20.0)
+    parser.add_argument("--every", type=int, default=100_000, help="updates of a chapter")
+    parser.add_argument("--only", choices=["chapters"])
     given = parser.parse_args()
+    if given.only == "chapters":
+        with tempfile.TemporaryDirectory() as name:
+            chapters(Path(name), given.rows, given.every)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder, n = Path(name), given.rows
         replay(job(delta(folder / "small", 1000), 1000), folder / "compile")
@@ -112,6 +150,7 @@ def main() -> None:
         timed("delta", job(table, n), folder / "delta")
         topic, pipe, process = kafka(n)
         timed("kafka, Debezium", job(topic, 10_000), folder / "kafka")
+        chapters(folder, n, given.every)
         idle("idle, delta", folder / "delta", given.idle)
         idle("idle, kafka", folder / "kafka", given.idle)
         pipe.send("end")

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.chapters.auditing import audit_chapters
+from pipelines.chapters.chapter import run_of
+from pipelines.chapters.history import history_of_chapter
 from pipelines.config import Config
 from pipelines.following.table_audit import compare_with_table
 from pipelines.redaction import may_quote, quoting_as_its_run
@@ -53,9 +56,11 @@ log = logging.getLogger(__name__)
 def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
-    Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere. InputError if the folder
-    holds no finished run or no state, or the source is not what the run has read.
+    Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere; of a run in chapters each
+    of them. InputError if the folder holds no finished run or no state, or the source is not what the run has read.
     """
+    if (whole := RunFolder(run)).chapters():
+        return audit_chapters(whole, audit_run)
     folder = RunFolder.existing(run)
     before = read_summary(folder)
     config = config_of(folder)
@@ -126,11 +131,14 @@ def last_of(folder: RunFolder) -> Ended:
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
-    if isinstance(source, FollowedSource):
-        source.plans = PlanLog(folder, grows=False)
     require_same_data(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
-    history = history_of_run(config, features, stream, meta, folder.location)
+    if (found := run_of(folder)) is not None and found[1] > 1:
+        history = history_of_chapter(folder, stream, features, meta, components)
+    else:
+        if isinstance(source, FollowedSource):
+            source.plans = PlanLog(folder, grows=False)
+        history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
     return Ended(config, meta, components, features, history, order, lambda ids: cast(Any, stream).names_of(ids))
 

@@ -1,9 +1,9 @@
 """The whole configuration of a job, and how it is read.
 
 Order: defaults, then the file, then ``--set``. ``source``, ``stream`` and ``learner`` are the *model config*: they
-decide the model and are hashed. ``cluster``, ``checkpoint``, ``erasure`` and ``output`` are operation: they never
-change the model (``pipelines.operation``). The options of sources, streams and learners are defined next to them and
-found by ``kind`` or ``model``.
+decide the model and are hashed. ``cluster``, ``checkpoint``, ``erasure``, ``follow`` and ``output`` are operation: they
+never change the model (``pipelines.operation``). The options of sources, streams and learners are defined next to them
+and found by ``kind`` or ``model``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
-from pipelines.operation import Checkpoint, Cluster, Erasure, Output
+from pipelines.operation import Checkpoint, Cluster, Erasure, Follow, Output
 from pipelines.overrides import parsed, remove_key, set_key, values_of
 from pipelines.printing import shortened
 from pipelines.problems import describe, refused_nulls, short
@@ -40,7 +40,7 @@ from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import message
 from raydt.sources.file_options import FileOptions
-from raydt.sources.live.base import kinds
+from raydt.sources.live.base import LiveOptions, kinds
 from raydt.sources.options import SourceOptions
 from raydt.streams.durations import microseconds
 from raydt.streams.incremental import Incremental
@@ -103,6 +103,7 @@ class Config(BaseModel):
     cluster: Cluster = Field(Cluster(), description="where the work is done; never changes the model")
     checkpoint: Checkpoint = Field(Checkpoint(), description="when and where checkpoints are written")
     erasure: Erasure = Field(Erasure(), description="deadline for copies of deleted examples in checkpoints")
+    follow: Follow = Field(Follow(), description="chapters of a run that follows a live source")
     output: Output = Field(Output(), description="files written in addition to model, state and summary")
 
     _name: str = PrivateAttr("run")
@@ -125,6 +126,10 @@ class Config(BaseModel):
         deadline, most = self.erasure.deadline, self.checkpoint.max_age
         if deadline is not None and (most is None or microseconds(most) > microseconds(deadline)):
             raise ValueError(message("configs.late_checkpoints", deadline=deadline))
+        if self.follow.in_chapters and not isinstance(self.source, LiveOptions):
+            raise ValueError(message("configs.no_chapters", kind=self.source.kind))
+        if self.follow.in_chapters and self.checkpoint.path is not None:
+            raise ValueError(message("configs.chapters_elsewhere"))
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:
             raise ValueError(message("configs.no_warmup", learner=self.learner.kind, reason=needed))

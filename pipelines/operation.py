@@ -1,4 +1,4 @@
-"""Sections of a config that say how a job is run: ``cluster``, ``checkpoint``, ``erasure``, ``output``.
+"""Sections of a config that say how a job is run: ``cluster``, ``checkpoint``, ``erasure``, ``follow``, ``output``.
 
 They never change the model, and are not hashed.
 """
@@ -134,6 +134,31 @@ class Erasure(_Section):
         description="the run fails if checkpoints may have held a deleted example for longer; needs "
         "checkpoint.max_age, and is at least as long; null: no deadline",
     )
+
+
+class Follow(_Section):
+    """Chapters of a run that follows a live source: each is the folder of a run that has ended, with its digest."""
+
+    chapter_updates: int | None = Field(
+        None, ge=1, description="a chapter ends where the number of updates is a multiple of this; null: not by number"
+    )
+    chapter_hours: float | None = Field(
+        None,
+        gt=0,
+        description="hours after which a chapter ends that has an update; null: not by time; without both keys, the "
+        "run has no chapters",
+    )
+    keep: int | None = Field(
+        24, ge=1, description="number of newest closed chapters to keep, none that erasure.deadline needs; null: all"
+    )
+    keep_hours: float | None = Field(
+        None, gt=0, description="hours after which a closed chapter expires, but the newest; null: not by age"
+    )
+
+    @property
+    def in_chapters(self) -> bool:
+        """Return True if the run is kept in chapters."""
+        return self.chapter_updates is not None or self.chapter_hours is not None
 
 
 class Output(_Section):

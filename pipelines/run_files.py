@@ -27,7 +27,6 @@ FILES = frozenset(
         "status.json",
         f".report.html{LOCK}",
     }
-    | {"plans.jsonl", "status.json"}
     | {"sweep.json", "sweep.html", "sweep.parquet", "curves.parquet"}
 )
 #: What there can be of a run before anything that is worth keeping.
@@ -37,6 +36,9 @@ TABLES = ("metrics", "events", "predictions", "quarantine", "alarms", "keys")
 TIME = "time"
 
 MODEL, STATES = "model", "checkpoints"
+#: Of a run that is kept in chapters, each of which is the folder of a run, too; and how it names them.
+CHAPTERS = "chapters"
+CHAPTER = re.compile(rf"{CHAPTERS}/(\d{{6,}})")
 
 #: A part of a table, hidden or not; and several while they become one.
 PART = re.compile(r"\.?part-(\d{5,})\.parquet")
@@ -45,7 +47,7 @@ MERGING = ".merging.parquet"
 
 def is_of_run(path: str) -> bool:
     """Return True if a run writes files of this name, complete or not; checkpoints elsewhere as in ``checkpoints``."""
-    folder, _, name = path.partition("/")
+    folder, _, name = _in_chapter(path).partition("/")
     if not name:
         return final_name(folder) in FILES
     if folder in TABLES:
@@ -57,9 +59,18 @@ def is_of_run(path: str) -> bool:
 
 def is_named_by_run(path: str) -> bool:
     """Return True if a run writes files or folders of this name."""
+    if path == CHAPTERS or CHAPTER.fullmatch(path):
+        return True
+    path = _in_chapter(path)
     folder, _, name = path.partition("/")
     of_folder = path in (*TABLES, MODEL, STATES) or (folder == STATES and is_checkpoint_folder(name))
     return of_folder or is_of_run(path)
+
+
+def _in_chapter(path: str) -> str:
+    """Return the name of a file within its chapter, if it is in one."""
+    found = CHAPTER.match(path)
+    return path[found.end() + 1 :] if found and path[found.end() : found.end() + 1] == "/" else path
 
 
 def is_of_state(name: str) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from pyarrow import fs as pafs
 
-from pipelines.run_files import BEGINNING, is_named_by_run, is_of_run, is_unfinished
+from pipelines.run_files import BEGINNING, CHAPTER, CHAPTERS, is_named_by_run, is_of_run, is_unfinished
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here, taken_away
@@ -101,6 +101,8 @@ class RunFolder(Folder):
 
     def run_status(self) -> str | None:
         """How the run or sweep that lies here has ended; ``unfinished`` without a summary, None if none lies here."""
+        if self.chapters():
+            return self.newest().run_status() or "unfinished"
         ending = next((name for name in ("summary.json", "sweep.json") if self.has(name)), "")
         if not self.has("config.yaml") or not (ending or self.has("log.jsonl")):
             return None
@@ -117,16 +119,35 @@ class RunFolder(Folder):
 
     def discard_beginning(self) -> None:
         """Remove config, log and then the empty folder, if a job has written nothing else there so far."""
+        for chapter in self.chapters()[:1]:
+            chapter._made = True
+            chapter.discard_beginning()
+            self.discard(CHAPTERS)
         found = set(self.names())
         if self._created and found <= {*BEGINNING, LOCK} and (LOCK not in found or locked_here(self)):
             for name in (*BEGINNING, LOCK):
                 self.delete(name)
             self.discard_if_empty()
 
+    def chapters(self) -> list[RunFolder]:
+        """Return the folders of the chapters of a run that is kept in chapters, ascending; else none."""
+        numbers = [int(found[1]) for name in self.names(CHAPTERS) if (found := CHAPTER.fullmatch(f"{CHAPTERS}/{name}"))]
+        folders = [self.chapter(number) for number in sorted(numbers)]
+        return [folder for folder in folders if folder.has("config.yaml")]
+
+    def chapter(self, number: int) -> RunFolder:
+        """Return the folder of a chapter, counted from 1, whether it is there or not."""
+        return self.inside(f"{CHAPTERS}/{number:06d}")
+
+    def newest(self) -> RunFolder:
+        """Return the newest chapter of a run that is kept in chapters; of another the run itself."""
+        return next(reversed(self.chapters()), self)
+
     @classmethod
     def existing(cls, location: str | Path) -> RunFolder:
-        """Open the folder of a run that has written its summary; InputError if there is none."""
+        """Open the folder of a run, or the newest of its chapters, that has a summary; InputError if there is none."""
         folder = cls(location)
+        folder = next((one for one in reversed(folder.chapters()) if one.has("summary.json")), folder.newest())
         if not folder.has("summary.json") and folder.has("config.yaml"):
             raise InputError(message("runs.not_ended", run=shlex.quote(folder.location)), file=folder.location)
         if not folder.has("summary.json"):

@@ -6,11 +6,12 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.config import Config, load_config, without_retired
+from pipelines.run_files import STATES
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, shortage
@@ -153,6 +154,7 @@ def find_state(location: str | Path) -> StatePlace:
     """Return the place of a run's last state, or of a saved one; ModelFileError if there is none."""
     given = RunFolder(location)
     folder = given if given.has(MANIFEST) or given.has("config.yaml") else newest(given)
+    folder = _newest_with(folder, lambda chapter: bool(complete(chapter.inside(STATES))))
     if not folder.has(MANIFEST) and folder.has("config.yaml"):
         folder.require_saved()
         config = config_of(folder)
@@ -164,6 +166,12 @@ def find_state(location: str | Path) -> StatePlace:
     if run is None or not run.has("config.yaml"):
         return StatePlace(folder)
     return StatePlace(folder, run, config_of(run))
+
+
+def _newest_with(folder: RunFolder, has: Callable[[RunFolder], bool]) -> RunFolder:
+    """Return the newest chapter that has something, of a run that is kept in chapters, else the folder itself."""
+    chapters = folder.chapters()
+    return next((chapter for chapter in reversed(chapters) if has(chapter)), folder.newest())
 
 
 def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
@@ -189,6 +197,7 @@ def load_model(location: str | Path, key: str | None = None) -> SavedModel:
 def folder_of_model(location: str | Path) -> RunFolder:
     """Return the folder of :func:`load_model`."""
     folder = newest(RunFolder(location))
+    folder = _newest_with(folder, lambda chapter: chapter.has(f"{MODEL}/{MANIFEST}"))
     if not folder.has(MANIFEST):
         folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""

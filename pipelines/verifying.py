@@ -48,7 +48,8 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     ``run`` is a finished run, whose examples are read again from the source, or a state, which has its examples in it.
     Returns ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or
     its saved model, which is compared if the state is right), the ``digest`` of the run or state and the one
-    ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state).
+    ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state, and of a later
+    chapter).
 
     InputError if there is no run or state, its source has changed, or the model of its learner depends on the past.
     """
@@ -90,7 +91,8 @@ def verify_run(run: str | Path) -> dict[str, Any]:
         different.append(message("verdicts.run_state"))
     elif not same_names or not _same(saved.arrays, state.model()):  # the state is right, and gives this model
         different.append(message("verdicts.model"))
-    return _found(different, stated, rebuilt, trained.coordinator.store.live, len(history.id))
+    inserted = len(history.id) if history.complete else None
+    return _found(different, stated, rebuilt, trained.coordinator.store.live, inserted)
 
 
 def _found(different: list[Message], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:

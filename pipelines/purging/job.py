@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pipelines.chapters.purging import purge_chapters, require_free
 from pipelines.purging.dictionaries import Scope
 from pipelines.purging.receipt import Purged, PurgeFile
 from pipelines.purging.runs import RunPurge
@@ -46,11 +47,11 @@ def purge(
 ) -> dict[str, Any]:
     """Rewrite or remove every file of a run, or of a saved state, that holds an example that is not live.
 
-    ``place`` is the folder of a completed run, or of a state that ``update`` or ``save(..., with_examples=True)``
-    wrote. ``ids``, a file with a column ``id`` of which none may be live, limits the erasure to predictions and text
-    ids of these examples. With ``older_than``, such as ``7d``, a younger run or state is left as it is. ``dry_run``
-    finds out what would be done; ``receipts`` is the chain to which the receipt is appended,
-    with the ``note``.
+    ``place`` is the folder of a completed run, of one in chapters, of which all that have ended are purged, or of a
+    state that ``update`` or ``save(..., with_examples=True)`` wrote. ``ids``, a file with a column ``id`` of which none
+    may be live, limits the erasure to predictions and text ids of these examples. With ``older_than``, such as ``7d``,
+    a younger run or state is left as it is. ``dry_run`` finds out what would be done; ``receipts`` is the chain to
+    which the receipt is appended, with the ``note``.
 
     Returns the ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given,
     or None; files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``, the same with and
@@ -63,6 +64,15 @@ def purge(
     """
     checked_note(note)
     folder, least = RunFolder(place), _seconds(older_than)
+    if folder.chapters():
+        if receipts is not None:
+            raise ConfigError(message("purges.chain_of_chapters").at(folder.location))
+
+        def one(chapter: RunFolder, rehearsed: bool) -> dict[str, Any]:
+            return purge(chapter.location, ids=ids, older_than=older_than, dry_run=rehearsed, note=note)
+
+        return purge_chapters(folder, one, dry_run=dry_run)
+    require_free(folder)
     place_lock = locked(_existing(folder), needed=not dry_run)
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         with fitting(folder.location):

@@ -122,10 +122,10 @@ def differences(comparison: Comparison, labels: Sequence[str], quality: Quality)
 
 def _predictions(run: ReportedRun) -> Any:
     """Return the scored predictions by update; None if there is no table that can be read."""
-    folder = run.path / "predictions"
-    if not any(folder.glob("part-*.parquet")):
+    parts = [str(part) for folder in run.folders for part in sorted((folder / "predictions").glob("part-*.parquet"))]
+    if not parts:
         return None
-    table = ds.dataset(folder, format="parquet", exclude_invalid_files=True).to_table(columns=[*_HEAD])
+    table = ds.dataset(parts, format="parquet", exclude_invalid_files=True).to_table(columns=[*_HEAD])
     return table.filter(pc.is_valid(table["truth"])).sort_by("seq")
 
 

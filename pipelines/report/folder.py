@@ -7,6 +7,7 @@ The only error is a folder that is no run folder at all. Nothing here computes o
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.run_files import TIME
+from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
 from raydt.arrays.arrow import numpy_column
 from raydt.errors import ConfigError, InputError, ModelFileError
@@ -37,9 +39,13 @@ QUARANTINE_SHOWN = 20
 
 @dataclass(slots=True)
 class ReportedRun(RunRecords):
-    """The content of one run folder; a missing or damaged piece is empty."""
+    """The content of one run folder; a missing or damaged piece is empty.
+
+    Of a run in chapters it has the tables of all that are there, and the rest of the newest one that has ended.
+    """
 
     path: Path = Path()
+    chapters: list[dict[str, Any]] = field(default_factory=list)  #: the summary of each chapter, and its ``folder``
     config_text: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     alarms: Columns = field(default_factory=dict)
@@ -68,6 +74,11 @@ class ReportedRun(RunRecords):
         first = number(times, "first") if isinstance(times, dict) else None
         return Clock.of(self.metrics["seq"], self.metrics[TIME], self.moments, first)
 
+    @property
+    def folders(self) -> list[Path]:
+        """Return the folders of the tables, in order."""
+        return [Path(chapter["folder"]) for chapter in self.chapters] or [self.path]
+
     def section(self, key: str) -> dict[str, Any]:
         """Return a section of the config; empty if it has none."""
         section = self.config.get(key)
@@ -81,7 +92,9 @@ def read_run(path: Path, key: str | None = None) -> ReportedRun:
     """
     if not (path / "summary.json").is_file() and not (path / "config.yaml").is_file():
         raise InputError(message("reports.no_run"), file=str(path))
-    run = ReportedRun(path=path)
+    chapters = [_chapter(Path(folder.root)) for folder in RunFolder(path).chapters()]
+    ended = next((chapter for chapter in reversed(chapters) if len(chapter) > 1), chapters[-1] if chapters else None)
+    run = ReportedRun(path=path if ended is None else Path(ended["folder"]), chapters=chapters)
     text = _text(run, "summary.json", message("reports.no_summary"))
     run.summary = _parsed(run, "summary.json", parsed, text or "{}")
     run.config_text = _text(run, "config.yaml", message("reports.no_config"))
@@ -105,6 +118,14 @@ def read_run(path: Path, key: str | None = None) -> ReportedRun:
     if not len(run.metrics.get("seq", ())) and not run.keys:
         run.notes.append(message("reports.no_metrics"))
     return run
+
+
+def _chapter(folder: Path) -> dict[str, Any]:
+    """Return the summary of a chapter, if it has a readable one, and its folder."""
+    summary: Any = {}
+    with suppress(OSError, ValueError):
+        summary = parsed((folder / "summary.json").read_text(encoding="utf-8"))
+    return {**(summary if isinstance(summary, dict) else {}), "folder": str(folder)}
 
 
 def _by_key(run: ReportedRun, key: str | None, tables: list[pa.Table | None]) -> list[pa.Table | None]:
@@ -152,14 +173,15 @@ def _parsed(run: ReportedRun, name: str, parse: Callable[[str], Any], text: str)
 def _table(run: ReportedRun, name: str) -> pa.Table | None:
     """Return all readable parts of a table, in order; None if there are none."""
     parts: list[pa.Table] = []
-    for file in sorted((run.path / name).glob("part-*.parquet")):
+    for file in [file for folder in run.folders for file in sorted((folder / name).glob("part-*.parquet"))]:
         try:
             part = pq.ParquetFile(file).read()  # read_table imports pandas, which takes longer than a report
             pa.concat_tables([*parts[:1], part])  # a part with another schema is refused here, by name
         except MemoryError:
             raise
         except (pa.ArrowException, OSError) as error:
-            part_file, reason = f"{name}/{file.name}", str(error).splitlines()[0]
+            of_chapter = f"{file.parent.parent.name}/" if run.chapters else ""
+            part_file, reason = f"{of_chapter}{name}/{file.name}", str(error).splitlines()[0]
             run.notes.append(message("reports.left_out", file=part_file, reason=reason))
         else:
             parts.append(part)

@@ -37,6 +37,7 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
         Section("Guarantee", [*shown.guarantee, Heading("audit", "Audit"), *audit], "guarantee"),
         replace(shown.work, key="rebuilds"),
         *([] if trained and not run.quarantined else [Section("Stream", [*(stream or [few]), skipped], "stream")]),
+        *([Section("Chapters", [tables.chapters(run)], "chapters")] if run.chapters else []),
         *([Section("Recovery", recovered, "recovery")] if recovered else []),
         Section("Shards", tables.shard_work(run), "shards"),
         Section("Configuration", [Code(run.config_text) if run.config_text else config], "config"),

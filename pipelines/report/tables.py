@@ -5,6 +5,7 @@ Invariant: what was not measured is called so; a time of 0 for work that was don
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from pipelines.report.facts import f1_name
@@ -16,7 +17,7 @@ from raydt.messages import message
 from raydt.presentation.blocks import Block, Row, Table, Text
 from raydt.presentation.clock import time_in_words
 from raydt.presentation.trees import class_name, feature_name
-from raydt.presentation.words import ABSENT, count, counted, duration, figure, names, number, share
+from raydt.presentation.words import ABSENT, count, counted, duration, figure, moment, names, number, share
 
 CONFUSION_CLASSES = 12
 RECOVERIES_SHOWN = 50
@@ -51,6 +52,31 @@ def recoveries(run: ReportedRun) -> list[Block]:
     columns = ("After update", "Lost", "Recovered", "Resumed from", "Repeated", "Time")
     table = Table(rows, title="Losses and recoveries", columns=columns, words=(1, 2, 3, 4))
     return [Text(" ".join(sentences)), table] if sentences else []
+
+
+def chapters(run: ReportedRun) -> Table:
+    """Return a row for each chapter of a run, the newest first."""
+    quality, rows = judged(run.summary), []
+    for chapter in reversed(run.chapters):
+        known = chapter.get("chapter") or {}
+        audit = chapter.get("audit") or {}
+        rows.append(
+            Row(
+                (
+                    str(known.get("number") or int(PurePath(chapter["folder"]).name)),
+                    moment(chapter.get("ended")),
+                    str(chapter.get("exit_reason") or message("reports.open_chapter")).replace("_", " "),
+                    count(number(chapter, "updates")),
+                    count(number(chapter, "active")),
+                    quality.form(number(chapter.get("metrics"), quality.score)),
+                    str(audit.get("conformance") or ABSENT),
+                    str(chapter.get("model_digest") or ABSENT).removeprefix("sha256:")[:12],
+                )
+            )
+        )
+    columns = ("Chapter", "Ended", "By", "Updates", "Live", quality.name.capitalize(), "Audit", "Digest")
+    remark = message("reports.chapters", folder=f"{PurePath(run.chapters[-1]['folder']).parent.name}/")
+    return Table(rows, f"{remark}.", title="Chapters", columns=columns, words=(2, 3, 7, 8))
 
 
 def _restored(update: float | None) -> str:

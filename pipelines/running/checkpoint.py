@@ -9,6 +9,7 @@ names it; one of another config or of other data is an error, before anything is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -16,15 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from actors.telemetry import Meter
 from pipelines.config import Config
 from pipelines.operation import Checkpoint as CheckpointOptions
+from pipelines.run_files import STATES
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.differences import require_same, require_updated
 from pipelines.running.parts import parts_of
 from pipelines.running.records.recorder import Recorder
+from pipelines.saved_runs import last_state
 from raydt.errors import (
     CheckpointsFailError,
     DeadlineMissedError,
@@ -37,8 +40,9 @@ from raydt.errors import (
 )
 from raydt.exchange.snapshot import Barrier, Segment
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
-from raydt.folders.manifest import read_manifest
-from raydt.messages import message
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST, read_manifest
+from raydt.messages import Message, message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
@@ -58,12 +62,22 @@ class _Moment(NamedTuple):
     seconds: float
 
 
+class Copied(Protocol):
+    """States elsewhere that may hold deleted examples."""
+
+    def age(self) -> float:
+        """Most seconds for which a deleted example may have been in one of them."""
+
+    def expire(self) -> None:
+        """Remove those that are too old."""
+
+
 class Checkpointer:
     """Asks for snapshots and writes them.
 
     ``clock`` gives seconds and never goes back; ``deadline`` is how long checkpoints may have held a deleted example,
-    such as ``7d``. The summary has :meth:`figures`: checkpoints ``written`` and ``failed``, ``seconds`` spent on
-    writing while the run works, ``bytes``, and updates of the ``last`` checkpoint.
+    such as ``7d``, and so may those of ``closed`` chapters. The summary has :meth:`figures`: checkpoints ``written``
+    and ``failed``, ``seconds`` spent on writing while the run works, ``bytes``, and updates of the ``last`` checkpoint.
     """
 
     def __init__(
@@ -73,8 +87,9 @@ class Checkpointer:
         clock: Callable[[], float] = time.monotonic,
         meter: Meter | None = None,
         deadline: str | None = None,
+        closed: Copied | None = None,
     ) -> None:
-        self.store, self._meter = store, meter or Meter()
+        self.store, self._meter, self._closed = store, meter or Meter(), closed
         self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
         self._taken = self._newest = _Moment(0, clock())  # the last snapshot, and the last place where one was due
@@ -118,10 +133,13 @@ class Checkpointer:
         """Write a checkpoint in the background."""
         self._writing = self._writer.submit(copy_context().run, self._try, content)
 
-    def write_last(self, content: CheckpointContent) -> None:
-        """Write a checkpoint now; NotWrittenError or, after which the run is repeated, ProcessLostError."""
+    def write_last(self, content: CheckpointContent, *, alone: bool = False) -> None:
+        """Write a checkpoint now; NotWrittenError or, after which the run is repeated, ProcessLostError.
+
+        Those before it go if it is to be ``alone``, or copies of deleted examples must not stay.
+        """
         self.settle()
-        if self._options.max_age is not None:
+        if alone or self._options.max_age is not None:
             self.store.keep = 1
         try:
             self._write(content)
@@ -136,7 +154,7 @@ class Checkpointer:
 
     def require_deadline(self) -> None:
         """Stop (DeadlineMissedError) a run whose checkpoints may hold examples that should be gone."""
-        age = self.store.copies.age()
+        age = self.store.copies.age() if self._closed is None else max(self.store.copies.age(), self._closed.age())
         if self._deadline is not None and age * 1e6 > microseconds(self._deadline):
             cause = self._cause or message("runs.late_checkpoint")
             said = message("runs.deadline_missed", deadline=self._deadline, age=duration(age), cause=cause)
@@ -158,6 +176,17 @@ class Checkpointer:
     def close(self) -> None:
         """No more checkpoints; what is being written is completed."""
         self._writer.shutdown()
+
+    def beginning(self) -> Message:
+        """Return the sentence that names the update a run resumes from, or that it starts again."""
+        last, states = self.last, self.store.folder
+        if last is None:
+            return message("runs.from_beginning")
+        with contextlib.suppress(OSError):
+            taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
+            if taken is not None:
+                return message("runs.continuing_checkpoint", update=last, time=taken.astimezone())
+        return message("runs.continuing", update=last)
 
     def figures(self) -> dict[str, Any]:
         """For the summary."""
@@ -193,6 +222,8 @@ class Checkpointer:
         self.written, self.last, self._failed_in_a_row = self.written + 1, content.number, 0
         self.seconds, self.bytes = self.seconds + seconds, self.bytes + size
         self._meter.checkpointed(seconds)
+        if self._closed is not None:
+            self._closed.expire()
         what = {"event": "checkpoint_written", "at": content.number, "bytes": size, "seconds": round(seconds, 3)}
         log.info("checkpoint written", extra=what)
 
@@ -200,7 +231,7 @@ class Checkpointer:
 class Restorable(NamedTuple):
     """A checkpoint that was found sound; nothing has been changed yet but learner and stream, which are there."""
 
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None  #: None of the last state of the chapter before.
     recorder: Recorder
     recorded: dict[str, Any]  #: State of the recorder.
     lineage: list[dict[str, Any]]  #: Updates in the life of the model.
@@ -211,7 +242,7 @@ class Restorable(NamedTuple):
         store.continue_from(self.checkpoint)
         abandon()
         self.recorder.restore(self.recorded)
-        log.info("restored", extra={"event": "restored", "at": self.checkpoint.number})
+        log.info("restored", extra={"event": "restored", "at": self.recorder.updates})
 
 
 def newest_restorable(
@@ -222,8 +253,11 @@ def newest_restorable(
     data: Identity,
     session: Session,
     lineage: Sequence[Mapping[str, Any]] = (),
+    before: RunFolder | None = None,
 ) -> Restorable | None:
     """Return the newest sound checkpoint with the updates of ``lineage``, stream and session restored, or None.
+
+    A chapter without a checkpoint goes on from the last state of the chapter ``before``, with tables that are empty.
 
     Where shards read their own parts, only they find damage in these. ProcessLostError if a process was lost meanwhile.
 
@@ -231,20 +265,26 @@ def newest_restorable(
     """
     newest: InputError | None = None
     parts = parts_of(config)
+
+    def restorable(place: Folder, *, tables: bool) -> Restorable:
+        recorder = parts.recorder(folder, config, stream)
+        checkpoint = read_checkpoint(place, apart=True)
+        saved = parts.understood(checkpoint.meta, checkpoint.components, place.location)
+        with fitting(place.location):
+            require_same(config, data, stream, checkpoint.meta, place.location)
+            known = require_updated(checkpoint.meta, lineage, place.location)
+            stream.restore(checkpoint.components["stream"])
+            recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
+            recorded |= {} if tables else {"tables": {}}
+            recorder.require(recorded)
+        session.restore(saved.arrays, saved.groups, saved.buckets, place)
+        return Restorable(checkpoint if tables else None, recorder, recorded, known)
+
     numbers = _numbers(store)
     for number in reversed(numbers):
         place = store.folder.inside(str(number))
-        recorder = parts.recorder(folder, config, stream)
         try:
-            checkpoint = read_checkpoint(place, apart=True)
-            saved = parts.understood(checkpoint.meta, checkpoint.components, place.location)
-            with fitting(place.location):
-                require_same(config, data, stream, checkpoint.meta, place.location)
-                known = require_updated(checkpoint.meta, lineage, place.location)
-                stream.restore(checkpoint.components["stream"])
-                recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
-                recorder.require(recorded)
-            session.restore(saved.arrays, saved.groups, saved.buckets, place)
+            return restorable(place, tables=True)
         except FormatVersionError:
             raise
         except InputError as error:
@@ -252,11 +292,11 @@ def newest_restorable(
             said = said if number != numbers[0] else said.alone()
             log.warning(said, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
-            continue
-        return Restorable(checkpoint, recorder, recorded, known)
     if newest is not None:
         places = {"folder": store.folder.location, "run": folder.location}
         raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest
+    if before is not None:
+        return restorable(last_state(before.inside(STATES)), tables=False)
     require_updated({}, lineage, store.folder.location)
     store.continue_from(None)
     log.warning(message("runs.from_beginning"), extra={"event": "restarted"})

@@ -24,6 +24,7 @@ _MODEL = ("source", "stream", "learner")
 #: Keys of operation that cannot change either, and the sentences that say why.
 _FIXED = {
     "checkpoint.path": "path_change",
+    "follow.chapters": "chapters_change",
     "output.predictions": "predictions_change",
     "output.metrics_every": "rows_change",
     "output.weighted_metrics": "rows_change",
@@ -35,7 +36,7 @@ _SHOWN = 12
 
 def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) -> None:
     """Refuse (ConfigError) a config of another model or other tables than that at ``place``, key by key."""
-    before, after = dict(_flat(then, "")), dict(_flat(now, ""))
+    before, after = ({**dict(_flat(one, "")), "follow.chapters": _in_chapters(one)} for one in (then, now))
     found = [
         message(f"runs.{_FIXED.get(key, 'change')}", key=key, now=_shown(after, key), then=_shown(before, key))
         for key in sorted(before.keys() | after.keys())
@@ -46,6 +47,11 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
         more = [message("runs.more_changes", changes=len(found) - _SHOWN)] if len(found) > _SHOWN else []
         model = any(change.id == "runs.change" for change in found)
         raise _refusal(message("runs.other_model" if model else "runs.other_tables"), place, [*found[:_SHOWN], *more])
+
+
+def _in_chapters(config: Mapping[str, Any]) -> bool:
+    """Return True if a run of this config is kept in chapters."""
+    return any(config.get("follow", {}).get(key) is not None for key in ("chapter_updates", "chapter_hours"))
 
 
 def _refusal(said: Message, place: str, lines: Sequence[str]) -> ConfigError:

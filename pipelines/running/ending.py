@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 
+#: Reason of the end of a closed chapter; the run goes on in the next one.
+END_OF_CHAPTER = "end_of_chapter"
+
 #: Statistics of the coordinator that the summary repeats.
 _STATISTICS = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "rounds", "bytes_exchanged")
 
@@ -100,6 +103,9 @@ class Ending:
         self.work: list[dict[str, Any]] = []  #: Of each shard.
         self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
         self.holdout: dict[str, Any] | None = None  #: Of a training run, once its score is known.
+        self.run = folder.location  #: Of which it may be a chapter.
+        self.chapter: dict[str, Any] | None = None  #: Number and lineage of a chapter, for the summary.
+        self.closes = False  #: It is the chapter that ends, and the run goes on.
 
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
@@ -114,19 +120,20 @@ class Ending:
         try:
             if interruption.signal is not None and self.digest is None and error is None:
                 recorder.abandon()  # there is no checkpoint of what it has
-            else:
+            elif not self.closes:  # the tables go on in the next chapter
                 recorder.close()
         except Exception as raised:  # the summary has to say what happened, whatever it was
             error = error or raised
         fault("run.before_summary")
         report_seconds = None
-        if self._config.output.report and (interruption.signal is None or error is not None):
+        reports = self._config.output.report and not self.closes  # else the report is written while the run goes on
+        if reports and (interruption.signal is None or error is not None):
             failure = self._write(self.summary(recorder, source, error))  # which the report shows
             if failure is None:
                 fault("run.before_report")
                 report_seconds = self._report()
         error = error or failure
-        stop = interruption.settle(exit_code_of(error))
+        stop = None if self.closes and error is None else interruption.settle(exit_code_of(error))
         summary = {**self.summary(recorder, source, error, stop), "report_seconds": report_seconds}
         unwritten = self._write(summary)
         error = error or unwritten
@@ -162,7 +169,7 @@ class Ending:
         return {
             "schema_version": SCHEMA_VERSION,
             "name": config.name,
-            **_end(error, stop, config.output.quote_values),
+            **_end(error, stop, config.output.quote_values, closes=self.closes),
             "learner": config.learner.kind,
             "updates": recorder.applied,
             "inserts": recorder.inserts,
@@ -189,6 +196,7 @@ class Ending:
             "restarts": sum(entry["kind"] == "lost" for entry in self._recoveries.entries),
             "recoveries": self._recoveries.entries,
             "lineage": self.lineage,
+            **({} if self.chapter is None else {"chapter": self.chapter}),
             "times": recorder.times_read(),
             "checkpoints": self._checkpointer.figures(),
             "model_digest": self.digest,
@@ -211,12 +219,12 @@ class Ending:
     def kept(self, summary: dict[str, Any], error: Exception) -> str:
         """Return what a failed run keeps, and how to resume it if the cause can pass."""
         name = "kept_model" if summary["model_digest"] is not None else "kept_tables"
-        text = message(f"runs.{name}", updates=counted(summary["updates"], "update"), run=self._folder.location)
+        text = message(f"runs.{name}", updates=counted(summary["updates"], "update"), run=self.run)
         # A bad row is there the next time too, and an error after all restarts names its own remedy.
         stays = isinstance(error, (ConfigError, InputError)) and not isinstance(error, NotWrittenError)
         if stays or isinstance(error, RestartsSpentError):
             return text
-        return f"{text}; {how_to_resume(summary, self._folder.location)}"
+        return f"{text}; {how_to_resume(summary, self.run)}"
 
     def _write(self, summary: dict[str, Any]) -> NotWrittenError | None:
         """Write the summary; the error, if it cannot be written."""
@@ -241,7 +249,7 @@ class Ending:
         return seconds
 
     def _interrupted(self, summary: dict[str, Any]) -> Message:
-        resume = how_to_resume(summary, self._folder.location)
+        resume = how_to_resume(summary, self.run)
         return message("runs.interrupted_at", update=summary["updates"], resume=resume)
 
 
@@ -275,14 +283,14 @@ def exit_code_of(error: Exception | None) -> int | None:
     return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
 
 
-def _end(error: Exception | None, stop: signal.Signals | None, quote: bool) -> dict[str, Any]:
-    """Return status, exit code and reason of an end: ``end_of_stream``, a signal, or the class of an error."""
+def _end(error: Exception | None, stop: signal.Signals | None, quote: bool, *, closes: bool) -> dict[str, Any]:
+    """Return status, exit code and reason of an end: that of stream or chapter, a signal, or the class of an error."""
     if error is not None:
         status, reason, code = "failed", type(error).__name__, exit_code_of(error)
     elif stop is not None:
         status, reason, code = "interrupted", stop.name, 128 + stop
     else:
-        status, reason, code = "completed", "end_of_stream", 0
+        status, reason, code = "completed", END_OF_CHAPTER if closes else "end_of_stream", 0
     text = said(error, quote) if error is not None else None
     return {"status": status, "exit_reason": reason, "exit_code": code, "error": text}
 

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from typing import Any
 
+from pipelines.chapters.end import ChapterEnd
 from pipelines.config import Config
 from pipelines.saved_runs import no_rows
 from raydt.errors import ProcessLostError, UpdateError
@@ -33,7 +34,8 @@ class Intake:
     learner reports what was ``within`` a message. Messages of the ``warmup`` have up to ``large`` updates, if that is
     more: what is recorded within them follows. ``ahead`` messages are read ahead in a background thread; 0 reads in
     the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
-    wish for a snapshot, or None. ``error`` is what ended the stream early.
+    wish for a snapshot, or None. ``end`` is where the chapter ends, if the run has chapters: then the intake is
+    ``full``, and takes nothing more. ``error`` is what ended the stream early.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class Intake:
         within: bool = False,
         large: int = 0,
         warmup: int = 0,
+        end: ChapterEnd | None = None,
     ) -> None:
+        self._end, self.full = end, False
         self._barrier, self._within, self._large, self._warmup = barrier, within, large, warmup
         self._stream, self._size, self._every, self._ahead = stream, size if within else min(size, every), every, ahead
         self._stop = threading.Event()
@@ -73,11 +77,15 @@ class Intake:
     def resumes(self) -> bool:
         """Wait where the source pauses; True if there may be more to read, False if the stream has ended."""
         pause = getattr(self._stream.source, "pause", None)
-        return pause is not None and self.error is None and not self.stopped and pause(self._stop)
+        if pause is None or self.error is not None or self.stopped:
+            return False
+        more = pause(self._stop)
+        self._note_end(self._read_to)
+        return more and not self.stopped
 
     @property
     def stopped(self) -> bool:
-        """Return True once :meth:`stop` was called: the intake reads no more rows."""
+        """Return True once :meth:`stop` was called, or the chapter is full: the intake reads no more rows."""
         return self._stop.is_set()
 
     def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:
@@ -89,6 +97,9 @@ class Intake:
 
     def _read(self) -> Generator[UpdateBatch, None, None]:
         batches, stop = self._batches(), self._read_to
+        if self._end is not None and not stop:
+            stop = self._read_to = self._stream.state()["seq"]
+            self._note_end(stop)
         try:
             while not self._stop.is_set():
                 batch = next(batches, None)
@@ -99,6 +110,7 @@ class Intake:
                 barrier = self._barrier(self._stream, stop)
                 if barrier is not None:
                     batch = dataclasses.replace(batch, barrier=barrier)
+                self._note_end(stop)
                 if self._within or (self._large > self._size and batch.stop <= batch.warmup):
                     yield dataclasses.replace(batch, every=self._every)
                 else:
@@ -119,7 +131,17 @@ class Intake:
                     return
                 at = batch.stop
                 yield batch
-        yield from self._stream.batches(self._size)
+        if self._end is None:
+            yield from self._stream.batches(self._size)
+            return
+        while (batch := next(self._stream.batches(self._end.room(self._read_to, self._size)), None)) is not None:
+            yield batch
+
+    def _note_end(self, updates: int) -> None:
+        """Take nothing more if the chapter ends after ``updates``."""
+        if self._end is not None and self._end.reached(updates):
+            self.full = True
+            self._stop.set()
 
     def _note_skipped(self, stop: int, *, after: bool) -> None:
         self._skipped.extend(((stop, after), skipped) for skipped in self._stream.take_skipped())

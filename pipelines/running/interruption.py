@@ -114,7 +114,11 @@ class Interruption:
 
         It may not rely on anything that the main thread is changing, and returns a line to be shown on stderr.
         """
-        self._last_words = last_words
+        with self._lock:
+            if not self._ending:
+                self._last_words = last_words
+                return
+        threading.Event().wait()  # the other thread is ending the process
 
     def settle(self, failed: int | None = None) -> signal.Signals | None:
         """Decide how the job has ended: what is written from now on is the truth, and no last words contradict it.

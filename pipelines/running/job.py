@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from actors.cluster import Bundle, starts_ray
 from actors.placement import Placement
+from pipelines.chapters.chapter import Chapter, run_of
+from pipelines.chapters.course import in_chapters, position_of
 from pipelines.config import Config, load_config
 from pipelines.logs import log_to
 from pipelines.outputs import inputs_of, require_run_apart
@@ -22,6 +24,7 @@ from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
 from pipelines.running.ending import RunResult, read_summary, write_report
+from pipelines.running.incarnation import GoingOn
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop import Run
@@ -37,7 +40,7 @@ from pipelines.running.preflight import (
 from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
-from raydt.errors import InputError, RaydtError
+from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
@@ -133,7 +136,8 @@ def begin(config: Config, out: str | Path | None, manner: Manner) -> RunResult:
                     clear_place_of_states(states_of(config, folder), overwrite=manner.overwrite)
                 interruption.on_cut(folder.discard_beginning)
                 start = _Start(config, stream, progress, began, manner.attend)
-                return _run(start, folder, source.identity(), interruption)
+                work = _Work(start, folder, source.identity(), interruption)
+                return in_chapters(work, folder) if config.follow.in_chapters else work.whole()
         except BaseException:
             folder.discard_if_empty()
             raise
@@ -150,8 +154,9 @@ def resume(
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
-    The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a change log in a
-    folder or pattern that has new files behind those it has read: then it goes on with these.
+    The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a live source, or
+    of a change log in a folder or pattern that has new files behind those it has read: then it goes on with these. The
+    newest chapter of a run is the run; a closed one is not changed.
 
     Parameters
     ----------
@@ -185,12 +190,16 @@ def resume(
     began = time.perf_counter()
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
+        if (found := run_of(folder)) is not None:
+            if folder.root != found[0].newest().root:
+                return _completed(folder, progress)
+            folder = found[0]
         grown = state is None and _has_grown(folder, overrides)
         completed = state is None and not grown and _summary(folder).get("status") == "completed"
         lacks_report = completed and _lacks_report(folder)
         if completed and not overrides and not lacks_report:
             return _completed(folder, progress)
-        there = config_of(folder)
+        there = config_of(folder.newest())
         config = with_address(load_config(there, overrides), None if completed else address)
         refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
         if completed:
@@ -203,6 +212,13 @@ def resume(
         data = source.identity()
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
+            if config.follow.in_chapters:
+                if state is not None:
+                    raise ConfigError(message("runs.no_update_of_chapters").at(folder.location))
+                past, position = position_of(config, folder, stream, data)
+                start = _Start(config.named(past.name), stream, progress, began, attend)
+                work = _Work(start, folder, data, interruption, past)
+                return in_chapters(work, folder, position)
             summary = _summary(folder)
             store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
             adoption = _adoption_of(config)(config, folder, store, state) if state is not None else None
@@ -213,7 +229,7 @@ def resume(
                     adoption.run(data, stream)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), stream, progress, began, attend)
-            return _run(start, folder, data, interruption, past)
+            return _Work(start, folder, data, interruption, past).whole()
 
 
 def _adoption_of(config: Config) -> type[Adoption]:
@@ -269,29 +285,53 @@ class _Start:
         self.progress.stage(message("runs.starting", learner=self.config.learner.kind, where=placement.in_words()))
 
 
-def _run(
-    start: _Start,
-    folder: RunFolder,
-    data: Identity,
-    interruption: Interruption,
-    past: Past | None = None,
-) -> RunResult:
-    run: Run | None = None
-    before = past.epoch if past is not None else 0
-    make = parts_of(start.config).session(start.config, start.stream)
-    with Incarnations(start.config, start.features, before, start.place, make) as incarnations:
-        config = incarnations.config
+class _Work:
+    """The work on a run: on the whole of it, or on one chapter after another, with the same session."""
+
+    def __init__(
+        self, start: _Start, folder: RunFolder, data: Identity, interruption: Interruption, past: Past | None = None
+    ) -> None:
+        self._start, self._folder, self._data, self.interruption, self.past = start, folder, data, interruption, past
+        self.config = start.config
+
+    @contextmanager
+    def begun(self) -> Iterator[Incarnations]:
+        """Have a place where the sessions are."""
+        start, before = self._start, self.past.epoch if self.past is not None else 0
+        make = parts_of(start.config).session(start.config, start.stream)
+        with Incarnations(start.config, start.features, before, start.place, make) as incarnations:
+            yield incarnations
+
+    def whole(self) -> RunResult:
+        """Work on the run until it ends."""
+        with self.begun() as incarnations:
+            return self.on(self._folder, incarnations, self.past)[0]
+
+    def on(
+        self,
+        folder: RunFolder,
+        incarnations: Incarnations,
+        past: Past | None,
+        chapter: Chapter | None = None,
+        going_on: GoingOn | None = None,
+    ) -> tuple[RunResult, GoingOn | None]:
+        """Work on what is in a folder until it ends; what the next chapter goes on with, if one is to follow."""
+        run: Run | None = None
+        config, start = incarnations.config, self._start
         try:
             if past is None:
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder, config.output.quote_values) as context:
                 if isinstance(source := start.stream.source, FollowedSource):
-                    source.plans = PlanLog(folder)
-                    if start.attend is not None:
-                        start.attend(source, folder)
-                run = Run(folder, incarnations, interruption, start.stream, data, context, past)
-                return run.run(start.progress, start.began)
+                    source.plans = PlanLog(folder, before=None if chapter is None else chapter.before)
+                    if start.attend is not None and source.pause is None:
+                        start.attend(source, self._folder)
+                run = Run(
+                    folder, incarnations, self.interruption, start.stream, self._data, context, past, chapter, going_on
+                )
+                began = start.began if going_on is None else time.perf_counter()
+                return run.run(start.progress, began), run.going_on
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
                 for name in BEGINNING:

@@ -13,11 +13,12 @@ import contextlib
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from actors.telemetry import Meter, Telemetry
+from pipelines.chapters.chapter import Chapter
+from pipelines.chapters.expiry import ClosedStates
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.reading import WARMUP_ROWS, divide
@@ -25,13 +26,13 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
 from pipelines.running.holdout import SCORED, score_holdout
+from pipelines.running.incarnation import GoingOn, Incarnation
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
 from pipelines.running.parts import parts_of
 from pipelines.running.preflight import doubtful
 from pipelines.running.previous_run import Past, kept
-from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import run_meta, state_meta, states_of
@@ -42,9 +43,8 @@ from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointContent
 from raydt.folders.copies import Copies
-from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of
-from raydt.messages import Message, message
+from raydt.messages import message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
@@ -60,22 +60,15 @@ READ_AHEAD = 3
 SHOW_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
-class _Incarnation:
-    """Parts of a running run."""
-
-    session: Session
-    recorder: Recorder
-    intake: Intake
-    begun: dict[str, Any]  #: State of the stream at its beginning.
-
-
 class Run:
     """One run, from its first update (or the checkpoint it resumes from) to its summary.
 
     ``stream`` is at its beginning, and every incarnation restores it; ``data`` is the identity of its source,
     ``context`` that of the log, ``past`` of a run that resumes. ``begun`` tells whether an update could be applied:
     until then, nothing of a run that is resumed has changed.
+
+    Of a run that is kept in chapters it is one ``chapter``, and ``going_on`` is what the one before has handed over:
+    then the stream is where that has ended.
     """
 
     def __init__(
@@ -87,8 +80,11 @@ class Run:
         data: Identity,
         context: LogContext,
         past: Past | None = None,
+        chapter: Chapter | None = None,
+        going_on: GoingOn | None = None,
     ) -> None:
         self.config = config = incarnations.config
+        self.chapter, self._handed = chapter, going_on
         self.folder, self.data, self.context = folder, data, context
         self.stream, self._beginning = stream, stream.state()
         self.description = description_of(config.learner)
@@ -96,12 +92,15 @@ class Run:
         copies = Copies(config.checkpoint.copies_limit)
         self.parts = parts_of(config)
         store = self.parts.store(states_of(config, folder), config.checkpoint.keep, copies)
-        on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
+        whole = folder if chapter is None else chapter.run
+        on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
         first = incarnations.epoch + 1 + scores  # a session that scores comes before
-        self.meter = Telemetry(name, first) if on_ray else Meter()
-        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
+        self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else Meter()
+        closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
+        deadline = config.erasure.deadline
+        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=deadline, closed=closed)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
         self.begun, self._past = False, past
@@ -109,8 +108,9 @@ class Run:
         self.lineage = past.lineage if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
-        self.ending.holdout = holdout
-        self._latest: _Incarnation | None = None
+        self.ending.holdout, self.ending.run = holdout, whole.location
+        self.ending.chapter = None if chapter is None else chapter.values()
+        self._latest: Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
         """Apply the stream of a job that ``began`` then, save what came out, and raise what stopped it."""
@@ -144,6 +144,8 @@ class Run:
         error = error and (shortage(error) or error)
         now = self._now
         summary, error = self.ending.finish(now.recorder, self.stream.source, error)
+        if self.ending.closes:
+            self.interruption.on_cut(lambda: None)  # its summary stays as it is
         if error is not None:
             log.error("run failed", exc_info=error, extra={"event": "run_failed"})
             if isinstance(error, RaydtError):
@@ -152,11 +154,18 @@ class Run:
         log.info(
             "run ended", extra={"event": "run_ended", "status": summary["status"], "digest": summary["model_digest"]}
         )
-        return RunResult(self.folder.location, summary)
+        return RunResult(self.ending.run, summary)
+
+    @property
+    def going_on(self) -> GoingOn | None:
+        """What the next chapter goes on with, once this one is closed; None of a run that has ended."""
+        now = self._now
+        return GoingOn(now.session, now.recorder, self.meter) if self.ending.closes else None
 
     def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
         """Open incarnations until one comes to an end; return what ended the stream early, or None."""
-        restoring = self._past is not None
+        begins_after = self.chapter is not None and self.chapter.before is not None
+        restoring = self._past is not None or (begins_after and self._handed is None)
         if self._past is not None:
             more = self._past.ended == "end_of_stream"
             what = message("runs.resumed_with_files" if more else "runs.resumed", ended=self._past.ended)
@@ -170,7 +179,7 @@ class Run:
                     self.ending.startup_seconds = time.perf_counter() - began
                     self._begin()
                     if restoring:
-                        progress.stage(self._beginning_in_words())
+                        progress.stage(self.checkpointer.beginning())
                     progress.start(self.stream.length(), done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
@@ -191,17 +200,6 @@ class Run:
         log.info("holdout scored", extra={"event": SCORED, "holdout": self.ending.holdout})
         return float(self.ending.holdout["seconds"])
 
-    def _beginning_in_words(self) -> Message:
-        """Return the sentence that names the update a run resumes from, or that it starts again."""
-        last, states = self.checkpointer.last, self.checkpointer.store.folder
-        if last is None:
-            return message("runs.from_beginning")
-        with contextlib.suppress(OSError):
-            taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
-            if taken is not None:
-                return message("runs.continuing_checkpoint", update=last, time=taken.astimezone())
-        return message("runs.continuing", update=last)
-
     def _withdraw(self) -> None:
         """An attempt that has changed nothing does not count."""
         if not self.begun:
@@ -216,15 +214,22 @@ class Run:
         self.begun = True
 
     def _open(self, restoring: bool) -> None:
-        """A new incarnation at the newest checkpoint, or at the beginning."""
-        config, session = self.config, self.incarnations.open()
+        """A new incarnation at the newest checkpoint, or at the beginning; or the one that goes on in a new chapter."""
+        config, handed = self.config, self._handed
+        self.ending.closes = False
+        self._handed, begins_after = None, None if self.chapter is None else self.chapter.before
+        session = self.incarnations.open() if handed is None else handed.session
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
         found, store, large = None, self.checkpointer.store, 0
         if restoring:
-            found = newest_restorable(config, self.folder, store, self.stream, self.data, session, self.lineage)
-        if found is not None:
+            now = (self.stream, self.data, session, self.lineage)
+            found = newest_restorable(config, self.folder, store, *now, before=begins_after)
+        if handed is not None:
+            recorder = self.parts.recorder(self.folder, config, self.stream)
+            recorder.continue_from(handed.recorder)
+        elif found is not None:
             found.restore(store, self._abandon)
             recorder, self.lineage = found.recorder, found.lineage
         else:
@@ -236,10 +241,10 @@ class Run:
                 recorder.clear()
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
-        if restoring:
+        if restoring and self.recoveries.entries:  # none of a chapter that another process begins
             self.recoveries.restored(done)
         self.meter.begin(recorder.statistics, done)
-        self.checkpointer.begin(done, done if found is not None else None)
+        self.checkpointer.begin(done, done if found is not None or handed is not None else None)
         intake = Intake(
             self.stream,
             config.cluster.batch_size,
@@ -249,8 +254,9 @@ class Run:
             within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
+            end=None if self.chapter is None else self.chapter.end(config, self.started),
         )
-        self._latest = _Incarnation(session, recorder, intake, begun)
+        self._latest = Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 
     def _divided(self, session: Session) -> bool:
@@ -259,7 +265,7 @@ class Run:
         return on_ray and divide(self.incarnations.config, session, self.stream, self.incarnations.features)
 
     @property
-    def _now(self) -> _Incarnation:
+    def _now(self) -> Incarnation:
         """The incarnation that works, or has worked last; there is one as soon as the run has begun."""
         assert self._latest is not None
         return self._latest
@@ -321,13 +327,15 @@ class Run:
         self.checkpointer.settle()
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
+        self.ending.closes = complete and self._now.intake.full
         if complete:
-            self.parts.complete(session, recorder)
-            recorder.close()
+            if not self.ending.closes:  # else the tables go on in the next chapter
+                self.parts.complete(session, recorder)
+                recorder.close()
             fault("run.before_compaction")
             recorder.compact()
         at = self.stream.state()
-        self.checkpointer.write_last(self._content(at, snapshot))
+        self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
@@ -349,7 +357,8 @@ class Run:
         return CheckpointContent(recorder.updates, meta | run | self._lineage(), snapshot, components)
 
     def _lineage(self) -> dict[str, Any]:
-        return {"lineage": self.lineage} if self.lineage else {}
+        own = {} if self.chapter is None else {"chapter": self.chapter.values()}
+        return {"lineage": self.lineage, **own} if self.lineage else own
 
     def _recover_from(self, lost: ProcessLostError) -> None:
         """Give up what the lost process was part of; an error if that happens too often."""

@@ -1,6 +1,7 @@
 """The plans of a run that reads a live source: each is in the run folder for good before a row of it is read.
 
 Invariant: ``plans.jsonl`` has the plans 0, 1, 2, ... in order, one to a line; a line that was cut short was never used.
+That of a chapter begins with the first plan that was made in it.
 """
 
 from __future__ import annotations
@@ -25,24 +26,28 @@ TOGETHER = 10_000
 class PlanLog:
     """Plans in the folder of a run; satisfies :class:`raydt.sources.live.followed.Plans`.
 
-    For who only reads the run again it does not grow.
+    For who only reads the run again it does not grow. The next plan of a chapter may have been made in the chapter
+    ``before``, when its last row was read.
     """
 
-    def __init__(self, folder: RunFolder, grows: bool = True) -> None:
+    def __init__(self, folder: RunFolder, grows: bool = True, before: RunFolder | None = None) -> None:
         if not folder.is_local:
             raise ConfigError(message("live.remote_run").at(folder.location))
         self._path, self._near = Path(folder.root) / PLANS, dict[int, Step]()
         self._count, self._size, self._grows = 0, 0, grows
-        for line in self._lines():
+        self._first = 0  #: Number of the first plan here.
+        self._before = None if before is None or not before.has(PLANS) else PlanLog(before, grows=False)
+        for at, line in enumerate(self._lines()):
+            self._first = self._read(line).number if not at else self._first
             self._count, self._size = self._count + 1, self._size + len(line)
 
     def find(self, number: int) -> Step | None:
         """Return the plan of a number, if it was kept; O(1), but for those of earlier processes."""
-        if number >= self._count:
-            return None
+        if number >= self._first + self._count or number < self._first or not self._count:
+            return None if self._before is None else self._before.find(number)
         if number not in self._near:
             self._near.clear()
-            for at, line in enumerate(self._lines()):
+            for at, line in enumerate(self._lines(), self._first):
                 if number <= at < number + TOGETHER:
                     self._near[at] = self._read(line)
         return self._near[number]
@@ -58,6 +63,7 @@ class PlanLog:
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
+        self._first = self._first if self._count else step.number
         self._count, self._size = self._count + 1, self._size + len(line)
         fault("follow.planned")
 

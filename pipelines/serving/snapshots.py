@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipelines.run_files import STATES
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.saved_runs import config_of, states_of
 from pipelines.serving.served import Served, ServedKeys, ServedModel, Snapshot
@@ -35,7 +36,7 @@ class Snapshots:
 
     def __init__(self, place: str | Path) -> None:
         self._folder = RunFolder(place)
-        self._states: RunFolder | None = None
+        self._states: RunFolder | None = None  # of a run
         self._is_run = self._folder.has("config.yaml") and not self._folder.has(MANIFEST)
         self._model: tuple[Any, int] | None = None  # mark of the model, and its update
         if self._is_run:
@@ -44,13 +45,22 @@ class Snapshots:
             raise ModelFileError(message("models.no_model"), file=self._folder.location)
 
     def find(self) -> Found | None:
-        """Return the newest complete snapshot; None if there is none yet. A few looks at the storage."""
+        """Return the newest complete snapshot; None if there is none yet. A few looks at the storage.
+
+        Of a run in chapters it is that of the newest chapter which has one.
+        """
         if self._states is None:
             folder = newest(self._folder)
             return _found(folder) if folder.has(MANIFEST) else None
-        numbers = complete(self._states)
-        state = self._states.inside(str(numbers[-1])) if numbers else None
-        inside = self._folder.inside(MODEL)
+        chapters = reversed(self._folder.chapters())
+        found = (self._find(chapter, chapter.inside(STATES)) for chapter in chapters)
+        return next(filter(None, found), None) or self._find(self._folder, self._states)
+
+    def _find(self, run: RunFolder, states: RunFolder) -> Found | None:
+        """Return the newest complete snapshot of a run or chapter."""
+        numbers = complete(states)
+        state = states.inside(str(numbers[-1])) if numbers else None
+        inside = run.inside(MODEL)
         if inside.has(MANIFEST):
             found = _found(inside)
             if self._model is None or self._model[0] != found.mark:

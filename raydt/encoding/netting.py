@@ -31,9 +31,12 @@ def netted(before: pa.Table, after: pa.Table, id: str, op: str) -> pa.Table:
 
 
 def _equal(one: Any, other: Any) -> Any:
-    """Where two columns are equal or both null; nowhere if values of their type cannot be compared."""
+    """Where two columns are equal, or both null, or both not a number."""
     try:
         same = pc.fill_null(pc.equal(one, other), False)
-    except pa.ArrowNotImplementedError:
-        return pa.chunked_array([pa.array([False] * len(one), pa.bool_())])
+    except pa.ArrowNotImplementedError:  # lists and records
+        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        return pa.array([mine == its for mine, its in pairs], pa.bool_())
+    if pa.types.is_floating(one.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
     return pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other)))

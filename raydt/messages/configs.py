@@ -72,6 +72,14 @@ SENTENCES: dict[str, Sentence] = {
         "max_age = {max_age} needs a checkpoint at least every {max_age}",
         "Set checkpoint.every_seconds to at most {max_age}, in seconds",
     ),
+    "no_chapters": (
+        "follow.chapter_updates and chapter_hours: source.kind: {kind} has an end, and its run no chapters",
+        "Remove them, or use a source of kind delta or kafka",
+    ),
+    "chapters_elsewhere": (
+        "checkpoint.path: a run in chapters keeps its checkpoints in the folder of each chapter",
+        "Remove checkpoint.path, or follow.chapter_updates and chapter_hours",
+    ),
     "left_out": "left out, as the learner or stream model chosen instead has no such options: {keys}",
     "unused_key": ("{key} is not used in process", "Remove cluster.{key}, or set cluster.backend to ray"),
     "needless_address": (

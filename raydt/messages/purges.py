@@ -26,6 +26,18 @@ SENTENCES: dict[str, Sentence] = {
         "Put the target of the link in its place, or remove the link. Nothing has been changed",
     ),
     "arrays": "arrays of the state: this version knows the rows of its format only",
+    # Chapters
+    "needed_chapter": (
+        "the next chapter goes on from this one, and has no checkpoint of its own yet",
+        "Purge it once the next chapter has written a checkpoint",
+    ),
+    "no_chapter": ("no chapter has ended that can be purged", "Purge the run once a chapter is closed"),
+    "chain_of_chapters": (
+        "--receipts: each chapter is a model of its own, with a receipt of its own",
+        "Purge one chapter after the other, RUN/chapters/000001 and so on",
+    ),
+    "later_deleted": "states of the chapters: examples that were deleted in a later chapter stay there until the "
+    "chapter expires (follow.keep, follow.keep_hours), or its state does (checkpoint.max_age)",
     # Receipt
     "damaged": ("the file is damaged ({reason})", "Restore it from a copy, or move it away"),
     "other_format": "the format is {found!r}, this version reads {wanted!r}",

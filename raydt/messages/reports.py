@@ -53,6 +53,10 @@ SENTENCES: dict[str, Sentence] = {
     "idle_shards": "The shards had no work: the coordinator held the whole model",
     "equal_shards": "All shards worked equally long",
     "busiest_shard": "The busiest shard worked {times} times the mean",
+    # Chapters
+    "open_chapter": "open",
+    "chapters": "Figures count from the beginning of the run. Each chapter is a run folder in {folder}, with a report "
+    "of its own",
     # Comparisons of runs
     "digests": "The same stream and model config give the same model digest with any backend, shards and batch size",
     "same_models": "{runs} ended with {same}: their digests are equal",

@@ -93,8 +93,13 @@ SENTENCES: dict[str, Sentence] = {
     "recovered": "recovered in {duration}, resuming from update {update:,}",
     # Resuming with another config or other data
     "other_model": ("cannot resume with a different model config:", _MAY_CHANGE),
+    "no_update_of_chapters": (
+        "--from: a run that is kept in chapters takes in no state",
+        "Change the table or topic that it follows, or start a new run from there",
+    ),
     "other_tables": ("cannot resume with a different kind of tables or checkpoint path:", _MAY_CHANGE),
     "change": _CHANGE,
+    "chapters_change": _CHANGE + " (a run is kept in chapters from its beginning to its end, or not at all)",
     "path_change": _CHANGE + " (the checkpoints of the run are there)",
     "predictions_change": _CHANGE + " (the table would begin or end in the middle of the run)",
     "rows_change": _CHANGE + " (the rows of the table would not be of one kind)",

@@ -5,6 +5,13 @@ from raydt.messages import Sentence
 _AT_ONCE = "Checkpoints need storage on which a write is visible at once. Choose another folder"
 
 SENTENCES: dict[str, Sentence] = {
+    # Chapters
+    "no_chapter_before": "the state that the chapter goes on from is gone, so its own examples are not read again from "
+    "the source",
+    "other_chapter_before": (
+        "the chapter before, {before}, has another model than this one goes on from",
+        "Restore its folder from a copy",
+    ),
     # Audits
     "not_stored": "{folder}: the verdict of the audit could not be stored",
     "changed_run": "the run has changed meanwhile",

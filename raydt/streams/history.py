@@ -40,7 +40,7 @@ class Replay:
 
     def __init__(self, source: Source) -> None:
         d, width, target_dtype = len(source.features.names), source.features.sparse, source.target_dtype
-        self._done = 0
+        self._done, self._complete = 0, True
         self._live: dict[int, int] = {}  # id -> index below, in the order of insertion
         self._id: list[int] = []
         self._inserted: list[int] = []
@@ -53,6 +53,15 @@ class Replay:
         self._warmup = 0
         #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
         self._by_value: defaultdict[_Value, deque[int]] | None = None
+
+    def begin(self, history: History, updates: int) -> None:
+        """Begin after so many updates, with the live examples of then: what was deleted before is not known."""
+        self._done, self._complete = updates, False
+        self._id, self._inserted, self._deleted = (a.tolist() for a in (history.id, history.inserted, history.deleted))
+        self._live = {id_: index for index, id_ in enumerate(self._id)}
+        self._X, self._y, self._kept = [history.X], [history.y], [len(self._id)]
+        self._sparse = [] if history.sparse is None else [history.sparse]
+        self._weights = [history.weight]
 
     def read(self, stream: Stream, stop: int | None = None) -> None:
         """Replay ``stream`` up to update ``stop``, reading no further than that."""
@@ -148,7 +157,8 @@ class Replay:
             y=np.concatenate(self._y),
             inserted=np.array(self._inserted, dtype=np.int64),
             deleted=np.array(self._deleted, dtype=np.int64),
-            warmup=self._warmup,
+            warmup=self._warmup if self._complete else 0,
+            complete=self._complete,
             sparse=self._all_sparse(),
             weight=self._all_weights(),
         )

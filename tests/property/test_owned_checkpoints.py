@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -126,34 +127,32 @@ def expected_of(case: Case) -> dict[int, Any]:
     return found
 
 
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"early_stopping": True},
+    {"class_weight": "balanced"},
+    {},
+    {"objective": "squared_error"},
+)
+WAYS = ((1, (2,)), (3, (1,)), (3, (1, 2)), (5, (3,)), (2, (2, 5)))
+#: Options, shards that write and those that read, and whether each bucket is a part of its own.
+MOVES = list(product(OPTIONS, WAYS, (1, None)))
+DAILY = [(OPTIONS[0], WAYS[1], 1), (OPTIONS[1], WAYS[0], 1)]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"early_stopping": True},
-        {"class_weight": "balanced"},
-        pytest.param({}, marks=pytest.mark.nightly),
-        pytest.param({"objective": "squared_error"}, marks=pytest.mark.nightly),
-    ],
+    ("options", "ways", "pieces_of"),
+    [pytest.param(*move, marks=[] if move in DAILY else pytest.mark.nightly) for move in MOVES],
     ids=str,
 )
-@pytest.mark.parametrize(
-    ("shards", "others"),
-    [
-        (1, (2,)),
-        (3, (1,)),
-        *(pytest.param(*one, marks=pytest.mark.nightly) for one in ((3, (1, 2)), (5, (3,)), (2, (2, 5)))),
-    ],
-)
-@pytest.mark.parametrize("pieces_of", [pytest.param(None, marks=pytest.mark.nightly), 1])
 def test_any_number_of_shards_goes_on(
     options: dict[str, Any],
-    shards: int,
-    others: Any,
+    ways: tuple[int, tuple[int, ...]],
     pieces_of: int | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With one part of each shard, or with one of each bucket."""
+    shards, others = ways
     if pieces_of is not None:
         monkeypatch.setattr(gbdt_shard, "_PIECE", pieces_of)
     case = Case(**options)
@@ -186,11 +185,11 @@ def test_any_number_of_shards_goes_on(
         for name, array in state.items():
             np.testing.assert_array_equal(whole.arrays[name], array, name)
         assert ("weight" in whole.arrays) == (case.options.class_weight is not None and at > 250)
-        for ways in (0, *others):
-            resumed = case.session(ways)
-            if ways == 0:
+        for way in (0, *others):
+            resumed = case.session(way)
+            if way == 0:
                 resumed.restore(apart.arrays, apart.groups, apart.buckets)
-            elif ways == others[0]:
+            elif way == others[0]:
                 restored_from(resumed, folder)
             else:  # parts that were sent
                 resumed.coordinator.restore(apart.arrays)

@@ -283,6 +283,8 @@ LATE = (
     "births_are_numbered_anew_by_a_restore",
     "a_bitmap_forgets_deletions",
     "a_coordinator_does_not_restore_the_rest_of_the_warm_up",
+    "results_come_as_threads_end, fudyadt: spread",
+    "a_link_takes_frames_of_other_epochs",
 )
 
 

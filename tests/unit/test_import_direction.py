@@ -60,7 +60,7 @@ ROOMS = {
         ("parts",),
         ("checkpoint", "previous_run"),
         ("adoption", "ending", "incarnations", "intake"),
-        ("holdout",),
+        ("holdout", "incarnation"),
         ("loop",),
         ("job",),
     ),

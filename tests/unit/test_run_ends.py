@@ -322,7 +322,7 @@ class TestPast:
 
     def test_a_loss_is_known_whatever_came_of_it(self, run):
         with injected(at(15, lose)), pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pipelines.running.loop.newest_restorable", lambda *_: gone())
+            patched.setattr("pipelines.running.loop.newest_restorable", lambda *_, **__: gone())
             with pytest.raises(Gone):
                 replay(CONFIG, run)
         lost, again = resume(run).summary["recoveries"]

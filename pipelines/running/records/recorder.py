@@ -149,6 +149,11 @@ class Recorder(Tally):
             table.restore(state["tables"].get(name, NO_ROWS))
         self._restore_counts(state)
 
+    def continue_from(self, before: Recorder) -> None:
+        """Go on from where another recorder is, in the same session, with tables that are empty."""
+        self.restore({**before.state(), "tables": {}})
+        self._earlier = dict(before._earlier)
+
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._rows, self._row_at = [], int(state["row_at"])

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from raydt.encoding.json_rows import json_rows
 from raydt.errors import InputError
 from raydt.messages import message
+from raydt.redaction import quoted
 from raydt.sources.live.base import LiveOptions, Part, Plan
 from raydt.sources.live.partitions import Partitions
 
@@ -96,8 +98,19 @@ class KafkaChanges:
     def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:
         """The messages of a plan."""
         begins, ends = ({int(p): at for p, at in plan[side].items()} for side in ("from", "to"))
-        texts = [one.value() or _tombstone(one.key(), self._options) for one in self._messages.take(begins, ends)]
-        yield json_rows(texts, self.schema())
+        yield self._rows(self._messages.take(begins, ends))
+
+    def _rows(self, messages: Sequence[Any]) -> Part:
+        """Messages as rows; in an envelope one with a value and without a change is a flaw."""
+        texts = [_tombstone(one.key(), self._options) if one.value() is None else one.value() for one in messages]
+        rows, flaws = json_rows(texts, self.schema())
+        if self._options.envelope is not None:
+            empty = np.logical_and.reduce([np.asarray(column.is_null()) for column in rows.columns])
+            for place in np.flatnonzero(empty).tolist():
+                if messages[place].value() is not None:
+                    said = message("live.no_change", text=quoted(texts[place].decode(errors="replace")))
+                    flaws.setdefault(place, said)
+        return rows, flaws
 
 
 def _tombstone(key: bytes | None, options: Kafka) -> bytes:
