@@ -67,11 +67,11 @@ MUTANTS = {
         "    order = np.arange(votes.shape[1])\n",
     ),
     "classes are digested by their codes": (
-        "model",
-        "live = order[totals[roots].any(axis=0)[order]]",
-        "live = np.flatnonzero(totals[roots].any(axis=0))",
+        "coordinator",
+        "        live = live[counts[live] > 0]\n",
+        "        live = np.flatnonzero(counts)\n",
     ),
-    "classes without examples are digested": ("model", "order[totals[roots].any(axis=0)[order]]", "order"),
+    "classes without examples are digested": ("coordinator", "        live = live[counts[live] > 0]\n", ""),
     "leaves that may be split stay": ("update_tree", "if same or forest.nodes", "if same or by > 0 or forest.nodes"),
 }
 
