@@ -21,7 +21,7 @@ from measure import machine
 
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch
-from raydt.keyed.pool import apply_all
+from raydt.keyed.members import apply_all
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 

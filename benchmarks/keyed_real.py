@@ -104,7 +104,7 @@ def shown(share: float) -> str:
 
 
 def verdicts(found: Compared) -> dict[Any, int]:
-    """Whether the model of each key is better (1), worse (-1) or neither (0) than the one model on its rows."""
+    """Return 1 for each key whose model is better on its rows than the one model, -1 if it is worse, else 0."""
     result = {}
     for key in np.unique(found.key).tolist():
         mine = found.key == key

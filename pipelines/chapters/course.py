@@ -18,7 +18,7 @@ from pipelines.run_files import BEGINNING, CHAPTERS, STATES
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.ending import RunResult, read_summary, write_report
-from pipelines.running.incarnation import GoingOn
+from pipelines.running.handover import GoingOn
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.parts import parts_of
 from pipelines.running.previous_run import Past, past_of
@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
 
 class Work(Protocol):
-    """What works on chapters."""
+    """A job that works on one chapter after another."""
 
     config: Config
 

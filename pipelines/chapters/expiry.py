@@ -1,4 +1,4 @@
-"""What goes of closed chapters: whole chapters by number and age, and their states where copies must not stay.
+"""Expiry of closed chapters: of whole chapters by number and age, and of their states where copies must not stay.
 
 Invariant: a chapter that expires loses its config first, without which it is no chapter; what is left of one that was
 killed then goes the next time. The newest closed chapter stays, since the open one may go on from it.

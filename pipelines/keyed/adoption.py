@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.keyed.job import job_of
+from pipelines.keyed.parts import job_of
 from pipelines.running.adoption import Adoption
 from pipelines.saved_runs import find_state
 from pipelines.updating.lineage import ids_between

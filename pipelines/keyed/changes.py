@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.keyed.scores import pooled
 from pipelines.keyed.updating import (
     Changed,
     KeysAfter,
@@ -33,7 +32,7 @@ from pipelines.updating.contents import components_after
 from pipelines.updating.lineage import step_of
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys
-from raydt.keyed.scores import narrow
+from raydt.keyed.scores import narrow, pooled
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.sessions.receipt import Receipt

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.keyed.job import job_of
 from pipelines.keyed.recorder import KeyedRecorder
 from pipelines.run_folder import RunFolder
 from pipelines.running.preflight import features_of
 from raydt.folders.copies import Copies
+from raydt.keyed.members import KeyedJob
 from raydt.keyed.records import Records
 from raydt.keyed.saved import SavedKeys
 from raydt.keyed.sent import SentSource
 from raydt.keyed.session import KeyedSession
+from raydt.keyed.source import SharedSource
 from raydt.keyed.store import KeyedStore
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners, traits_of
@@ -83,3 +84,17 @@ def _on_ray(config: Config, stream: KeyedStream, epoch: int, cluster: Any, resou
     )
     shards, patience = config.placement.shards or 1, config.cluster.patience_seconds
     return RayKeyedSession(cluster, assignment, source, shards=shards, resources=resources, patience=patience)
+
+
+def job_of(config: Config, stream: Any) -> KeyedJob:
+    """Return what the models of all keys of a run have in common."""
+    return KeyedJob(
+        SharedSource(stream.source, traits_of(config.learner).reading, stream.log),
+        learners()[config.learner.kind],
+        config.learner,
+        features_of(stream.source, config.learner),
+        config.stream,
+        weighted=config.output.weighted_metrics,
+        every=config.output.metrics_every,
+        size=config.cluster.batch_size,
+    )

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.keyed.scores import pooled
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableWriter, metrics_schema, time_type
+from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.examples.targets import NUMBERS
 from raydt.keyed.records import TOTALS
+from raydt.keyed.scores import pooled
 from raydt.keyed.session import KeyedResult
 from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.learners import traits_of
@@ -35,7 +35,7 @@ _BASELINES = ("no_change", "majority", "mean")
 _METRICS_LEFT_OUT = ("rebuilt_rows", "rounds", "bytes_exchanged")
 
 
-class KeyedRecorder:
+class KeyedRecorder(Tables):
     """Counts, pooled scores and tables of one run.
 
     ``updates`` are the rows of the source that were applied, by which checkpoints are numbered; ``applied`` the updates
@@ -125,11 +125,6 @@ class KeyedRecorder:
         """Statistics of the present session."""
         return dict(statistics)
 
-    def commit(self) -> None:
-        """Let appear what is recorded so far."""
-        for table in self._tables.values():
-            table.commit()
-
     def state(self) -> dict[str, Any]:
         """Counters and committed parts; commits first."""
         self.commit()
@@ -141,51 +136,14 @@ class KeyedRecorder:
             "seconds": float(self.seconds),
             "next_id": 0,
             "prequential": {"sums": np.array(self.scores, dtype=np.float64)},
-            "tables": {name: table.state() for name, table in self._tables.items()},
+            "tables": self.states_of_tables(),
         }
-
-    def require(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that is not complete, or whose tables are not there in full."""
-        for name, table in self._tables.items():
-            table.require(state["tables"].get(name, NO_ROWS))
-        self._restore_counts(state)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        for name, table in self._tables.items():
-            table.restore(state["tables"].get(name, NO_ROWS))
-        self._restore_counts(state)
 
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         self.updates, self._without_key = int(state["updates"]), int(state["without_key"])
         self.totals_of_keys = {name: int(state["totals"][name]) for name in TOTALS}
         self.statistics, self.seconds = dict(state["statistics"]), float(state["seconds"])
         self.scores = np.array(state["prequential"]["sums"])
-
-    def clear(self) -> None:
-        """Delete whatever the tables of the folder hold."""
-        for table in self._tables.values():
-            table.restore(NO_ROWS)
-
-    def abandon(self) -> None:
-        """Let go of the tables."""
-        for table in self._tables.values():
-            table.abandon()
-
-    def close(self) -> None:
-        """Complete the tables."""
-        self.commit()
-
-    def compact(self) -> None:
-        """Write every table of several parts as one new file, still hidden."""
-        self.commit()
-        for table in self._tables.values():
-            table.parts.merge()
-
-    def finish_compaction(self) -> None:
-        """Put the compacted parts in place of what they were made of."""
-        for table in self._tables.values():
-            table.parts.finish()
 
     # -- what the summary and the progress show ----------------------------------------------------------------------
 

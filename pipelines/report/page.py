@@ -1,19 +1,86 @@
-"""Writes the report about one or several runs."""
+"""Writes the report about one or several runs: the article about a run, and the page around it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from pipelines.report import charts, facts, recovery, tables
 from pipelines.report.document import document
 from pipelines.report.facts import labels
 from pipelines.report.folder import ReportedRun, read_run
 from pipelines.report.keyed_article import keyed_article
-from pipelines.report.run_article import run_article
+from pipelines.report.quality import judged
+from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
 from pipelines.run_folder import fitting
 from raydt.folders.folder import Folder
-from raydt.messages import message
-from raydt.presentation.blocks import Article
+from raydt.messages import Message, message
+from raydt.presentation.blocks import Article, Beside, Block, Code, Facts, Heading, Section, Text, pairs
+from raydt.presentation.charts import has_curve
+from raydt.presentation.clock import timed
+from raydt.presentation.words import counted
+
+
+def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
+    """Return the article about ``run``; among several, ``label`` names it and ``prefix`` begins anchors."""
+    shown, metrics = run.description.present(run), run.metrics
+    rivals = judged(run.summary).baselines
+    scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
+    trained = run.summary.get("holdout") is not None
+    why = message("reports.few_points" if len(metrics.get("seq", ())) else "reports.no_metrics")
+    few, stream = Text("" if trained else f"{why}.", "none"), list[Block]()
+    if has_curve(metrics, "seq") and not trained:
+        stream = [charts.live_examples(metrics), charts.work_over_stream(metrics, run.description.curves)]
+    quality = Text(f"{_judged_by(run, rivals)}.")
+    scores = Beside([tables.scores(run), tables.alarms(run), tables.confusion(run)])
+    audit = audit_blocks(run, location, shown.gap)
+    recovered, config = tables.recoveries(run), Text(f"{message('reports.no_config')}.", "none")
+    skipped = tables.skipped_rows(run)
+    sections = [
+        Section("Quality", [quality, *(scored or [few]), scores], "quality"),
+        replace(shown.model, key="tree"),
+        Section("Guarantee", [*shown.guarantee, Heading("audit", "Audit"), *audit], "guarantee"),
+        replace(shown.work, key="rebuilds"),
+        *([] if trained and not run.quarantined else [Section("Stream", [*(stream or [few]), skipped], "stream")]),
+        *([Section("Chapters", [tables.chapters(run)], "chapters")] if run.chapters else []),
+        *([Section("Recovery", recovered, "recovery")] if recovered else []),
+        Section("Shards", tables.shard_work(run), "shards"),
+        Section("Configuration", [Code(run.config_text) if run.config_text else config], "config"),
+        Section("Environment and digests", facts.environment(run), "environment"),
+    ]
+    head: list[Block] = [
+        Text(str(run.summary.get("error") or ""), "notice bad", lead="The run failed."),
+        *(Text(f"{note}.", "notice") for note in [*_ending(run), *run.notes]),
+        against_baselines(run.summary, metrics),
+        Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
+        pairs(facts.facts(run, location)),
+    ]
+    clock = run.clock
+    marked = [
+        replace(section, blocks=[timed(recovery.marked(block, run), clock) for block in section.blocks])
+        for section in sections
+    ]
+    return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
+
+
+def _judged_by(run: ReportedRun, rivals: Mapping[str, str]) -> Message:
+    """Return a sentence about the baselines, and about the rows that a training run holds out."""
+    numbers, holdout = "mean" in rivals, run.summary.get("holdout")
+    if not isinstance(holdout, dict):
+        return message("reports.numbers" if numbers else "reports.classes")
+    if not holdout.get("rows"):
+        return message("reports.nothing_held_out")
+    held = {"rows": counted(holdout["rows"], "row"), "rest": holdout.get("trained_on", 0)}
+    rival = "the mean label" if numbers else "the most frequent label"
+    return message("reports.held_out", name=next(iter(rivals.values())), rival=rival, **held)
+
+
+def _ending(run: ReportedRun) -> list[Message]:
+    """Return a sentence if the run was stopped before its end."""
+    if run.summary.get("status") != "interrupted":
+        return []
+    return [message("reports.interrupted", reason=run.summary.get("exit_reason"))]
 
 
 def write_report(

@@ -177,6 +177,14 @@ class Checkpointer:
         """No more checkpoints; what is being written is completed."""
         self._writer.shutdown()
 
+    def newest_after(self, lost: ProcessLostError) -> int | None:
+        """Return the newest checkpoint's number once a process is lost; RaydtError if the folder cannot be read."""
+        try:
+            return max(self.store.numbers(), default=None)
+        except OSError as error:
+            said = message("runs.no_rollback", lost=str(lost), folder=self.store.folder.location, error=str(error))
+            raise RaydtError(said) from error
+
     def beginning(self) -> Message:
         """Return the sentence that names the update a run resumes from, or that it starts again."""
         last, states = self.last, self.store.folder

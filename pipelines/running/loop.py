@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from actors.telemetry import Meter, Telemetry
@@ -25,8 +26,8 @@ from pipelines.reading import WARMUP_ROWS, divide
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
+from pipelines.running.handover import GoingOn, Incarnation
 from pipelines.running.holdout import SCORED, score_holdout
-from pipelines.running.incarnation import GoingOn, Incarnation
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
@@ -35,6 +36,7 @@ from pipelines.running.preflight import doubtful
 from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
+from pipelines.running.requests import Requests
 from pipelines.saved_runs import run_meta, state_meta, states_of
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
@@ -83,6 +85,7 @@ class Run:
         chapter: Chapter | None = None,
         going_on: GoingOn | None = None,
     ) -> None:
+        self.requests: Requests | None = None  #: Receipts of what the source asks for, if the run writes some.
         self.config = config = incarnations.config
         self.chapter, self._handed = chapter, going_on
         self.folder, self.data, self.context = folder, data, context
@@ -158,7 +161,7 @@ class Run:
 
     @property
     def going_on(self) -> GoingOn | None:
-        """What the next chapter goes on with, once this one is closed; None of a run that has ended."""
+        """Session, recorder and meter for the next chapter, once this one is closed; None of a run that has ended."""
         now = self._now
         return GoingOn(now.session, now.recorder, self.meter) if self.ending.closes else None
 
@@ -239,6 +242,10 @@ class Run:
             recorder = self.parts.recorder(self.folder, config, self.stream)
             if restoring:
                 recorder.clear()
+        marks = None
+        if self.requests is not None:
+            known = self.requests.state() if handed is not None else found.recorded.get("requests") if found else None
+            marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
         if restoring and self.recoveries.entries:  # none of a chapter that another process begins
@@ -254,15 +261,18 @@ class Run:
             within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
+            marks=marks,
             end=None if self.chapter is None else self.chapter.end(config, self.started),
         )
+        if self.requests is not None:
+            intake.paused = partial(self.requests.pause, session.digest)
         self._latest = Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 
     def _divided(self, session: Session) -> bool:
         """Have shards on Ray read the first rows themselves, if they can."""
-        on_ray = self.config.cluster.backend == "ray"
-        return on_ray and divide(self.incarnations.config, session, self.stream, self.incarnations.features)
+        config, features = self.incarnations.config, self.incarnations.features
+        return config.cluster.backend == "ray" and divide(config, session, self.stream, features)
 
     @property
     def _now(self) -> Incarnation:
@@ -285,6 +295,8 @@ class Run:
             if not batch.start:  # the first rows are read
                 for problem in doubtful(self.config, self.stream.source):
                     log.warning(problem, extra={"event": "doubtful_column"})
+            if self.requests is not None:
+                self.requests.note(batch, result)
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
@@ -336,6 +348,8 @@ class Run:
             recorder.compact()
         at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
+        if self.requests is not None:
+            self.requests.end(digest, complete=complete and not self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
@@ -350,6 +364,8 @@ class Run:
         """Return a checkpoint of the position of the recorder, where the state of the stream was ``at``."""
         recorder = self._now.recorder
         recorded = recorder.state()
+        if self.requests is not None:
+            recorded["requests"] = self.requests.state()
         components = {"stream": at, "scores": recorded.pop("prequential"), "recorder": recorded}
         meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
         entries = self.recoveries.entries
@@ -366,21 +382,13 @@ class Run:
         log.warning("%s", lost, extra={"event": "process_lost", "actor": lost.actor, "shard": lost.shard})
         self.checkpointer.settle()
         self.checkpointer.require_success()
-        last = self._last_checkpoint(lost)
+        last = self.checkpointer.newest_after(lost)
         # A run that has not begun leaves nothing that could be gone on with.
         there = self.begun or self._past is not None
         self.budget.spend(lost, time.monotonic(), run=self.folder.location if there else None, checkpoint=last)
         self.meter.restarted()
         done = self._latest.recorder.updates if self._latest is not None else 0
         self.recoveries.begin("lost", str(lost), self.incarnations.epoch, done)
-
-    def _last_checkpoint(self, lost: ProcessLostError) -> int | None:
-        store = self.checkpointer.store
-        try:
-            return max(store.numbers(), default=None)
-        except OSError as error:
-            said = message("runs.no_rollback", lost=str(lost), folder=store.folder.location, error=str(error))
-            raise RaydtError(said) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:
         """The last words of a run that has no time for an orderly end. Called in another thread."""

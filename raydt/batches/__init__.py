@@ -1,1 +1,1 @@
-"""What a batch of updates becomes before a learner applies it: rows on shards, bins and windows."""
+"""What a batch of updates becomes before a learner applies it: rows on shards, and bins."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice, blocks, equal_rows, put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
-from raydt.arrays.sparse import SparseRows, concatenated, merged
+from raydt.arrays.sparse import SparseRows, merged
 from raydt.examples.features import Features
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.meeting import Steps
@@ -52,11 +52,6 @@ class RowBlock(NamedTuple):
     def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> RowBlock:
         """Some of the rows."""
         return RowBlock.of(self.X[rows], self.sparse(0)[rows])
-
-
-def joined_rows(parts: Sequence[RowBlock]) -> RowBlock:
-    """All rows, one part after the other."""
-    return RowBlock.of(np.concatenate([p.X for p in parts]), concatenated([p.sparse(0) for p in parts]))
 
 
 class RowsOnShards:

@@ -1,11 +1,16 @@
-"""Scores of a key in its state: of the tables of ranks, which are mostly 0, what is not."""
+"""Scores of a key in its state, where tables of ranks are mostly 0; and scores over all keys, from the sums of each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy.typing as npt
+
+from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.ranking import dense_ranks, sparse_ranks
+from raydt.evaluation.regression import PrequentialErrors
 
 #: Tables of ranks in the state of scores.
 _RANKS = ("ranks", "window_ranks")
@@ -27,3 +32,16 @@ def whole(scores: Mapping[str, Any]) -> dict[str, Any]:
         if f"{name}_places" in found:
             found[name] = dense_ranks((found.pop(f"{name}_places"), found.pop(f"{name}_numbers")))
     return found
+
+
+def pooled(sums: npt.NDArray[Any], *, numbers: bool) -> dict[str, float]:
+    """Return the scores of sums, and those of the trivial predictors of each key; ``numbers``: labels are numbers."""
+    if not len(sums):
+        return {}
+    if numbers:
+        errors = PrequentialErrors()
+        errors.add(sums)
+        return {**errors.scores(), **errors.baselines()}
+    scored = float(sums[SCORED])
+    places = {"accuracy": LEARNER, "no_change": NO_CHANGE, "majority": MAJORITY}
+    return {name: float(sums[place]) / scored if scored else math.nan for name, place in places.items()}

@@ -162,7 +162,7 @@ class InProcessSession:
             raise
 
     def group(self, batch: UpdateBatch) -> Many | None:
-        """What takes this batch with those of other sessions (``raydt.keyed.pool``); None if :meth:`apply` has to."""
+        """What takes this batch with those of other sessions (``keyed.members``); None if :meth:`apply` has to."""
         self.require_whole()
         if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
             return None
@@ -175,8 +175,10 @@ class InProcessSession:
     def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
         """Apply one batch."""
         began = time.perf_counter()
+        digest = self.digest() if batch.digest else None
         before = self.coordinator.statistics() if is_warming(batch) else {}
         result = self.take(batch, skip_refused=skip_refused)
+        result.digest = digest
         if before and not result.within:
             fill_within(result, batch, before)
         result.seconds = time.perf_counter() - began

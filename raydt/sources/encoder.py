@@ -37,8 +37,7 @@ from raydt.encoding.columns import (
 from raydt.encoding.faults import Fault, Faults, Mask, error_of
 from raydt.encoding.features import FeatureEncoder
 from raydt.encoding.indices import find_indices
-from raydt.encoding.labels import Labels
-from raydt.encoding.numeric_labels import NumericLabels
+from raydt.encoding.labels import Labels, NumericLabels
 from raydt.encoding.operations import read_operations
 from raydt.encoding.times import LARGEST_TIME, NO_TIME, TimeColumn, read_as, time_column, times
 from raydt.encoding.tokens import Tokens, holds_tokens

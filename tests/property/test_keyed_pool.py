@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch
-from raydt.keyed.pool import apply_all
+from raydt.keyed.members import apply_all
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import Changelog

@@ -17,7 +17,7 @@ import pipelines
 from pipelines.auditing import audit_run
 from pipelines.report.compare import compare
 from pipelines.report.folder import ReportedRun, read_run
-from pipelines.report.run_article import run_article
+from pipelines.report.page import run_article
 from pipelines.sweeping.grid import read_grid, settings_of
 from raydt.presentation.blocks import Article
 from tests.cases import CASES

@@ -8,8 +8,8 @@ import pytest
 
 from raydt import SparseBestSplit
 from raydt.errors import InputError
+from raydt.learners.best_split.coordinator import due
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.best_split.schedule import due
 
 
 class TestSparseBestSplit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raydt.batches.window_length import WindowLength
+from raydt.learners.sparse_tree.coordinator import WindowLength
 
 
 def test_a_window_reaches_as_far_as_the_next_change() -> None:

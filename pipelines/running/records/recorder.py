@@ -19,8 +19,8 @@ from pipelines.run_files import TIME
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import (
     ALARMS,
-    NO_ROWS,
     QUARANTINE,
+    Tables,
     TableWriter,
     metrics_schema,
     predictions_schema,
@@ -38,7 +38,7 @@ from raydt.streams.tally import Tally, truths
 _METRIC_ROWS = 256
 
 
-class Recorder(Tally):
+class Recorder(Tables, Tally):
     """Counts, scores and tables of one run; the metrics have the learner's ``own`` statistics, too."""
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
@@ -113,14 +113,9 @@ class Recorder(Tally):
             )
 
     def commit(self) -> None:
-        """Let appear what is recorded so far, as parts that will not be written to again.
-
-        They are kept if a checkpoint with the :meth:`state` of now is restored. NotWrittenError if a table cannot be
-        written.
-        """
+        """Let appear what is recorded so far; see :meth:`Tables.commit`."""
         self._flush_metrics()
-        for table in self._tables.values():
-            table.commit()
+        super().commit()
 
     def state(self) -> dict[str, Any]:
         """Counters and committed parts, of one update number: plain JSON values and NumPy arrays. Commits first.
@@ -131,23 +126,8 @@ class Recorder(Tally):
         return {
             **super().state(),
             "row_at": self._row_at,
-            "tables": {name: table.state() for name, table in self._tables.items()},
+            "tables": self.states_of_tables(),
         }
-
-    def require(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that is incomplete, or lacks its tables; no file is changed."""
-        for name, table in self._tables.items():
-            table.require(state["tables"].get(name, NO_ROWS))
-        self._restore_counts(state)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that :meth:`require` has accepted: the tables hold what they held then.
-
-        Can be repeated after a crash. InputError if a part is gone since, NotWrittenError if a table cannot be changed.
-        """
-        for name, table in self._tables.items():
-            table.restore(state["tables"].get(name, NO_ROWS))
-        self._restore_counts(state)
 
     def continue_from(self, before: Recorder) -> None:
         """Go on from where another recorder is, in the same session, with tables that are empty."""
@@ -155,39 +135,14 @@ class Recorder(Tally):
         self._earlier = dict(before._earlier)
 
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
+        Tally.restore(self, state)
         self._rows, self._row_at = [], int(state["row_at"])
-
-    def clear(self) -> None:
-        """Delete whatever the tables of the folder hold. Of a recorder that has recorded nothing."""
-        for table in self._tables.values():
-            table.restore(NO_ROWS)
-
-    def abandon(self) -> None:
-        """Let go of the tables, to be restored by another recorder. What is not committed is lost."""
-        for table in self._tables.values():
-            table.abandon()
 
     def close(self) -> None:
         """Complete the tables: everything recorded is in them, and a row of metrics of the very end."""
         if self._row_at != self.updates:
             self._metrics_row()
-        self.commit()
-
-    def compact(self) -> None:
-        """Write every table of several parts as one new file, still hidden, in the same folder.
-
-        Then comes a checkpoint with the :meth:`state` of now, then :meth:`finish_compaction`. A crash anywhere, and
-        a checkpoint that failed, leave tables that can be restored.
-        """
-        self.commit()
-        for table in self._tables.values():
-            table.parts.merge()
-
-    def finish_compaction(self) -> None:
-        """Put the compacted parts in place of what they were made of."""
-        for table in self._tables.values():
-            table.parts.finish()
+        super().close()
 
     def _metrics_row(self) -> None:
         structure = {name: self.statistics.get(name, 0) for name in ("nodes", "leaves", "depth", "rebuilds")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ class TableWriter:
         return {**self.parts.state(), "schema": schema}
 
     def require(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that cannot be restored; errors as of ``Recorder.require``."""
+        """Refuse a state that cannot be restored; errors as of :meth:`Tables.require`."""
         error = self.parts.missing(state)
         if error is not None:
             raise error
@@ -150,6 +151,72 @@ class TableWriter:
         except NotWrittenError:
             self.abandon()
             raise
+
+
+class Tables(ABC):
+    """The tables of a run, written by one recorder, and committed, restored and compacted together."""
+
+    _tables: Mapping[str, TableWriter]
+
+    def commit(self) -> None:
+        """Let appear what is recorded so far, as parts that will not be written to again.
+
+        They are kept if a checkpoint with the state of now is restored. NotWrittenError if a table cannot be written.
+        """
+        for table in self._tables.values():
+            table.commit()
+
+    def states_of_tables(self) -> dict[str, Any]:
+        """Return the committed parts of each table."""
+        return {name: table.state() for name, table in self._tables.items()}
+
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is incomplete, or lacks its tables; no file is changed."""
+        for name, table in self._tables.items():
+            table.require(state["tables"].get(name, NO_ROWS))
+        self._restore_counts(state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that :meth:`require` has accepted: the tables hold what they held then.
+
+        Can be repeated after a crash. InputError if a part is gone since, NotWrittenError if a table cannot be changed.
+        """
+        for name, table in self._tables.items():
+            table.restore(state["tables"].get(name, NO_ROWS))
+        self._restore_counts(state)
+
+    @abstractmethod
+    def _restore_counts(self, state: Mapping[str, Any]) -> None:
+        """Take what the recorder has counted from a state."""
+
+    def clear(self) -> None:
+        """Delete whatever the tables of the folder hold. Of a recorder that has recorded nothing."""
+        for table in self._tables.values():
+            table.restore(NO_ROWS)
+
+    def abandon(self) -> None:
+        """Let go of the tables, to be restored by another recorder. What is not committed is lost."""
+        for table in self._tables.values():
+            table.abandon()
+
+    def close(self) -> None:
+        """Complete the tables: everything recorded is in them."""
+        self.commit()
+
+    def compact(self) -> None:
+        """Write every table of several parts as one new file, still hidden, in the same folder.
+
+        Then comes a checkpoint with the state of now, then :meth:`finish_compaction`. A crash anywhere, and a
+        checkpoint that failed, leave tables that can be restored.
+        """
+        self.commit()
+        for table in self._tables.values():
+            table.parts.merge()
+
+    def finish_compaction(self) -> None:
+        """Put the compacted parts in place of what they were made of."""
+        for table in self._tables.values():
+            table.parts.finish()
 
 
 def _joined(pieces: Sequence[Any]) -> Any:

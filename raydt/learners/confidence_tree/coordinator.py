@@ -1,6 +1,6 @@
 """The coordinator of the confidence tree: routes and counts rows, and splits leaves by what the shards answer.
 
-A window of updates (``window_length``): (1) its steps are processed as if no leaf were split, which shows what every
+A window of updates: (1) its steps are processed as if no leaf were split, which shows what every
 node counts and after which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer
 every check with the candidates of their feature groups; (3) the rule decides, in the order of the steps
 (``split_decisions``); (4) steps after a split, at its leaf, are rolled back; one more round asks for the side of every

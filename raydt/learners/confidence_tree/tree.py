@@ -11,7 +11,7 @@ the site after its own.
 
 Where examples have weights all counts are masses (``raydt.trees.masses``).
 
-A window of steps is processed as if no check changed the tree, and rolled back after a change (``window_length``).
+A window of steps is processed as if no check changed the tree, and rolled back after a change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The coordinator of the sparse tree: processes windows of updates with the shards, and rebuilds split nodes.
 
-In one round shards change the structures along every path of a window (``window_length``) and answer with the first
-step after which a candidate beats a split. Later steps are rolled back, the root-most node found there, or an ancestor
-of its size, is rebuilt (``coordinator_build``), and the next window begins.
+In one round shards change the structures along every path of a window, as if none of its steps changed the tree, and
+answer with the first step after which a candidate beats a split. Later steps are rolled back, the root-most node found
+there, or an ancestor of its size, is rebuilt (``coordinator_build``), and the next window begins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
-from raydt.batches.window_length import WindowLength
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -34,6 +33,22 @@ from raydt.trees.records import NODES
 NEEDS_CLASSES = message("learners.needs_classes")
 #: Steps of the shortest window, which is the first, and of the longest.
 SHORTEST, LONGEST = 16, 4096
+
+
+class WindowLength:
+    """Number of steps of the next window: halved by a change, doubled without one.
+
+    A window should reach about as far as the next change: its steps after that are work for nothing, and each window
+    costs a round.
+    """
+
+    def __init__(self, shortest: int, longest: int, first: int) -> None:
+        self._shortest, self._longest = shortest, longest
+        self.steps = first
+
+    def adapt(self, *, changed: bool) -> None:
+        """Choose the length of the next window by whether the last one changed the model."""
+        self.steps = max(self._shortest, self.steps // 2) if changed else min(self._longest, 2 * self.steps)
 
 
 class SparseTreeCoordinator(TreeCoordinator):

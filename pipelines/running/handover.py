@@ -1,4 +1,4 @@
-"""What works on a run at one time, and what of it goes on where a chapter ends."""
+"""The parts of a run at work, and those that a closed chapter hands over to the next one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raydt.sessions.session import Session
 
 
 class GoingOn(NamedTuple):
-    """What a closed chapter hands to the next one: the session, which goes on, and the recorder where it is."""
+    """The parts that a closed chapter hands over: the session, which goes on, the recorder where it is, the meter."""
 
     session: Session
     recorder: Recorder
