@@ -45,6 +45,23 @@ MUTANTS = {
         "            if by > 0:  # one that is deleted",
         "            if True:  # one that is deleted",
     ),
+    "a row is compared with those where it would have gone": (
+        "update_tree",
+        "                if below != before:",
+        "                if False:",
+    ),
+    "a byte counts any number of rows": ("count_candidates", "FITS = 255 // STEP * STEP", "FITS = 1 << 20"),
+    "what fills the last step is a value": ("count_candidates", "values[i] = np.nan", "values[i] = values[0]"),
+    "categories are counted like thresholds": (
+        "count_candidates",
+        "                if not category:\n                    before",
+        "                if True:\n                    before",
+    ),
+    "a feature is constant if its last row is like its first": (
+        "build",
+        "            differs |= x != first",
+        "            differs = x != first",
+    ),
     "memberships in the order of arrival": (
         "trees",
         "        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64),",
@@ -77,10 +94,15 @@ MUTANTS = {
 
 
 def run(tree: Path, sequences: int) -> int:
-    """Exit code of the sequences under the sources in ``tree``: 0 equal, 7 a digest differs."""
+    """Exit code of the known cases and the sequences under the sources in ``tree``: 0 equal, 7 a digest differs."""
     code = (
         "import sys, numpy as np\n"
-        "from tests.property.test_forest_twin import WAYS, Run\n"
+        "from tests.property.test_forest_twin import KNOWN, WAYS, Run\n"
+        "try:\n"
+        "    for known in KNOWN:\n"
+        "        known()\n"
+        "except AssertionError:\n"
+        "    sys.exit(7)\n"
         f"for seed in range({sequences}):\n"
         "    draws = np.random.default_rng([99, seed])\n"
         "    run = Run(draws, bool(seed % 3 == 0), bool(seed % 2))\n"

@@ -116,7 +116,7 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
     """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
     near, slots, n = scratch.near, scratch.slots[begin:end], end - begin
-    for j in range(examples.X.shape[1]):
+    for j in range(examples.X.shape[1] if n > 0 else 0):
         word, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
         if scratch.constant[base, word] & bit:
             continue

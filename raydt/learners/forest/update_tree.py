@@ -226,5 +226,7 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
                 return path
             nodes[node].feature, nodes[node].threshold = feature, threshold
             if by > 0:  # one that is deleted is counted where it went
-                below = child_of(forest, node, examples, scratch)
+                before, below = below, child_of(forest, node, examples, scratch)
+                if below != before:  # among rows that it was not compared with
+                    _compare(forest, tree, examples, scratch)
         node = below
