@@ -156,21 +156,46 @@ class TreeArrays(NamedTuple):
 #: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
 NEAR_CELLS = 1 << 16
 
+#: Rows of so many classes are counted in one word, of a byte each; from more words on, one row at a time is faster.
+PACKED, MOST_WORDS = 8, 3
+#: Values are counted so many at once; the last time some of them may be of no row.
+STEP = 16
+
+
+#: Registers of :class:`ForestColumn`.
+CLASSES, NEAR = 0, 1
+
+
+class ForestColumn(NamedTuple):
+    """Room to count one column of some rows: their values, labels and weights.
+
+    ``classes`` are those of the rows, in ascending order of their labels; ``words``, (words, rows), has a 1 in the byte
+    of each row's class. ``hashes`` and ``met`` are for categories. ``reg`` says how many classes there are, and whether
+    slots are those of the copies in ``near``.
+    """
+
+    values: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.int64]
+    weights: Weights
+    classes: npt.NDArray[np.int64]
+    words: npt.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint64]
+    met: npt.NDArray[np.float64]
+    reg: npt.NDArray[np.int64]
+
 
 class ForestScratch(NamedTuple):
-    """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
+    """Room for a build: slots and entries of its rows, twice, a column of them, the order of features, and stacks.
 
     ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
-    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
+    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes. ``near``
+    has copies of rows, column by column; ``field`` is the place of a class among those of the ``column``.
     """
 
     slots: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int32]
     other_slots: npt.NDArray[np.int32]
     other_entries: npt.NDArray[np.int32]
-    values: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.int64]
-    weights: Weights
     order: npt.NDArray[np.int32]
     swaps: npt.NDArray[np.int32]
     stack: npt.NDArray[np.int32]
@@ -180,9 +205,9 @@ class ForestScratch(NamedTuple):
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
     left: npt.NDArray[np.int64]
-    hashes: npt.NDArray[np.uint64]
+    field: npt.NDArray[np.int64]
     near: ForestRows
-    met: npt.NDArray[np.float64]
+    column: ForestColumn
 
 
 class ForestArrays(NamedTuple):
@@ -286,36 +311,44 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
     few = min(rows, NEAR_CELLS // max(1, d))
     weighed = int(rules.unit > 1)
     near = ForestRows(
-        np.empty((few, d)),
+        np.empty((few | 40, d), order="F"),  # columns that begin in different lines of a cache
         np.empty(few, dtype=np.int64),
         np.empty((0, 1), dtype=np.int32),
         categorical,
         np.empty(few * weighed, dtype=DTYPE),
     )
-    words, depth = (d + 63) // 64, rules.max_depth + 3
+    flags, depth = (d + 63) // 64, rules.max_depth + 3
 
     def ints(size: int) -> npt.NDArray[np.int32]:
         array: npt.NDArray[np.int32] = empty(size, np.int32)
         return array
 
+    words = 0 if rules.numeric or weighed else min(MOST_WORDS, -(-width // PACKED))
+    column = ForestColumn(
+        values=empty(rows + STEP, np.float64),
+        labels=empty(rows, np.int64),
+        weights=empty(rows * weighed, DTYPE),
+        classes=np.empty(width, dtype=np.int64),
+        words=empty((words, rows + STEP), np.uint64),
+        hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        met=np.empty(64),
+        reg=np.zeros(2, dtype=np.int64),
+    )
     return ForestScratch(
         slots=ints(rows),
         entries=ints(rows),
         other_slots=ints(rows),
         other_entries=ints(rows),
-        values=empty(rows, np.float64),
-        labels=empty(rows, np.int64),
-        weights=empty(rows * weighed, DTYPE),
         order=np.arange(d, dtype=np.int32),
         swaps=ints(d),
         stack=ints(2 * depth),
         begins=ints(2 * depth),
         ends=ints(2 * depth),
         row=np.empty(d),
-        differs=np.zeros(words, dtype=np.uint64),
-        constant=np.zeros((2 * depth, words), dtype=np.uint64),
+        differs=np.zeros(flags, dtype=np.uint64),
+        constant=np.zeros((2 * depth, flags), dtype=np.uint64),
         left=np.empty(width, dtype=np.int64),
-        hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        field=np.empty(width, dtype=np.int64),
         near=near,
-        met=np.empty(64),
+        column=column,
     )
