@@ -13,7 +13,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import ray
 from ray.util.placement_group import remove_placement_group
 
@@ -25,6 +24,7 @@ from actors.session import AHEAD, PATIENCE, ShardParts
 from actors.shard import node
 from actors.starting import Wanted, started
 from actors.writable import own
+from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import ExchangeError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
@@ -38,7 +38,7 @@ from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
 
-Arrays = dict[str, "npt.NDArray[Any]"]
+Arrays = dict[str, AnyArray]
 
 
 class RayKeyedSession:
@@ -211,7 +211,7 @@ class RayKeyedSession:
             raise ExchangeError(message("cluster.busy", batches=self.under_way))
 
 
-def _some(rows: Rows, places: npt.NDArray[np.int64]) -> Rows:
+def _some(rows: Rows, places: Ints) -> Rows:
     """Return some rows, with the bad ones among them."""
     part = rows[places]
     if rows.bad:

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import ray
 
 from actors.channel import LOOPBACK, Address, Channel
@@ -24,6 +22,7 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
+from raydt.arrays.types import Ints
 from raydt.errors import InputError, NotWrittenError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import parts_for
@@ -43,7 +42,7 @@ from raydt.sessions.saved_model import read_parts
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
-Groups = npt.NDArray[np.int64]
+Groups = Ints
 
 
 class Assignment(NamedTuple):
@@ -100,14 +99,7 @@ class FeatureShard:
         self._pulse.beat()
         return identity()
 
-    def open(
-        self,
-        assignment: Assignment,
-        index: int,
-        groups: Sequence[Groups],
-        cpus: float,
-        at_once: bool,
-    ) -> str:
+    def open(self, assignment: Assignment, index: int, groups: Sequence[Groups], cpus: float, at_once: bool) -> str:
         """Build the shards of process ``index``, which own ``groups``, and return the number of its node."""
         self._pulse.beat()
         epoch, learner, options, features = assignment

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
+from raydt.arrays.types import Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -181,7 +181,7 @@ class Learner(ABC):
         """Make the coordinator for ``shards`` shards."""
         return self.Coordinator(options, features, shards, plan)
 
-    def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
+    def shard(self, options: Any, features: Features, groups: Ints, store: Any = None) -> ShardWorker:
         """Make the worker that owns ``groups``; ``store`` is the coordinator's, if they share one.
 
         The default keeps the features of its rows itself.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
@@ -89,9 +89,7 @@ class FuDyADT(Learner):
         known = options.numeric and np.isfinite(state["label_range"]).all()
         return options.model_copy(update={"label_range": tuple(state["label_range"].tolist())}) if known else options
 
-    def shard(
-        self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
-    ) -> FuDyADTShard:
+    def shard(self, options: FuDyADTOptions, features: Features, groups: Ints, store: Any = None) -> FuDyADTShard:
         """The worker that owns ``groups``."""
         return FuDyADTShard(features, groups, store)
 

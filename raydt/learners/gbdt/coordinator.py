@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
+from raydt.arrays.types import Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
@@ -45,8 +46,6 @@ from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, hel
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
-
-Slots = npt.NDArray[np.int32]
 
 
 class GBDTCoordinator(BatchCoordinator):
@@ -176,9 +175,7 @@ class GBDTCoordinator(BatchCoordinator):
         if not self.options.regression:
             result.give_levels(asked, LEVELS * (result.predictions[asked] == 1))
 
-    def _summaries(
-        self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
-    ) -> Exchange[list[Summary]]:
+    def _summaries(self, seqs: Ints, deleted: Slots, since: Ints) -> Exchange[list[Summary]]:
         """Return summaries of the labels live before updates ``seqs``; those in ``deleted`` went at ``since``."""
         yield from ()
         return summaries_before(self.store, seqs, deleted, since)
