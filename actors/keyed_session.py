@@ -24,7 +24,7 @@ from actors.session import AHEAD, PATIENCE, ShardParts
 from actors.shard import node
 from actors.starting import Wanted, started
 from actors.writable import own
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.errors import ExchangeError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
@@ -37,8 +37,6 @@ from raydt.messages import message
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
-
-Arrays = dict[str, AnyArray]
 
 
 class RayKeyedSession:

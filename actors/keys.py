@@ -12,6 +12,7 @@ from actors.progress import Progress, Pulse
 from actors.shard import node
 from actors.writable import own
 from raydt.arrays import kernel
+from raydt.arrays.types import Arrays
 from raydt.errors import NotWrittenError
 from raydt.examples.features import Features
 from raydt.exchange import faults
@@ -32,8 +33,6 @@ from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
 from raydt.sessions.warmup import compile_missing
 from raydt.streams.row_stream import RowStreamOptions
-
-Arrays = dict[str, Any]
 
 
 class KeyedAssignment(NamedTuple):

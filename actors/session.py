@@ -25,6 +25,7 @@ from actors.processes import end_if_stopped
 from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_each
 from actors.starting import Wanted, started
 from actors.writable import own
+from raydt.arrays.types import Arrays
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import RowOwners, parts_for
@@ -38,7 +39,6 @@ from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.learners.batch_coordinator import rows_in
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
-from raydt.sessions.session import Arrays
 from raydt.sessions.snapshots import whole
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Source

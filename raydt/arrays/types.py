@@ -13,3 +13,4 @@ Ints = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Slots = Int32s  #: Positions of examples in memory.
 AnyArray = npt.NDArray[Any]
+Arrays = dict[str, AnyArray]  #: Arrays by name, such as those of a state.

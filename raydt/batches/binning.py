@@ -23,7 +23,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import turned_block
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import empty
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints
 from raydt.examples.features import CATEGORICAL, NUMERIC
 from raydt.parallel.threads import run, threads
 
@@ -33,8 +33,6 @@ SPARSE = 2
 WIDTH = 1e-10
 #: Numbers of an exponent beyond this are moved by as many bits as ``MOVED``, so that all their differences are normal.
 FAR, MOVED = 960, 64
-
-Arrays = dict[str, AnyArray]
 
 
 @inner_kernel

@@ -13,11 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.exchange.messages import Buckets, GroupSnapshot, Position
-
-Arrays = dict[str, AnyArray]
-
 
 #: In a state without rows, because their owners have these: how many are live, and wait to be inserted and deleted.
 OWNED = "owned"

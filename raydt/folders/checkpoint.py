@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools, Ints
+from raydt.arrays.types import Arrays, Bools, Ints
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import OWNED, Segment, Snapshot
@@ -45,7 +45,6 @@ from raydt.messages import message
 
 log = logging.getLogger(__name__)
 
-Arrays = dict[str, AnyArray]
 
 #: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
 ROWS = "rows"

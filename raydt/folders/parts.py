@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools, Ints
+from raydt.arrays.types import AnyArray, Arrays, Bools, Ints
 from raydt.examples.row_owners import component_of
 from raydt.exchange.messages import Buckets, GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment
@@ -17,8 +17,6 @@ from raydt.folders.arrays import publish_component
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import FileEntry
 from raydt.messages import Message, message
-
-Arrays = dict[str, AnyArray]
 
 #: How the two arrays of a ragged entry are called.
 _LENGTHS, _VALUES = "_lengths", "_values"

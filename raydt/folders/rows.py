@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.lazy import Lazy
-from raydt.arrays.types import AnyArray, Bools, Ints
+from raydt.arrays.types import AnyArray, Arrays, Bools, Ints
 from raydt.errors import ModelFileError
 from raydt.examples.row_owners import (
     are_in,
@@ -29,7 +29,6 @@ from raydt.exchange.snapshot import OWNED, STORED, Segment
 from raydt.folders.parts import among, chosen, component_of_segment, name_of_segment, uneven
 from raydt.messages import message
 
-Arrays = dict[str, AnyArray]
 Components = Mapping[str, Mapping[str, Any]]
 Alive = Bools
 

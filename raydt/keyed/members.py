@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import Ints
 from raydt.evaluation.classification import Prequential
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
@@ -29,8 +29,6 @@ from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.tally import Tally
-
-Arrays = dict[str, AnyArray]
 
 
 class Observer(Protocol):

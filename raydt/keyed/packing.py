@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import AnyArray, Arrays, Ints
 from raydt.folders.manifest import parsed
 from raydt.keyed.groups import Key, bytes_of
 from raydt.messages import message
-
-Arrays = dict[str, AnyArray]
 
 #: Between the names of nested values.
 _SEPARATOR = "/"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import AnyArray, Arrays, Ints
 from raydt.errors import InputError, RaydtError, message_of
 from raydt.examples.updates import Log, Refusal
 from raydt.exchange.messages import GroupSnapshot
@@ -28,8 +28,6 @@ from raydt.keyed.saved import fitting_keys, keys_of
 from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
 from raydt.messages import message
-
-Arrays = dict[str, AnyArray]
 
 #: Statistics that are summed up over all keys; of the depth the largest counts.
 _SUMS = ("active", "nodes", "leaves", "rebuilds", "rebuilt_rows")

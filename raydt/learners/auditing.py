@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats, Ints
+from raydt.arrays.types import Arrays, Floats, Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.base import Learner
 from raydt.messages import Message, message
 from raydt.trees.state_schema import HELD_OR_MISSING, Array, check_arrays, check_held
-
-Arrays = dict[str, AnyArray]
 
 
 def audit(

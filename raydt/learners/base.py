@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from raydt.arrays.types import Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -20,7 +20,7 @@ from raydt.examples.row_owners import are_in
 from raydt.exchange.messages import Buckets, ShardWorker
 from raydt.exchange.snapshot import OWNED, STORED
 from raydt.learners import description
-from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.messages import message
 from raydt.settings import Settings
 from raydt.trees.state_schema import Schema, check_arrays, check_group, check_held, require

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Floats, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -29,8 +29,6 @@ from raydt.examples.weighting import Weighting
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
 from raydt.exchange.snapshot import OWNED
-
-Arrays = dict[str, AnyArray]
 
 
 def rows_in(state: Mapping[str, AnyArray]) -> int:
@@ -315,9 +313,9 @@ class BatchCoordinator(ABC):
         """Number of the update that inserted each example."""
         return self.store.born[slots]
 
-    def rows(self, slots: Slots) -> dict[str, AnyArray]:
+    def rows(self, slots: Slots) -> Arrays:
         """Return copies of what never changes of examples: ``id``, ``y`` and, unless all are 1, ``weight``."""
-        rows: dict[str, AnyArray] = {"id": self.store.id[slots], "y": self.store.y[slots]}
+        rows: Arrays = {"id": self.store.id[slots], "y": self.store.y[slots]}
         weights = self.store.weights(slots)
         return rows if weights is None else rows | {"weight": weights}
 
@@ -328,7 +326,7 @@ class BatchCoordinator(ABC):
 
     # ---------------------------------------------------------------- the digest
 
-    def _row_columns(self, slots: Slots) -> dict[str, AnyArray]:
+    def _row_columns(self, slots: Slots) -> Arrays:
         """What a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
 

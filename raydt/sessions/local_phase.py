@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raydt.arrays.types import AnyArray
+from raydt.arrays.types import AnyArray, Arrays
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions, WorkPlan
 from raydt.sessions.session import InProcessSession
-
-Arrays = dict[str, AnyArray]
 
 #: A value of a row, in bytes.
 _VALUE = 8

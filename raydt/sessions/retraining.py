@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import INSERT, UpdateBatch
@@ -14,7 +14,6 @@ from raydt.examples.weights import unless_equal
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.trees.canonical_arrays import Arrays
 
 
 def trained_from_nothing(

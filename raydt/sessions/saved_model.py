@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import LARGEST_WIDTH
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import buckets_in
@@ -39,7 +39,6 @@ MODEL = "model"
 #: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.saved`).
 BY_KEY = "key"
 
-Arrays = dict[str, AnyArray]
 T = TypeVar("T")
 
 

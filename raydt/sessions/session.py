@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from raydt.arrays.types import AnyArray
+from raydt.arrays.types import AnyArray, Arrays
 from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
@@ -24,7 +24,6 @@ from raydt.learners.batch_coordinator import BatchCoordinator, Many
 from raydt.messages import message
 from raydt.sessions.snapshots import take_snapshot, whole
 
-Arrays = dict[str, AnyArray]
 T = TypeVar("T")
 
 

@@ -11,14 +11,12 @@ from itertools import takewhile
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.examples.row_owners import joined_by_birth
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import SET_ASIDE, Ask, Buckets, Exchange
 from raydt.exchange.snapshot import OWNED, Owned, Segment, Snapshot, living
 from raydt.learners.batch_coordinator import BatchCoordinator
-
-Arrays = dict[str, AnyArray]
 
 
 def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:

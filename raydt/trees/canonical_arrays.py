@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import AnyArray, Bools, Int32s
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s
 from raydt.examples.features import NUMERIC, Features
 from raydt.examples.store import ExampleStore
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, CountedTree, TreeRules, new_tree, with_room
@@ -29,8 +29,6 @@ from raydt.trees.state_schema import (
     require,
     row_arrays,
 )
-
-Arrays = dict[str, AnyArray]
 
 #: With numeric labels there is one class, and these arrays have the sums of the labels and of their squares at each
 #: node, and the ends of their range.

@@ -8,7 +8,7 @@ import numpy as np
 
 from raydt.arrays.blocks import taken
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
+from raydt.arrays.types import Arrays, Bools, Floats, Int32s, Ints
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.trees.canonical_arrays import RANGE, SIDES, SUMS, missing_left
@@ -17,8 +17,6 @@ from raydt.trees.records import smoothed_shares
 from raydt.trees.regression_sums import LabelRange
 from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, one_category_left
-
-Arrays = dict[str, AnyArray]
 
 
 class TreePredictor:

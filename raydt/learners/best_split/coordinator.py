@@ -13,7 +13,7 @@ import numpy as np
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Bools, Int32s, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
@@ -26,15 +26,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
-from raydt.learners.best_split.model import (
-    COUNTS,
-    Arrays,
-    BestSplitPredictor,
-    Splits,
-    merged_splits,
-    scores_of_splits,
-    sides,
-)
+from raydt.learners.best_split.model import COUNTS, BestSplitPredictor, Splits, merged_splits, scores_of_splits, sides
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of

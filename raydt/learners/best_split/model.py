@@ -11,7 +11,7 @@ import numpy as np
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
-from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
+from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
@@ -20,7 +20,6 @@ from raydt.parallel.threads import ranges, run
 from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
-Arrays = dict[str, AnyArray]
 #: Rows that are worth the start of another thread.
 _FEW_ROWS = 1 << 14
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import Bools, Floats, Ints, Slots
+from raydt.arrays.types import Arrays, Bools, Floats, Ints, Slots
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
@@ -36,7 +36,7 @@ from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import settle_window
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.many import ListedTree, group_of
-from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
+from raydt.learners.confidence_tree.model import canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import gathered, shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
-from raydt.arrays.types import AnyArray, Bools, Int32s, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
@@ -19,14 +19,7 @@ from raydt.examples.weighting import Weighting
 from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights
 from raydt.learners.confidence_tree.drift_kernels import in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import (
-    Arrays,
-    SplitRecord,
-    TreeOutline,
-    canonical_tree,
-    live_tree,
-    trial_arrays,
-)
+from raydt.learners.confidence_tree.model import SplitRecord, TreeOutline, canonical_tree, live_tree, trial_arrays
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, INHERITED, NORMAL
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import tally_rows

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import Bools, Ints
+from raydt.arrays.types import Arrays, Bools, Ints
 from raydt.learners.confidence_tree.drift_kernels import YOUNG
 from raydt.learners.confidence_tree.dynamic_tree import TALLIED, LiveConfidenceTree
-from raydt.learners.confidence_tree.model import Arrays
 from raydt.learners.confidence_tree.prediction import INHERITED, MAJORITY, NAIVE, NORMAL, level_odds, settle
 from raydt.learners.confidence_tree.split_decisions import StepWindow
 

@@ -6,15 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Int32s
+from raydt.arrays.types import Arrays, Int32s
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
 from raydt.trees.masses import unit_array
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 from raydt.trees.state_schema import NODE_ARRAYS
-
-Arrays = dict[str, AnyArray]
 
 
 class SplitRecord(NamedTuple):

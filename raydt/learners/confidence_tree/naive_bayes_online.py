@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from raydt.arrays.types import Floats
+from raydt.arrays.types import Arrays, Floats
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import chosen, naive_leaves, priors_of
-from raydt.learners.confidence_tree.model import Arrays
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import naive_arrays, odds_of
 from raydt.learners.confidence_tree.normal_bayes import normal_arrays, normal_scores

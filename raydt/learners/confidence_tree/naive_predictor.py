@@ -14,7 +14,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
+from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, code_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
@@ -26,8 +26,6 @@ from raydt.parallel.threads import ranges, run
 from raydt.presentation.words import counted
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.tree_sum import TreeSum
-
-Arrays = dict[str, AnyArray]
 
 #: Arrays of a model by cell of a leaf that predicts by naive Bayes: position among these leaves, feature, group of its
 #: bins (0 of a sparse feature), class, and T of what was counted; ascending.

@@ -14,7 +14,7 @@ import numpy as np
 from raydt.arrays.blocks import as_slice, equal_rows
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import Floats, Slots
+from raydt.arrays.types import Arrays, Floats, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
@@ -32,7 +32,7 @@ from raydt.learners.row_updates import RowUpdates
 from raydt.learners.sequential import ADD, REMOVE, STEP, enter_steps, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE, Arrays
+from raydt.trees.canonical_arrays import RANGE
 from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of

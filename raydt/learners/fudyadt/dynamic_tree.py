@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
-from raydt.arrays.types import Floats, Int32s, Ints
+from raydt.arrays.types import Arrays, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
@@ -33,7 +33,7 @@ from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE, Arrays
+from raydt.trees.canonical_arrays import RANGE
 from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings

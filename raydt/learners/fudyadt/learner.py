@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
@@ -16,16 +16,7 @@ from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.messages import message
-from raydt.trees.canonical_arrays import (
-    CERTIFICATE,
-    NUMBERS,
-    RANGE,
-    SUMS,
-    Arrays,
-    check_tree,
-    state_arrays,
-    tree_arrays,
-)
+from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, check_tree, state_arrays, tree_arrays
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
 from raydt.trees.state_schema import (

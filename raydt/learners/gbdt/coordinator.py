@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.types import Ints, Slots
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
@@ -38,7 +38,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.gbdt.digest import ModelDigest
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
+from raydt.learners.gbdt.ensemble import Ensemble, restored
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.targets import Summary, Targets, constant_of, summaries_before, summary_of

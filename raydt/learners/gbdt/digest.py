@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.digest import Digest, Padded, Part, begin_digest, digest
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.types import AnyArray, Arrays, Ints
 from raydt.batches.binning import SPARSE, Bins
 from raydt.examples.bucket_digest import joined_root
 from raydt.examples.row_digest import part_of, record_of
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble
+from raydt.learners.gbdt.ensemble import Ensemble
 
 #: Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the same
 #: without them.

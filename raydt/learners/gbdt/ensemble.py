@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
+from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.weights import BITS, UNIT
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
@@ -27,8 +27,6 @@ from raydt.learners.gbdt.targets import Targets
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.parallel.threads import ranges, run
 from raydt.trees.masses import mass_of
-
-Arrays = dict[str, AnyArray]
 
 #: A target farther from the origin than this many bits above the range of the rows trained on is refused.
 ROOM_BITS = 5

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools
+from raydt.arrays.types import AnyArray, Arrays, Bools
 from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
@@ -15,7 +15,6 @@ from raydt.examples.row_owners import rows_of_parts
 from raydt.examples.targets import MOST_CLASSES
 from raydt.exchange.messages import Buckets
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
-from raydt.learners.batch_coordinator import Arrays
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree, start_of, trees_of

@@ -11,12 +11,12 @@ import numpy as np
 from raydt.arrays.elementary import softmax
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats
+from raydt.arrays.types import AnyArray, Arrays, Floats
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, numbered, one_tree, start_of, trees_of
+from raydt.learners.gbdt.ensemble import Ensemble, numbered, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.targets import constant_of, summary_of
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows

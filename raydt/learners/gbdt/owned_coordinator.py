@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -25,7 +25,7 @@ from raydt.exchange.snapshot import OWNED
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.digest import joined_hashes
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
+from raydt.learners.gbdt.ensemble import Ensemble, restored
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore
 from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import AnyArray, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
@@ -31,7 +31,6 @@ from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 
 Ids = Ints
-Arrays = dict[str, AnyArray]
 
 #: What a state has of each row beside its features and what the model has of it.
 COLUMNS = ("id", "y", "born", "pending")

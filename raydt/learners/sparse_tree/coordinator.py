@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import Ints, Slots
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
@@ -25,7 +25,6 @@ from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps,
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.records import NODES

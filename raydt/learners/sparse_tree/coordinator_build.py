@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.types import AnyArray, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
@@ -21,7 +21,6 @@ from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
 from raydt.learners.sparse_tree.shard_build import MISSING
 from raydt.learners.tree_coordinator import LiveTree
-from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import start_node, with_room
 from raydt.trees.records import NODES, link_members, list_nodes, split_node, take_rows
 from raydt.trees.state_schema import unit_of
