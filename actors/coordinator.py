@@ -91,8 +91,10 @@ class Coordinator:
         began = time.perf_counter()
         if self._small is not None and (batch.blocks or not self._small.holds_with(batch)):
             self._divide(self._small)
+        digest = self.digest() if batch.digest else None
         before = self._coordinator.statistics() if is_warming(batch) else {}
         result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
+        result.digest = digest
         if before and not result.within:
             fill_within(result, batch, before)
         result.seconds = time.perf_counter() - began

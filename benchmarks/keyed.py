@@ -1,4 +1,4 @@
-"""Models by key: one job beside a training for each key and day, actors, many keys, updates a second, real tables.
+"""Models by key: one job beside a training for each key and day, actors, many keys, updates a second.
 
 Works:
   window   hours of many keys, a window of days by event time; the peer trains LightGBM anew for each key and day on the
@@ -7,7 +7,6 @@ Works:
   actors   the same job on Ray with one actor and with two, by wall time.
   many     very many keys of few rows: throughput, memory, and the checkpoint's time and size.
   speed    updates a second of one process: keys with windows of 1,000 rows, blocks of 4,096 rows of any keys.
-  real     tables of ../shared/data by a column, beside one global model of the same learner.
 
 Run: python benchmarks/keyed.py --work window [--keys 2000] [--days 90] [--window 60] [--learner fudyadt]
 
@@ -34,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from measure import DATA, machine
+from measure import machine
 
 import pipelines
 from raydt.keyed.members import KeyedJob, Members
@@ -53,14 +52,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gbdt": {"max_iter": 20},
 }
 WARMUP = {"confidence_tree": 200, "gbdt": 200}
-
-#: Column of keys, label, other columns of the source, and rows at most.
-REAL: dict[str, tuple[str, str, dict[str, Any], int]] = {
-    "noshow": ("neighbourhood", "label", {"exclude": ["patient", "scheduled", "time"]}, 110_527),
-    "kddcup99_10pct": ("service", "label", {}, 200_000),
-    "adult_train": ("occupation", "label", {}, 32_561),
-    "electricity": ("hour", "label", {}, 45_312),
-}
 
 
 def processor() -> float:
@@ -221,45 +212,11 @@ def speed(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     yield "updates a second of processor time", round(updates / spent)
 
 
-def real(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Tables by a column, beside one global model."""
-    for name in given.sets or REAL:
-        column, label, more, most = REAL[name]
-        table = pq.read_table(DATA / f"{name}.parquet").slice(0, most)
-        if name == "electricity":
-            half_hour = np.round(np.asarray(table["period"]) * 48).astype(np.int64) // 2
-            table = table.append_column("hour", pa.array(half_hour))
-        path = folder / f"{name}.parquet"
-        pq.write_table(table, path)
-        made = {
-            "source": {"kind": "parquet", "path": str(path), "label": label, **more},
-            "stream": {"model": "sliding_window", "window": given.rows, "warmup": 0},
-            "learner": {"kind": given.learner, **OPTIONS[given.learner]},
-            "cluster": {"backend": "in_process"},
-            "checkpoint": {"every_seconds": None},
-            "output": {"report": False},
-        }
-        whole = pipelines.replay(made, folder / f"{name} whole")
-        by_key = pipelines.replay({**made, "source": {**made["source"], "key": column}}, folder / f"{name} by key")
-        rows = list(table_of_keys(by_key).values())
-        behind = sum(row["accuracy"] < max(row["no_change"], row["majority"]) for row in rows if row["predictions"])
-        yield (
-            f"{name} by {column}: keys, accuracy by key, of one model, keys behind a baseline",
-            (
-                len(rows),
-                round(by_key.summary["metrics"]["accuracy"], 4),
-                round(whole.summary["metrics"]["accuracy"], 4),
-                behind,
-            ),
-        )
-
-
 WORKS: dict[str, Callable[[argparse.Namespace, Path], Iterator[tuple[str, Any]]]] = {
     "window": window,
     "actors": actors,
     "many": many,
     "speed": speed,
-    "real": real,
 }
 
 
@@ -271,13 +228,12 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=2_000)
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--window", type=int, default=60, help="days")
-    parser.add_argument("--rows", type=int, default=100, help="of a key in many; of the window in real")
+    parser.add_argument("--rows", type=int, default=100, help="of a key in many")
     parser.add_argument("--blocks", type=int, default=50, help="of 4,096 rows, in speed")
     parser.add_argument("--sample", type=int, default=10, help="keys that are run alone, and trained by the peer")
     parser.add_argument("--every", type=int, default=11, help="days between two trainings of the sample")
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sets", nargs="+", choices=REAL)
     given = parser.parse_args()
     print(machine("lightgbm"))
     for work in given.work:

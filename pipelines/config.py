@@ -59,7 +59,10 @@ LARGEST_CONFIG = 4 << 20
 _DATA_FILES = (b"PAR1", b"ARROW1")
 
 #: Keys that hold file paths; relative ones are relative to the config file.
-PATH_KEYS = (("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path"))
+PATH_KEYS = (
+    *(("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path")),
+    *(("output", "receipt_key"), ("output", "receipt_sign")),
+)
 
 
 class _ByKind:
@@ -132,7 +135,15 @@ class Config(BaseModel):
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:
             raise ValueError(message("configs.no_warmup", learner=self.learner.kind, reason=needed))
+        if self.output.receipts and getattr(self.source, "key", None) is not None:
+            raise ValueError(message("receipts.of_keys"))
         return self
+
+    @property
+    def writes_receipts(self) -> bool:
+        """Return True if a run writes receipts of the deletions that come through its source."""
+        wanted = self.output.receipts
+        return isinstance(self.source, LiveOptions) if wanted is None else wanted
 
     @property
     def name(self) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from pipelines.printing import escaped
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from pipelines.terminal import terminal
-from raydt.learners import described, learners
+from raydt.learners import described
 from raydt.messages import message
 from raydt.presentation.blocks import Row, Table, Text, pairs
 from raydt.presentation.words import count, counted, duration, size
@@ -117,10 +116,13 @@ def updates(summary: dict[str, Any]) -> str:
     return f"{summary['updates']:,}: {', '.join(shown)}"
 
 
-def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
-    """Return the two verdicts, and what was checked for them; ``run`` is the summary of the run, if there is one."""
-    description, rows = described((run or {}).get("learner")), []
-    measures = description.measures if run is not None else _known_measures()
+def audit_lines(audit: dict[str, Any], learner: Any, run: dict[str, Any] | None) -> str:
+    """Return the two verdicts, and what was checked for them, of a ``learner`` as a summary or manifest describes it.
+
+    ``run`` is the summary of the run, if there is one.
+    """
+    description, rows = described(learner), []
+    measures = description.measures
     if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
     rows += [] if run is None else description.audited(run)
@@ -142,12 +144,6 @@ def feasibility_in_words(feasibility: str, reason: str) -> str:
     if not reason:
         return feasibility
     return f"proven that {reason}" if feasibility == "proven" else f"{feasibility.replace('_', ' ')}: {reason}"
-
-
-def _known_measures() -> Mapping[str, str]:
-    """Return what an audit measures by names that only one learner has: a state does not tell its learner here."""
-    found = [item for kind in learners() for item in described(kind).measures.items()]
-    return {name: text for name, text in found if sum(other == name for other, _ in found) == 1}
 
 
 def verify_lines(found: dict[str, Any]) -> str:

@@ -175,6 +175,18 @@ class Output(_Section):
         False, description="whether metrics count a prediction by the weight of its row (source.weight), not once"
     )
     report: bool = Field(True, description="write report.html")
+    receipts: bool | None = Field(
+        None,
+        description="write a receipt of each deletion that the source or its deletion log brings to receipts.jsonl; "
+        "null: of live sources",
+    )
+    receipt_key: str | None = Field(
+        None,
+        description="file with the key by which receipts hash ids; null: receipts.key, made in the run folder",
+    )
+    receipt_sign: str | None = Field(
+        None, description="file with the Ed25519 key (PEM) that signs receipts; null: they are not signed"
+    )
     quote_values: bool = Field(
         True,
         description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only name "

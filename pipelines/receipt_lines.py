@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pipelines.updating import ChangesResult
     from raydt.sessions.receipt import Receipt
 
+#: What a state is beside the last receipt of a chain.
+_OF_STATE = {True: "commands.last_receipt", False: "commands.other_receipt", None: "commands.other_moment"}
 #: Deletions of a receipt, and names that were not there, that are printed.
 SHOWN = 10
 
@@ -141,7 +143,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
     if "equal" in found:
         rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
         rows += [
-            ("state", message("commands.last_receipt" if found["equal"] else "commands.other_receipt")),
+            ("state", message(_OF_STATE[found["equal"]])),
             ("retrained", message(rebuilt[found["rebuilt"]])),
         ]
     if "live" in found:
@@ -158,6 +160,10 @@ def _asked(one: dict[str, Any]) -> str:
         event = counting[-1]
         note = f" ({event['note']})" if event["note"] else ""
         said = message("commands.id_deleted", time=moment(event["time"]), receipt=event["receipt"], note=note)
+        if event["place"] is not None:
+            said = message("commands.id_requested", said=said, place=event["place"], update=event["update"])
+        if event["waits"]:
+            said = message("commands.id_waits", said=said)
     elif last is None:
         said = message("commands.id_unknown")
     elif counting:

@@ -13,12 +13,16 @@ from raydt.folders.lock import LOCK
 from raydt.folders.manifest import is_folder_file
 
 PURGES = "purge.json"
+#: The chain of receipts of requests that came through the source, and the key of the ids in it.
+RECEIPTS, RECEIPT_KEY = "receipts.jsonl", "receipts.key"
 
 #: Of a run or a sweep, and its folders.
 FILES = frozenset(
     {
         LOCK,
         PURGES,
+        RECEIPTS,
+        RECEIPT_KEY,
         "config.yaml",
         "log.jsonl",
         "summary.json",
@@ -30,7 +34,7 @@ FILES = frozenset(
     | {"sweep.json", "sweep.html", "sweep.parquet", "curves.parquet"}
 )
 #: What there can be of a run before anything that is worth keeping.
-BEGINNING = ("config.yaml", "log.jsonl", "plans.jsonl", "status.json")
+BEGINNING = ("config.yaml", "log.jsonl", "plans.jsonl", "status.json", RECEIPTS, RECEIPT_KEY)
 TABLES = ("metrics", "events", "predictions", "quarantine", "alarms", "keys")
 #: Column of the latest event time, in metrics and alarms of a stream that has times.
 TIME = "time"

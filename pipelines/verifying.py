@@ -14,6 +14,7 @@ from typing import Any
 
 from pipelines.auditing import last_of
 from pipelines.living import Living, living_of, rebuilt_digest
+from pipelines.run_files import RECEIPT_KEY, RECEIPTS
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.saved_runs import config_of, find_state, load_model, open_state
@@ -122,21 +123,25 @@ def verify_receipts(
 ) -> dict[str, Any]:
     """Check a chain of receipts and, with a ``state``, that it is what the last receipt says.
 
-    ``key`` is the key file of the ids: none that was deleted, and not inserted again, lives in the state, and so it is
-    for the rows of deleted subjects. ``public_key``, 64 hexadecimal digits, must have signed every receipt. ``ids`` and
-    ``subjects`` are asked for; they need the key.
+    ``key`` is the key file of the ids, by default the one beside the chain of a run: no id that was deleted, and not
+    inserted again, lives in the state, and so it is for the rows of deleted subjects. ``public_key``, 64 hexadecimal
+    digits, must have signed every receipt. ``ids`` and ``subjects`` are asked for; they need the key.
 
     Returns ``receipts`` and, among them, ``purges`` and ``rollbacks``; ``deletes``, ``head``, ``gaps``, ``signers`` and
     ``all_signed`` of the chain; of each of ``ids`` and ``subjects`` whether it is ``deleted``, in which ``receipt``, at
     what ``time``, all ``events``, and with a state whether it is ``live`` there: of a deleted subject, by a row that no
     later receipt has inserted, and if it has others, ``returned``; with a state ``equal`` (its digest and options are
-    those of the newest receipt of the chain) and ``rebuilt``: whether a model trained from nothing on its examples has
-    that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and
-    ``keyed``, whether every receipt tells that this is its key; ``ok``, whether all of it holds.
+    those of the newest receipt of the chain; None of a state at another update than the newest receipt of a run) and
+    ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model depends
+    on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
+    its key; ``ok``, whether all of it holds.
 
     InputError if the chain is not whole, or not signed by ``public_key``, or there is no state; ConfigError if the key
     cannot be used, or is not that of the chain.
     """
+    beside = Path(path).with_name(RECEIPT_KEY)
+    if key is None and Path(path).name == RECEIPTS and beside.exists():
+        key = str(beside)  # of the chain of a run
     secret = Key.read(key) if key is not None else None
     if (ids or subjects) and secret is None:
         raise ConfigError(message("verdicts.ids_without_key"))
@@ -157,7 +162,7 @@ def verify_receipts(
     if state is not None:
         compared, living = _compared(state, chain, secret)
         found |= compared
-    found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
+    found["ok"] = found.get("equal") is not False and found.get("rebuilt") is not False and not found.get("live")
     for kind, names in (("id", ids), ("subject", subjects)):
         if names and secret is not None:
             asked = [_asked(kind, name, _hashes(secret, name), chain, living) for name in names]
@@ -194,19 +199,22 @@ def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[st
     if keys is not None:
         from pipelines.keyed.verifying import living_keys, of_state
 
-        stated, rebuilt, active, options = of_state(keys)
+        (stated, rebuilt, active, options), offset = of_state(keys), None
         if key is not None:
             living = living_keys(keys, entries, key)
     else:
         saved = open_state(place)[0]
-        session, options = saved.session(), saved.options
+        session, options, offset = saved.session(), saved.options, saved.meta.get("offset")
         stated, active = session.digest(), session.coordinator.store.live
         rebuilt = rebuilt_digest(saved) if traits_of(options).retrained else None
         if key is not None:
             living = living_of(saved, entries, key)
     same = stated == last["digest_after"] and last["options_hash"] == options_hash(options)
-    found: dict[str, Any] = {"equal": same and last["active"] == active}
-    found["rebuilt"] = None if rebuilt is None else rebuilt == last["digest_after"]
+    equal: bool | None = same and last["active"] == active
+    if "source" in last and last["source"]["updates"][1] != offset:
+        equal = None
+    found: dict[str, Any] = {"equal": equal}
+    found["rebuilt"] = None if rebuilt is None else rebuilt == (stated if equal is None else last["digest_after"])
     if living is not None:
         found |= {"keyed": chain.keyed, "live": living.deleted}
     return found, living

@@ -31,20 +31,23 @@ def audit(run: str, key: str | None, as_json: bool) -> int:
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder, fitting
     from pipelines.running.ending import read_summary
-    from raydt.folders.manifest import MANIFEST, newest
+    from pipelines.saved_runs import find_state
+    from raydt.folders.manifest import MANIFEST, newest, read_manifest
     from raydt.learners import described
 
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if newest(RunFolder(run)).has(MANIFEST):
         report = audit_state(run, key).as_dict()
+        learner = read_manifest(find_state(run).folder).meta["learner"]["kind"]
     else:
         report = audit_run(run, key).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).audited_with)
+        learner = summary.get("learner")
+        shown = ("status", "exit_reason", "updates", *described(learner).audited_with)
         of = {name: summary[name] for name in shown if name in summary}
     with fitting(f"{run}/summary.json"):
-        text = audit_lines(report, summary)
+        text = audit_lines(report, learner, summary)
     print_result({"run": of, **report}, text, as_json)
     return 0 if report["ok"] else 3
 
@@ -85,13 +88,18 @@ def verify(
     With receipts:  raydt verify receipts.jsonl states/second --receipt-key key.txt
 
     Was it deleted?  raydt verify receipts.jsonl --id 10017 --receipt-key key.txt
+
+    Did the table that a run follows delete it?  raydt verify runs/live --id 7
     """
     from pathlib import Path
 
     from pipelines.display import verify_lines
     from pipelines.receipt_lines import receipts_lines
+    from pipelines.run_files import RECEIPTS
     from pipelines.verifying import verify_receipts, verify_run
 
+    if (ids or subjects or receipt is not None) and (Path(run) / RECEIPTS).is_file():
+        run = str(Path(run) / RECEIPTS)
     asked = any(given is not None for given in (state, receipt_key, public_key, receipt)) or bool(ids or subjects)
     chain = Path(run).is_file() or (asked and "://" not in run and not Path(run).exists())
     if chain and receipt is not None:

@@ -45,6 +45,7 @@ class KeyedRecorder(Tables):
     def __init__(self, folder: RunFolder, config: Config, stream: KeyedStream) -> None:
         source, output = stream.source, config.output
         self._source, self._quote = source, output.quote_values
+        self._counts = traits_of(config.learner).counts
         self._numbers = source.target_dtype == NUMBERS
         kind = pa.int64() if source.key_kind == "integer" else pa.string()
         time = None if stream.times is None else time_type(stream.times)
@@ -216,8 +217,8 @@ class KeyedRecorder(Tables):
         return self.totals_of_keys["refused"]
 
     def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
-        """Return the number of keys: each has a model of its own to describe."""
-        return {"keys": self.statistics.get("keys", 0)}
+        """Return the number of keys, and sums of the counts of their learner: each key has its own model."""
+        return {name: self.statistics.get(name, 0) for name in ("keys", *self._counts)}
 
     @property
     def classes(self) -> list[str]:

@@ -221,9 +221,11 @@ class _Listed:
             asked: dict[Key, dict[Any, None]] = defaultdict(dict)
             for key, one in zip(whose, log.ids, strict=True):
                 asked[key][one] = None
-            found = {key: list(set(ones) & self._living(key, set(ones))) for key, ones in asked.items()}
-            found = {key: [one for one in asked[key] if one in set(there)] for key, there in found.items()}
-            self.missing = list(dict.fromkeys(one for key in asked for one in asked[key] if one not in found[key]))
+            living = {key: self._living(key, set(ones)) for key, ones in asked.items()}
+            found = {key: [one for one in ones if one in living[key]] for key, ones in asked.items()}
+            self.missing = list(
+                dict.fromkeys(one for key, ones in asked.items() for one in ones if one not in living[key])
+            )
         else:
             found = self._looked_up(dict.fromkeys(log.ids))
         return {key: self._table(ones) for key, ones in found.items() if ones}

@@ -21,10 +21,11 @@ from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.threads_of_run import in_threads_of_its_run
+from pipelines.updating.series import Series
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
-from raydt.folders.manifest import MANIFEST, read_manifest
+from raydt.folders.manifest import MANIFEST, newest, read_manifest
 from raydt.messages import message
 from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import BY_KEY
@@ -111,6 +112,8 @@ def _work(folder: RunFolder) -> Work:
 
 def _existing(folder: RunFolder) -> RunFolder:
     """A folder that holds a state or a finished run."""
+    if Series.of_state(folder.location) is not None:
+        raise InputError(message("purges.successive", folder=folder.location, newest=newest(folder).location))
     return folder if folder.has(MANIFEST) else RunFolder.existing(folder.location)
 
 

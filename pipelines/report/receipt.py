@@ -53,6 +53,8 @@ def in_words(entry: Mapping[str, Any]) -> str:
     if "rolled_back" in entry:
         to = entry["rolled_back"]
         return message("receipts.what_back" if to else "receipts.what_back_first", time=at, to=to)
+    if "source" in entry and not entry["deleted"]:
+        return message("receipts.what_followed", time=at, updates=_updates(entry))
     deleted, inserted = counted(len(entry["deleted"]), "row"), counted(len(entry["inserted"]), "row")
     if not entry["inserted"]:
         return message("receipts.what_deleted", time=at, rows=deleted)
@@ -64,6 +66,8 @@ def _facts(entry: Mapping[str, Any], number: int, total: int) -> list[tuple[str,
     changed = "purged" not in entry and "rolled_back" not in entry
     return [
         ("Asked by, or case", entry.get("note") or message("receipts.no_note")),
+        ("Asked for by the source in", entry.get("source", {}).get("place", "")),
+        ("Updates of the run", _updates(entry)),
         ("Time", moment(entry["time"])),
         ("Rows deleted", count(len(entry["deleted"])) if changed else ""),
         ("Keys whose models changed", count(len(entry["keys"])) if entry.get("keys") else ""),
@@ -74,6 +78,12 @@ def _facts(entry: Mapping[str, Any], number: int, total: int) -> list[tuple[str,
         ("Learner", f"{entry['learner']}, raydt {entry['raydt_version']}"),
         ("Receipt", f"{number} of {total}"),
     ]
+
+
+def _updates(entry: Mapping[str, Any]) -> str:
+    """Return the updates of a run that an entry is about, the last one included."""
+    first, stop = entry.get("source", {}).get("updates", (0, 0))
+    return f"{count(first)} to {count(stop - 1)}" if stop > first else ""
 
 
 def _subjects(entry: Mapping[str, Any]) -> str:

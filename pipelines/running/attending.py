@@ -49,6 +49,7 @@ class Attending:
         self._away_since: float | None = None
         self._written = self._logged = -LOG_EVERY
         self._updates, self._meter = 0, Meter()
+        self._told = 0  #: Updates that the status has.
 
     def __call__(self, stop: threading.Event) -> bool:
         """Wait for a while; whether reading goes on."""
@@ -78,9 +79,8 @@ class Attending:
     def note(self, updates: int, meter: Meter, every: float = BUSY_EVERY) -> None:
         """Take note of the updates done; now and then status, metrics and log say how far behind the run is."""
         now = self._clock()
-        fresh = updates != self._updates
         self._updates, self._meter = updates, meter
-        if now - self._written >= (BUSY_EVERY if fresh else every):
+        if now - self._written >= (BUSY_EVERY if updates != self._told else every):
             self._write(now)
 
     def lag(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Attending:
         return {"behind": behind, "unit": live.unit, "seconds": round(seconds, 3)}
 
     def _write(self, now: float) -> None:
-        self._written, lag, step = now, self.lag(), self._source.last
+        self._written, self._told, lag, step = now, self._updates, self.lag(), self._source.last
         self._meter.lag(lag["behind"], lag["seconds"])
         away = self._source.away
         status = {

@@ -18,6 +18,7 @@ from typing import Any
 
 from pipelines.chapters.end import ChapterEnd
 from pipelines.config import Config
+from pipelines.running.marks import Marks
 from pipelines.saved_runs import no_rows
 from raydt.errors import ProcessLostError, UpdateError
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
@@ -34,8 +35,9 @@ class Intake:
     learner reports what was ``within`` a message. Messages of the ``warmup`` have up to ``large`` updates, if that is
     more: what is recorded within them follows. ``ahead`` messages are read ahead in a background thread; 0 reads in
     the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
-    wish for a snapshot, or None. ``end`` is where the chapter ends, if the run has chapters: then the intake is
-    ``full``, and takes nothing more. ``error`` is what ended the stream early.
+    wish for a snapshot, or None. ``marks`` say where the model's digest is wanted. ``end`` is where the chapter ends,
+    if the run has chapters: then the intake is ``full``, and takes nothing more. ``error`` is what ended the stream
+    early. ``paused`` is called where the source pauses, when all that was read is applied.
     """
 
     def __init__(
@@ -49,9 +51,12 @@ class Intake:
         within: bool = False,
         large: int = 0,
         warmup: int = 0,
+        marks: Marks | None = None,
         end: ChapterEnd | None = None,
     ) -> None:
         self._end, self.full = end, False
+        self._marks = marks
+        self.paused: Callable[[], object] = lambda: None
         self._barrier, self._within, self._large, self._warmup = barrier, within, large, warmup
         self._stream, self._size, self._every, self._ahead = stream, size if within else min(size, every), every, ahead
         self._stop = threading.Event()
@@ -77,6 +82,8 @@ class Intake:
     def resumes(self) -> bool:
         """Wait where the source pauses; True if there may be more to read, False if the stream has ended."""
         pause = getattr(self._stream.source, "pause", None)
+        if self.error is None and not self.stopped:
+            self.paused()
         if pause is None or self.error is not None or self.stopped:
             return False
         more = pause(self._stop)
@@ -111,10 +118,11 @@ class Intake:
                 if barrier is not None:
                     batch = dataclasses.replace(batch, barrier=barrier)
                 self._note_end(stop)
-                if self._within or (self._large > self._size and batch.stop <= batch.warmup):
-                    yield dataclasses.replace(batch, every=self._every)
-                else:
-                    yield from split_at_multiples(batch, self._every)
+                for piece in [batch] if self._marks is None else self._marks.of(batch):
+                    if self._within or (self._large > self._size and batch.stop <= batch.warmup):
+                        yield dataclasses.replace(piece, every=self._every)
+                    else:
+                        yield from split_at_multiples(piece, self._every)
         except ProcessLostError:  # of a shard that reads: nothing about the stream
             raise
         except Exception as error:

@@ -39,6 +39,7 @@ from pipelines.running.preflight import (
 )
 from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
+from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.lock import locked
@@ -293,13 +294,17 @@ class _Work:
     ) -> None:
         self._start, self._folder, self._data, self.interruption, self.past = start, folder, data, interruption, past
         self.config = start.config
+        self._requests: Requests | None = None
 
     @contextmanager
     def begun(self) -> Iterator[Incarnations]:
-        """Have a place where the sessions are."""
+        """Have a place where the sessions are, and the receipts of the run at hand."""
         start, before = self._start, self.past.epoch if self.past is not None else 0
         make = parts_of(start.config).session(start.config, start.stream)
-        with Incarnations(start.config, start.features, before, start.place, make) as incarnations:
+        with (
+            Incarnations(start.config, start.features, before, start.place, make) as incarnations,
+            requests_of(start.config, self._folder, start.stream) as self._requests,
+        ):
             yield incarnations
 
     def whole(self) -> RunResult:
@@ -330,6 +335,7 @@ class _Work:
                 run = Run(
                     folder, incarnations, self.interruption, start.stream, self._data, context, past, chapter, going_on
                 )
+                run.requests = self._requests
                 began = start.began if going_on is None else time.perf_counter()
                 return run.run(start.progress, began), run.going_on
         except BaseException:

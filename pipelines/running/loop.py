@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from actors.telemetry import Meter, Telemetry
@@ -35,6 +36,7 @@ from pipelines.running.preflight import doubtful
 from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
+from pipelines.running.requests import Requests
 from pipelines.saved_runs import run_meta, state_meta, states_of
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
@@ -83,6 +85,7 @@ class Run:
         chapter: Chapter | None = None,
         going_on: GoingOn | None = None,
     ) -> None:
+        self.requests: Requests | None = None  #: Receipts of what the source asks for, if the run writes some.
         self.config = config = incarnations.config
         self.chapter, self._handed = chapter, going_on
         self.folder, self.data, self.context = folder, data, context
@@ -239,6 +242,11 @@ class Run:
             recorder = self.parts.recorder(self.folder, config, self.stream)
             if restoring:
                 recorder.clear()
+        marks = None
+        if self.requests is not None:
+            known = None if found is None else found.recorded.get("requests")
+            known = known if handed is None else self.requests.state()
+            marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
         if restoring and self.recoveries.entries:  # none of a chapter that another process begins
@@ -254,8 +262,11 @@ class Run:
             within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
+            marks=marks,
             end=None if self.chapter is None else self.chapter.end(config, self.started),
         )
+        if self.requests is not None:
+            intake.paused = partial(self.requests.pause, session.digest)
         self._latest = Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 
@@ -285,6 +296,8 @@ class Run:
             if not batch.start:  # the first rows are read
                 for problem in doubtful(self.config, self.stream.source):
                     log.warning(problem, extra={"event": "doubtful_column"})
+            if self.requests is not None:
+                self.requests.note(batch, result)
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
@@ -336,6 +349,8 @@ class Run:
             recorder.compact()
         at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
+        if self.requests is not None:
+            self.requests.end(digest, complete=complete and not self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
@@ -350,6 +365,8 @@ class Run:
         """Return a checkpoint of the position of the recorder, where the state of the stream was ``at``."""
         recorder = self._now.recorder
         recorded = recorder.state()
+        if self.requests is not None:
+            recorded["requests"] = self.requests.state()
         components = {"stream": at, "scores": recorded.pop("prequential"), "recorder": recorded}
         meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
         entries = self.recoveries.entries

@@ -7,6 +7,7 @@ Invariant: a row is encoded as ``raydt predict`` encodes a row of a file: by :cl
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,9 @@ from raydt.sessions.saved_model import SavedModel
 
 #: Values of a request, missing ones too, and shares of classes of an answer: short bodies can mean many of them.
 MOST_CELLS = 1 << 22
+
+#: Escapes of JSON that come in pairs in text; one alone cannot be encoded.
+_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _NUMBERS = frozenset({int, float, bool, type(None)})
 
@@ -52,8 +56,12 @@ def parsed(body: bytes) -> Table:
     """Return the rows of a body; InputError if it is not JSON, or none of the three forms."""
     try:
         value = json.loads(body, parse_constant=_refused)
+        if _SURROGATES.search(body):
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise InputError(message("serving.not_json", reason=message("serving.nested"))) from None
+    except UnicodeEncodeError:
+        raise InputError(message("serving.not_json", reason=message("serving.surrogate"))) from None
     except ValueError as error:  # also text that is not UTF-8, and integers of too many digits
         reason = next((one for one in error.args if isinstance(one, Message)), None) or str(error)
         raise InputError(message("serving.not_json", reason=marked(reason, type(error).__name__))) from None

@@ -116,7 +116,7 @@ class ServedKeys:
         self._model = functools.lru_cache(_READY_KEYS)(self._made)
 
     def _made(self, key: Any, _: type) -> ServedModel | None:
-        held = key if key in self._saved else int(key) if isinstance(key, str) and key.lstrip("-").isdigit() else None
+        held = self._saved.named(key) if isinstance(key, str) else key
         if held is None or held not in self._saved:
             return None
         saved = self._saved.saved(held)

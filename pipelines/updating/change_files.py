@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from pipelines.updating.changes import Insertions, StateNames, grown_categories, no_deletions, no_insertions
-from pipelines.updating.model_data import known_categories, require_numbers, without_a_config
+from pipelines.updating.model_data import known_categories, require_columns, require_numbers, without_a_config
 from raydt.errors import InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
@@ -201,19 +201,19 @@ def source_of(
     """Return the rows of a file, with the dictionaries of the state; ``key`` is the column of keys, if it has some."""
     file, features = one.file, saved.features
     spelling = guessed(file, given)
+    needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
     columns: dict[str, Any] = {
-        "label": names.label,
-        "id": names.id,
-        "subject": names.subject,
-        "weight": names.weight,
-        "key": key,
-        "features": [*features.names, *([features.sparse_column] if features.sparse else [])],
+        **names.roles(key),
+        "features": needed,
         "categorical": features.categorical_names,
         "n_features": features.sparse or None,
     }
     if isinstance(file, JsonLinesDataFile):
-        inside = (AFTER,) if spelling.get("envelope") else ()
-        file.expect(_types(saved, names), inside)
+        file.expect(_types(saved, names), (AFTER,) if spelling.get("envelope") else ())
+    elif not spelling.get("envelope"):
+        if names.id in file.names and {names.label, *needed}.isdisjoint(file.names):  # it can only delete
+            file.expect(_types(saved, names))
+        require_columns(file, needed, names.wanted(key))
     values = {"kind": file.kind, "path": one.path, **columns, **spelling}
     with without_a_config():
         options = TypeAdapter[Any](SourceOptions).validate_python(values)
@@ -226,7 +226,7 @@ def source_of(
 
 
 def _types(saved: SavedModel, names: StateNames) -> dict[str, pa.DataType]:
-    """Return the types of the columns that JSON lines may leave out."""
+    """Return the types of the columns that JSON lines, and files of deletions alone, may leave out."""
     features = saved.features
     assert names.id is not None
     types = dict.fromkeys(features.names, pa.float64()) | dict.fromkeys(features.categorical_names, pa.string())

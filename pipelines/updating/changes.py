@@ -101,6 +101,15 @@ class StateNames:
         kinds = (ones, (self.id, self.text_ids), (self.subject, self.subject_kind == "text"))
         return [name for name, is_text in kinds if name is not None and is_text]
 
+    def roles(self, key: str | None = None) -> dict[str, str | None]:
+        """Return the columns beside the features, by keys of a source; ``key`` is the column of keys."""
+        return {"label": self.label, "id": self.id, "subject": self.subject, "weight": self.weight, "key": key}
+
+    def wanted(self, key: str | None = None) -> dict[str, str]:
+        """Return the same columns, with what names each, for messages."""
+        by_option = {"label": "--label or the state", "id": "--id or the state"}
+        return {name: by_option.get(role, "the state") for role, name in self.roles(key).items() if name is not None}
+
     def require_kinds(self, source: FileSource, file: DataFile) -> None:
         """Refuse (InputError) ids or subjects of another kind than the state's."""
         wanted = "text" if self.text_ids else "integer"
@@ -301,16 +310,8 @@ def open_insertions(
     """Open the rows to insert, with the dictionaries of the state; ``key`` is the column of keys, of models by key."""
     if names.text_ids and names.id is None:
         raise InputError(message("updates.text_ids"), file=given.name if isinstance(given, DataFile) else given)
-    wanted = {names.label: "--label or the state"}
-    if names.id is not None:
-        wanted[names.id] = "--id or the state"
-    if names.subject is not None:
-        wanted[names.subject] = "the state"
-    if names.weight is not None:
-        wanted[names.weight] = "the state"
-    columns = {"label": names.label, "id": names.id, "subject": names.subject, "weight": names.weight}
-    if key is not None:
-        wanted[key], columns["key"] = "the state", key
+    columns = names.roles(key)
+    wanted = names.wanted(key)
     files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(names.text))
     source = open_rows(saved, files, options, labels=names.labels)
     names.require_kinds(source, files[0])

@@ -154,6 +154,8 @@ def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -
         above, _, name = step["state"].rpartition("/")
         if above != series or place.folder.has(f"../{name}/{MANIFEST}"):  # else it was removed
             places.append(message("updates.copy_earlier_state", path=step["state"]))
+        files = [*step["files"].get("changes", ()), *(file for kind, file in step["files"].items() if kind == "insert")]
+        places += [message("updates.copy_rows", path=file["path"]) for file in files if file["path"] is not None]
     if run is not None and config is not None:
         path = getattr(config.source, "path", None)
         if path is not None:
@@ -171,7 +173,7 @@ def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -
         places.append(message("updates.copy_model", path=f"{run.location}/model"))
         if config.cluster.backend == "ray":
             places.append(message("updates.copy_of_ray"))
-    elif not saved.meta.get("lineage"):
+    else:
         places.append(message("updates.copy_origin"))
     if delete is not None:
         places.append(message("updates.copy_ids", path=absolute(str(delete))))

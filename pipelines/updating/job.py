@@ -80,8 +80,8 @@ def update(
     dry_run : bool
         Find out everything and write nothing.
     label, id_column : str, optional
-        Columns of ``insert``: by default those the state was made with; for a state saved by an estimator ``y``, and
-        running ids.
+        Columns of ``insert``: by default those the state was made with; for a state saved by an estimator those that a
+        series or a named index said, else ``y``, and running ids.
     kind : {"parquet", "arrow", "csv", "jsonl", "libsvm"}, optional
         Of ``insert``; by default from the end of its name.
     receipts : ReceiptFile, optional

@@ -6,7 +6,7 @@ Invariant: what is opened here has every column that was asked for, with the mod
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -76,17 +76,22 @@ def find_rows(
         values |= {"kind": form.kind, "path": data}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:
-        for name in [*needed, *wanted]:
-            if name not in file.names:
-                there, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)
-                said = message("updates.no_feature", columns=there)
-                if name in wanted and near:
-                    other = marked(repr(near[0]), "another column")
-                    said = message("updates.near_column", who=wanted[name], near=other, columns=there)
-                elif name in wanted:
-                    said = message("updates.no_column", who=wanted[name], columns=there)
-                raise InputError(said, file=file.name, column=name)
+        require_columns(file, needed, wanted)
     return files, options
+
+
+def require_columns(file: DataFile, needed: Sequence[str], wanted: Mapping[str, str]) -> None:
+    """Refuse (InputError) a file that lacks a feature ``needed``, or a column ``wanted`` as of :func:`find_rows`."""
+    for name in [*needed, *wanted]:
+        if name not in file.names:
+            there, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)
+            said = message("updates.no_feature", columns=there)
+            if name in wanted and near:
+                other = marked(repr(near[0]), "another column")
+                said = message("updates.near_column", who=wanted[name], near=other, columns=there)
+            elif name in wanted:
+                said = message("updates.no_column", who=wanted[name], columns=there)
+            raise InputError(said, file=file.name, column=name)
 
 
 def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:

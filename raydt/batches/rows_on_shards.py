@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice, blocks, equal_rows, put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
-from raydt.arrays.sparse import SparseRows, concatenated, merged
+from raydt.arrays.sparse import SparseRows, merged
 from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints, Slots
 from raydt.examples.features import Features
 from raydt.exchange.blocks import FeatureReader
@@ -51,11 +51,6 @@ class RowBlock(NamedTuple):
     def take(self, rows: npt.NDArray[np.integer] | Bools) -> RowBlock:
         """Some of the rows."""
         return RowBlock.of(self.X[rows], self.sparse(0)[rows])
-
-
-def joined_rows(parts: Sequence[RowBlock]) -> RowBlock:
-    """All rows, one part after the other."""
-    return RowBlock.of(np.concatenate([p.X for p in parts]), concatenated([p.sparse(0) for p in parts]))
 
 
 class RowsOnShards:

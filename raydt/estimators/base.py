@@ -15,7 +15,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import columns_of_index, index_of, keys_of
+from raydt.estimators.keys import columns_named, index_of, keys_of
 from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
@@ -161,8 +161,9 @@ class Estimator(NamedExamples):
 
     def _beside(self, ids: Any, subjects: Any, weights: Any) -> Beside:
         """Return what was given of new examples, or refuse weights that the learner does not take."""
-        if weights is not None and not traits_of(self._options()).reading.weights:
-            raise ConfigError(no_weights("sample_weight", type(self).__name__))
+        reading = traits_of(self._options()).reading
+        if weights is not None and not reading.weights:
+            raise ConfigError(no_weights("sample_weight", type(self).__name__, reading.regression))
         return Beside(ids, subjects, weights)
 
     def _begin(self: Self, X: Any, y: Any, classes: Any, beside: Beside, warmup: bool) -> Self:
@@ -171,7 +172,9 @@ class Estimator(NamedExamples):
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
-            new._columns = columns_of_index(X) if beside.ids is None else {}
+            given = {"label": y, "id": beside.ids, "subject": beside.subjects, "weight": beside.weights}
+            features = new._features()
+            new._columns = columns_named(X, (*features.names, features.sparse_column), **given)
             new._insertion(X, y, beside, warmup)()
             self.__dict__ = new.__dict__
         return self

@@ -53,10 +53,19 @@ def index_of(X: Any) -> Any:
     return index if any(name is not None for name in names) else None
 
 
-def columns_of_index(X: Any) -> dict[str, str | None]:
-    """Return, if the index of a data frame is the ids, what a state says of their column."""
+def columns_named(X: Any, features: Sequence[str], **given: Any) -> dict[str, str | None]:
+    """Return what a state says of the columns beside the features: names of the series ``given``, by keys of a source.
+
+    Without ``id`` among these, the index of a data frame is the ids if it has a name. No column is one of ``features``.
+    """
     names: Sequence[Any] = getattr(index_of(X), "names", ())
-    return {"id": names[0], "id_kind": "integer"} if len(names) == 1 and isinstance(names[0], str) else {}
+    found = {role: getattr(values, "name", None) for role, values in given.items()}
+    if given.get("id") is None:
+        found["id"] = names[0] if len(names) == 1 else None
+    columns: dict[str, str | None] = {
+        role: name for role, name in found.items() if name and isinstance(name, str) and name not in features
+    }
+    return columns | ({"id_kind": "integer"} if "id" in columns else {})
 
 
 def _listed(given: Any) -> npt.NDArray[Any] | list[Any]:

@@ -104,7 +104,8 @@ class NamedExamples(Fitted, ABC):
         whose: list[Hashable] = []
         if subjects is not None:
             more, whose = self._rows_of_subjects(asked := list(dict.fromkeys(keys_of(subjects, "subject"))))
-            unknown += [("subject", one) for one in asked if one not in set(whose)]
+            found = set(whose)
+            unknown += [("subject", one) for one in asked if one not in found]
             key = np.concatenate([key, more[~np.isin(more, key)]])
             slots = self._store().find(key)
         if unknown and missing == "error":

@@ -101,6 +101,7 @@ class UpdateBatch:
     answers: bool = True
     #: Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     names: list[str | None] | None = None
+    digest: bool = False  #: The digest of the model before this batch is wanted (:attr:`BatchResult.digest`).
     #: Shape (r,): event times of the rows of ``X``, ``raydt.encoding.times.NO_TIME`` of one without; None of a source
     #: without times. For whoever takes the result; no learner knows the time.
     time: Ints | None = None
@@ -153,6 +154,7 @@ def cut_at(batch: UpdateBatch, places: Sequence[int]) -> Iterator[UpdateBatch]:
             row=batch.row[begin:end],
             names=None if batch.names is None else batch.names[begin:end],
             barrier=batch.barrier if end == len(batch) else None,
+            digest=batch.digest and begin == 0,
         )
 
 
@@ -195,6 +197,7 @@ class BatchResult:
     #: ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
     statistics: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0  #: Wall time the coordinator spent on the batch. Never read by a decision.
+    digest: str | None = None  #: Of the model before a batch that wants it.
     snapshot: Snapshot | None = None  #: Of the model after a batch with a barrier, if it was applied in full.
     #: Shape (m,): of a learner that gives scores: that of class 1 for each prediction, as a level
     #: (:mod:`raydt.evaluation.ranking`).

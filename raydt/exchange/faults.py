@@ -53,6 +53,7 @@ POINTS = {
     "checkpoint.before_manifest": "all files of a checkpoint are written but the manifest",
     "checkpoint.after_manifest": "a checkpoint is committed and nothing that it makes superfluous is deleted",
     "follow.planned": "a plan of what is read next from a live source is on the disk, and no row of it has been read",
+    "requests.appended": "a receipt of requests of the source is on the disk, and no checkpoint knows of it",
     "chapter.closed": "a chapter is closed, and the next one has not begun",
     "chapter.between_files": "a chapter that expires has lost its config, and not yet its other files",
     "run.before_compaction": "the stream has ended and the parts of the tables are not yet one",

@@ -135,13 +135,17 @@ class SavedKeys:
         """Kind of the keys; text if there are none."""
         return "integer" if isinstance(next(self.keys(), ""), int) else "text"
 
-    def find(self, text: str) -> Key:
-        """Return the key that a text names, as users write it; ModelFileError if there is no model for it."""
+    def named(self, text: str) -> Key | None:
+        """Return the key with a model that a text names, as users write it; None if there is none."""
         keys: list[Key] = [text, *([int(text)] if _INTEGER.fullmatch(text) else [])]
-        for key in keys:
-            if key in self:
-                return key
-        raise self.unknown(text)
+        return next((key for key in keys if key in self), None)
+
+    def find(self, text: str) -> Key:
+        """Return the key that a text names, as :meth:`named`; ModelFileError if there is no model for it."""
+        key = self.named(text)
+        if key is None:
+            raise self.unknown(text)
+        return key
 
     def unknown(self, key: Key) -> ModelFileError:
         """Return the error of a key without a model."""

@@ -99,19 +99,22 @@ def instead(own: str, takes: Callable[[Reading], bool]) -> str:
     return " or ".join(part for part in (own, f"learner.kind: {others}" if others else "") if part)
 
 
-def for_weights() -> str:
-    """Say which learners take weights, for a remedy."""
-    return instead("", lambda other: other.weights)
+def for_weights(numbers: bool = False) -> str:
+    """Say which learners take weights, for a remedy; with ``numbers`` those that do where labels are numbers."""
+    return for_numbers(lambda reading: reading.weights) if numbers else instead("", lambda other: other.weights)
 
 
-def no_weights(what: str, kind: str) -> Message:
+def no_weights(what: str, kind: str, numbers: bool = False) -> Message:
     """Say that a learner takes no weights, which were given as ``what``, and which learners do."""
-    return message("learners.no_weights", what=what, kind=kind, takers=for_weights())
+    return message("learners.no_weights", what=what, kind=kind, takers=for_weights(numbers))
 
 
-def for_numbers() -> str:
-    """Which learners take labels that are numbers, and with which options, for a remedy."""
-    readings = {kind: learner.traits(learner.Options()).reading for kind, learner in learners().items()}
-    return " or ".join(
-        f"{kind} with {reading.with_numbers}" for kind, reading in readings.items() if reading.with_numbers
-    )
+def for_numbers(takes: Callable[[Reading], bool] = lambda _: True) -> str:
+    """Which learners take labels that are numbers, and what ``takes`` asks for, with which options, for a remedy."""
+    found = []
+    for kind, learner in learners().items():
+        option = learner.traits(learner.Options()).reading.with_numbers
+        name, _, value = option.partition(": ")
+        if option and takes(learner.traits(learner.Options(**{name: value})).reading):
+            found.append(f"{kind} with {option}")
+    return " or ".join(found)

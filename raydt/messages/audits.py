@@ -33,8 +33,8 @@ SENTENCES: dict[str, Sentence] = {
     "measured_gain": "measured: the gain of a split falls short of the best by up to {gap:.4g}",
     "measured_score": "measured: the score of a node is up to {lack:.4g} above the lowest",
     "measured_rank": (
-        "measured: the worst split is number {rank:.0f} among the candidates of its node, and a split gains up to "
-        "{lack:.2%} less than the best one of its node"
+        "measured: the worst split is number {rank:.0f} among the candidates of its node, and the gain of a split "
+        "falls short of the best one of its node by up to {lack:.2%} of that"
     ),
     "measured_splits": "measured: {splits} by the rule, {ties:,} on a tie",
     "least_lead": (

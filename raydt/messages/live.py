@@ -15,8 +15,16 @@ SENTENCES: dict[str, Sentence] = {
         "Begin a new run, whose first state is the newest version, and keep files for as long as the run may be away",
     ),
     "other_table": (
-        "the table has no version {version} any more, which the run has read: another table is in its place",
+        "another table is in the place of the one that the run has read up to version {version}",
         "Begin a new run",
+    ),
+    "no_column": (
+        "version {version} has no column {column} any more, which the run reads",
+        "Begin a new run without the column, or bring the column back",
+    ),
+    "other_type": (
+        "version {version} has values that do not fit the types that columns have now: {reason}",
+        "Begin a new run, whose first state is the newest version",
     ),
     "away": "the source does not answer ({reason})",
     # Kafka
@@ -33,6 +41,10 @@ SENTENCES: dict[str, Sentence] = {
     "no_row": (
         "the message is no JSON object with values of these types: {text}",
         "Correct what writes the topic, or set stream.on_error: skip",
+    ),
+    "no_change": (
+        "the message has neither an operation nor before nor after, so it is no change in Debezium's envelope: {text}",
+        "Set value.converter.schemas.enable=false for its JSON converter, or stream.on_error: skip",
     ),
     # Following
     "has_an_end": (

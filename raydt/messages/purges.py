@@ -21,6 +21,11 @@ SENTENCES: dict[str, Sentence] = {
     "end_time": "ended is not a time ({reason})",
     "other_digest": ("the last state has another digest than the summary", "Run raydt audit to find what was changed"),
     "checkpoint": ("this is a checkpoint of a run, whose rows lie elsewhere", "Give the folder of the run"),
+    "successive": (
+        "these are successive states",
+        "Give the newest, {newest}. The next raydt update {folder} with --keep 1 removes the older ones, in which "
+        "deleted rows live",
+    ),
     "link": (
         "this is a symbolic link, and a purge follows no links",
         "Put the target of the link in its place, or remove the link. Nothing has been changed",

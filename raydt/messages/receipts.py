@@ -16,6 +16,19 @@ SENTENCES: dict[str, Sentence] = {
     # Files
     "no_file": ("cannot hold receipts, as it is not a regular file", "Name a file on a disk"),
     "no_folder": ("cannot be written: {reason}", "Make its folder first, or choose another path"),
+    "remote_run": (
+        "receipts need a run folder on a local disk",
+        "Choose a local folder, or set output.receipts: false",
+    ),
+    "of_keys": ("output.receipts does not apply to models by key", "Remove it"),
+    "lost": (
+        "the receipt of the run's updates up to {updates} is gone",
+        "Put the file back from a copy, or set output.receipts: false in the config.yaml of the run",
+    ),
+    "other_run": (
+        "the receipt of the updates up to {updates} is not what the run comes to now: its chain or its data changed",
+        "Put back the file, and the data, that belong to the run",
+    ),
     "empty": "the file has no receipts",
     "other_writer": ("{file}: another process is appending a receipt", "Wait until it has ended"),
     "no_digests": ("a receipt without digests cannot be chained", "Delete with digests=True"),
@@ -45,6 +58,7 @@ SENTENCES: dict[str, Sentence] = {
     "of_chain": "A receipt of {file}. Each has the hash of the one before it, so none can be changed unseen",
     "what_deleted": "{rows} deleted from the model at {time}",
     "what_changed": "{deleted} deleted from the model and {inserted} inserted at {time}",
+    "what_followed": "No row deleted in updates {updates} of the run, of which it learned until {time}",
     "what_purged": "Copies of {of} erased from files at {time}; the model did not change",
     "what_back": "At {time} the model went back to its state after receipt {to}; later receipts no longer count",
     "what_back_first": "At {time} the model went back to its state before the first receipt; none of them counts",
@@ -63,9 +77,9 @@ SENTENCES: dict[str, Sentence] = {
     "check": "With the key of the receipts, this shows whether a row was deleted, when, and by which receipt",
     # Entries
     "key_check": "key_check belongs to every format but the first, and the format is {format}",
-    "later_key": (
-        "subjects, missing, note, work, copies and rolled_back belong to format {wanted}, and the format is {format}"
-    ),
+    "later_key": "{keys} belong to format {wanted}, and the format is {format}",
+    "other_updates": "the updates of source.at are not those of the deleted examples",
+    "no_source": "source is not an object",
     "no_rollback": "rolled_back is not a number",
     "changing_rollback": "a receipt of a rollback must not delete, insert or purge examples",
     "half_signed": "public_key and signature belong together",

@@ -6,6 +6,7 @@ SENTENCES: dict[str, Sentence] = {
     # The body of a request
     "not_json": ("the body is not JSON: {reason}", "Send one JSON object"),
     "constant": "{name} is no JSON: write null for a missing value",
+    "surrogate": "it has half of a pair of UTF-16 surrogates, which is no text",
     "nested": "lists or objects lie too deeply within each other",
     "not_object": ("the body is not a JSON object", 'Send one row, {{"rows": [...]}} or {{"columns": {{...}}}}'),
     "not_rows": ('"rows" is not a list of objects', 'Send {{"rows": [{{"column": value, ...}}, ...]}}'),

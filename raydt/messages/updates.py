@@ -83,6 +83,7 @@ SENTENCES: dict[str, Sentence] = {
     "copy_model": "the model of the run, trained on the examples: {path}",
     "copy_of_ray": "object store and spill folders of Ray, on the machines of the run",
     "copy_origin": "the data from which the state was made, and the run or program that made it",
+    "copy_rows": "rows of an earlier update: {path}",
     "copy_changes": "the changes: {path}",
     "copy_ids": "the ids of the examples: {path}",
     "copy_categories": "the new state's list of categories: a name that only deleted rows had is still there",

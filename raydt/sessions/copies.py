@@ -15,6 +15,13 @@ OF_AN_ESTIMATOR = (
     "the lists of categories and classes in this object: a name that only deleted rows had is still there",
 )
 
+#: Of requests that a run has read from its source.
+OF_A_RUN = (
+    "the source itself: its earlier versions, messages and files",
+    "checkpoints of the run, until newer ones replace them (checkpoint.max_age), and models and states made from them",
+    "predictions, quarantined rows and the log of the run",
+)
+
 #: Of a state, after the paths of what it was made from.
 OF_ANY_STATE = (
     "models, states and predictions made from any of these",

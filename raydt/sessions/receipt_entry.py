@@ -17,13 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 from raydt.errors import ConfigError
 from raydt.messages import message
 
-#: What new entries are written in. Entries of ``raydt-receipt-1`` have no ``key_check``, those of ``raydt-receipt-2``
-#: none of :data:`_WORDS`.
-FORMAT = "raydt-receipt-3"
+#: What new entries are written in. Entries of ``raydt-receipt-1`` have no ``key_check``.
+FORMAT = "raydt-receipt-4"
 
 _FIRST = "raydt-receipt-1"
-#: Keys that came with :data:`FORMAT`; each may be left out.
-_WORDS = ("subjects", "missing", "note", "work", "copies", "keys", "rolled_back")
+#: Keys that came with a format; each may be left out.
+_SINCE = {
+    "raydt-receipt-3": ("subjects", "missing", "note", "work", "copies", "keys", "rolled_back"),
+    FORMAT: ("source",),
+}
 
 #: Letters of a note.
 NOTE = 500
@@ -60,12 +62,28 @@ class _OfKey(BaseModel):
     subjects: list[_Hash] = []
 
 
+class _OfSource(BaseModel):
+    """Of the entry of requests that a run has read from its source: where they were, and when they took effect."""
+
+    model_config = _STRICT
+
+    of: dict[str, Any]  #: which source, as it describes itself
+    place: str  #: where in the source the requests are: a version, offsets, rows
+    time: float | None = None  #: of the newest change there, in seconds since 1970, if the source tells it
+    updates: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]  #: from the first to before the last
+    at: list[NonNegativeInt]  #: the update that was each of ``deleted``
+    #: Rows that came and went in these updates and are not in ``inserted`` and ``deleted``, replaced ones in both.
+    others: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]
+    #: The first update that waits for the learner's next batch; what came before it is in the model.
+    waiting: NonNegativeInt | None = None
+
+
 class Entry(BaseModel):
     """The keys of an entry, in the order in which they are written."""
 
     model_config = _STRICT
 
-    format: Literal["raydt-receipt-1", "raydt-receipt-2", "raydt-receipt-3"]
+    format: Literal["raydt-receipt-1", "raydt-receipt-2", "raydt-receipt-3", "raydt-receipt-4"]
     previous: _Digest | None
     time: str
     raydt_version: str
@@ -87,6 +105,7 @@ class Entry(BaseModel):
     #: The entry (from 1 on) after which the model is again as it was then; 0: as before the first.
     rolled_back: NonNegativeInt | None = None
     purged: _Purged | None = None
+    source: _OfSource | None = None  #: of requests that came through the source of a run
     public_key: _Hash = ""
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] = ""
 
@@ -96,8 +115,11 @@ class Entry(BaseModel):
         given = self.model_fields_set
         if ("key_check" in given) != (self.format != _FIRST):
             raise ValueError(message("receipts.key_check", format=self.format))
-        if self.format != FORMAT and given.intersection(_WORDS):
-            raise ValueError(message("receipts.later_key", wanted=FORMAT, format=self.format))
+        for wanted, names in _SINCE.items():
+            if self.format < wanted and given.intersection(names):
+                raise ValueError(
+                    message("receipts.later_key", keys=", ".join(names), wanted=wanted, format=self.format)
+                )
         if self.rolled_back is None and "rolled_back" in given:
             raise ValueError(message("receipts.no_rollback"))
         if ("public_key" in given) != ("signature" in given):
@@ -113,11 +135,21 @@ class Entry(BaseModel):
         if self.rolled_back is not None:
             if self.deleted or self.inserted or self.subjects or self.missing or self.purged:
                 raise ValueError(message("receipts.changing_rollback"))
-        elif self.active != self.active_before - len(self.deleted) + len(self.inserted):
+        elif self.active != self.active_before - len(self.deleted) + len(self.inserted) + self._others():
             raise ValueError(message("receipts.other_active"))
         if self.purged and (self.deleted or self.inserted or self.digest_before != self.digest_after):
             raise ValueError(message("receipts.changing_purge"))
+        if self.source is not None:
+            first, stop = self.source.updates
+            if len(self.source.at) != len(self.deleted) or not all(first <= one < stop for one in self.source.at):
+                raise ValueError(message("receipts.other_updates"))
+        elif "source" in given:
+            raise ValueError(message("receipts.no_source"))
         return self
+
+    def _others(self) -> int:
+        """Return by how many the live examples grew with rows that the entry does not list."""
+        return 0 if self.source is None else self.source.others[0] - self.source.others[1]
 
 
 def checked_note(note: str) -> str:

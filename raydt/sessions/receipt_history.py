@@ -32,6 +32,11 @@ class Event(NamedTuple):
     what: str
     counts: bool  #: Whether it decides if the example is deleted, and no rollback has undone it.
     undone_by: int | None  #: The rollback that has undone it.
+    #: Of a request that came through the source of a run: where it was, the update that it was, and whether that waits
+    #: for the learner's next batch.
+    place: str | None = None
+    update: int | None = None
+    waits: bool = False
 
 
 def events_of(chain: Chain, hashes: Collection[str], named: Sequence[tuple[str, str]] = IDS) -> list[Event]:
@@ -45,8 +50,17 @@ def events_of(chain: Chain, hashes: Collection[str], named: Sequence[tuple[str, 
             what = "replaced" if found[-2:] == ["deleted", "inserted"] else found[-1]
             by = undone.get(number)
             counts = by is None and what not in _PASSING
-            events.append(Event(number, entry["time"], entry.get("note", ""), what, counts, by))
+            request = _request(chain, entry, wanted) if "source" in entry else ()
+            events.append(Event(number, entry["time"], entry.get("note", ""), what, counts, by, *request))
     return events
+
+
+def _request(chain: Chain, entry: Mapping[str, Any], hashes: Collection[str]) -> tuple[str, int | None, bool]:
+    """Return place and update of a request, None if it had no example, and whether its deletion still waits."""
+    source = entry["source"]
+    at = max((at for hash, at in zip(entry["deleted"], source["at"], strict=True) if hash in hashes), default=None)
+    newest = next(one["source"] for one in reversed(chain.entries) if "source" in one)
+    return source["place"], at, at is not None and at >= newest.get("waiting", at + 1)
 
 
 def is_deleted(events: list[Event]) -> Event | None:

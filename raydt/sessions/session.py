@@ -173,8 +173,10 @@ class InProcessSession:
     def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
         """Apply one batch."""
         began = time.perf_counter()
+        digest = self.digest() if batch.digest else None
         before = self.coordinator.statistics() if is_warming(batch) else {}
         result = self.take(batch, skip_refused=skip_refused)
+        result.digest = digest
         if before and not result.within:
             fill_within(result, batch, before)
         result.seconds = time.perf_counter() - began

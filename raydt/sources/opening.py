@@ -53,7 +53,7 @@ def open_source(
     if isinstance(options, FileOptions) and options.weight is not None and not reading.weights:
         from raydt.learners import for_weights  # needed for messages only: compiled kernels are imported with it
 
-        raise ConfigError(message("sources.no_weights", takers=for_weights()))
+        raise ConfigError(message("sources.no_weights", takers=for_weights(reading.regression)))
     source: Source
     if isinstance(options, LiveOptions):
         source = FollowedSource(options, options.open(), reading)

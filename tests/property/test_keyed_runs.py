@@ -12,6 +12,7 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run, audit_state
+from pipelines.display import run_lines
 from pipelines.exporting import export_model
 from pipelines.prediction import predict_file
 from pipelines.reporting import report_of
@@ -20,6 +21,7 @@ from raydt.folders.arrays import load_folder, save_folder
 from raydt.keyed.groups import digest_of, in_order
 from raydt.keyed.packing import packed, unpacked
 from raydt.keyed.saved import open_keys
+from raydt.learners import traits_of
 from tests.cases import CASES, Trial, change_log, every_case, one_of_each
 from tests.keyed_cases import KEYS, config, files, rows_of
 from tests.small_tables import table_of, written
@@ -31,10 +33,13 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, tmp_path: Path) -> None:
     result = pipelines.replay(config(trial, whole, key="key"), tmp_path / "run")
     saved = open_keys(f"{result.path}/model")
     assert saved is not None
+    assert str(result.summary["keys"]) in run_lines(result.summary, result.path)
+    counts = dict.fromkeys(traits_of(trial.options).counts, 0)
     digests, expected = {}, {}
     for key, path in own.items():
         alone = pipelines.replay(config(trial, path), tmp_path / f"run {key}")
         digests[key] = alone.digest
+        counts = {name: n + alone.summary[name] for name, n in counts.items()}
         for table in ("predictions", "quarantine", "metrics"):
             assert repr(rows_of(result.path, table, key)) == repr(rows_of(alone.path, table)), (key, table)
         _, components = load_folder(f"{alone.path}/model")
@@ -42,6 +47,7 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, tmp_path: Path) -> None:
         assert {n: array.tobytes() for n, array in held.items()} == {n: array.tobytes() for n, array in mine.items()}
         expected[key] = predict_file(alone.path, own[key], tmp_path / f"{len(expected)}.parquet", on_error="skip")
     assert result.digest == digest_of(digests)
+    assert {name: result.summary[name] for name in counts} == counts
     assert result.summary["updates"] == sum(len(change_log(70, trial.case.warmup, seed)) for seed in range(3))
     assert audit_run(result.path).ok
     assert audit_run(result.path, KEYS[0]).ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from raydt.sources.live.delta import Delta
 from raydt.sources.opening import open_source
 from raydt.streams.changelog import Changelog
 from tests.live_tables import COLUMNS, LiveTable, rows_of
+from tests.refusals import refused
 
 
 def options(table: LiveTable, **given: Any) -> Delta:
@@ -117,6 +119,45 @@ def test_a_table_that_is_away_is_told_from_one_that_was_replaced(tmp_path: Path)
         list(source.read({"version": 1}, [*COLUMNS, "_op"]))
     with pytest.raises(InputError, match="no Delta table"):
         options(table).open()
+
+
+def test_another_table_in_its_place_is_not_read_on(tmp_path: Path) -> None:
+    """Its versions have the same numbers."""
+    table = LiveTable(tmp_path / "t")
+    source = options(table).open()
+    plan = source.plan(None)
+    table.append()
+    plan = source.plan(plan)
+    assert plan == {"version": 1}
+    shutil.rmtree(table.path)
+    other = LiveTable(tmp_path / "t", seed=1)
+    for _ in range(3):
+        other.append()
+    with refused("live.other_table", InputError, version=1):
+        source.plan(plan)
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_a_dropped_column_is_an_error_and_not_a_source_that_is_away(tmp_path: Path, feed: bool) -> None:
+    """Else a run would wait for ever."""
+    table = LiveTable(tmp_path / "t", feed=feed)
+    source = open_source(options(table))
+    assert sum(map(len, source.rows())) == 40
+    write_deltalake(table.path, table.at(0).drop_columns(["b"]), mode="overwrite", schema_mode="overwrite")
+    with refused("live.no_column", InputError, version=1, column="'b'"):
+        list(source.rows(40))
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_a_version_of_other_types_is_an_error(tmp_path: Path, feed: bool) -> None:
+    table = LiveTable(tmp_path / "t", feed=feed)
+    source = open_source(options(table))
+    assert sum(map(len, source.rows())) == 40
+    texts = table.at(0).set_column(1, "a", [["x"] * 40])
+    for rows in (texts, table.at(0)):
+        write_deltalake(table.path, rows, mode="overwrite", schema_mode="overwrite")
+    with refused("live.other_type", InputError, version=1):
+        list(source.rows(40))
 
 
 def test_the_folder_of_a_table_is_no_parquet_files(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run, audit_state
+from pipelines.purging import purge
 from pipelines.receipt_lines import changes_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
@@ -264,8 +265,11 @@ def test_old_states_are_removed(shared: Path, tmp_path: Path, raydt: Any) -> Non
     code, _, err = raydt("update", states, "--changes", tmp_path / "*.jsonl", "--keep", "1")  # with nothing new
     assert (code, err) == (0, "")
     assert sorted(one.name for one in states.iterdir()) == ["65", "latest", "report.html"]
+    with refused("purges.successive", newest=str(states / "65"), folder=str(states)):
+        purge(states)
     receipt = update(states, delete=[5], dry_run=True)
     assert sum("states/" in place for place in receipt.copies) == 1
+    assert sum("jsonl" in place for place in receipt.copies) == 4  # the rows came from these files
     assert audit_state(states).ok
     with refused("updates.nothing_to_keep", ConfigError, keep=1):
         update(shared / "run", delete=[5], out=tmp_path / "other", keep=1)
@@ -340,3 +344,34 @@ def test_rows_of_changes_have_subjects(tmp_path: Path) -> None:
     state = open_state(find_state(tmp_path / "states").folder)[1].location
     pipelines.resume(run, state=state)
     assert audit_run(run).conformance == "holds"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_a_file_of_deletions_needs_the_ids_alone(form: str, tmp_path: Path) -> None:
+    run, file = trained(tmp_path), tmp_path / f"gone.{form}"
+    table = pa.table({"op": ["delete", "d"], "id": [3, 41]})
+    {"csv": pacsv.write_csv, "parquet": pq.write_table, "jsonl": json_lines}[form](table, file)
+    result = apply_changes(run, file, out=tmp_path / "states")
+    assert result.counts["deletes"] == 2
+    assert audit_state(result.state).conformance == "holds"
+    assert not {3, 41} & set(open_state(result.state)[0].arrays["id"].tolist())
+    pipelines.resume(run, state=result.state)
+    assert audit_run(run).conformance == "holds"  # the file is read again
+
+
+def test_a_file_of_deletions_cannot_insert(tmp_path: Path) -> None:
+    run, file = trained(tmp_path), tmp_path / "more.csv"
+    file.write_text("op,id\ndelete,3\ninsert,900\n")
+    with pytest.raises(InputError) as refusal:
+        apply_changes(run, file, out=tmp_path / "states")
+    assert (refusal.value.row, refusal.value.column) == (1, "y")
+
+
+@pytest.mark.parametrize(("header", "column"), [("op,id,a,s,Y", "y"), ("op,ID,a,s,y", "id"), ("op,id,a,y", "s")])
+def test_a_missing_column_is_named_without_advice_about_a_config(header: str, column: str, tmp_path: Path) -> None:
+    run, file = trained(tmp_path), tmp_path / "more.csv"
+    file.write_text(f"{header}\ninsert,900,0.5,p,low\n")
+    with pytest.raises(InputError) as refusal:
+        apply_changes(run, file, out=tmp_path / "states")
+    assert refusal.value.column == column
+    assert "source." not in str(refusal.value)

@@ -23,8 +23,10 @@ from pipelines.display import updates
 from pipelines.progress import STARTING_RAY
 from pipelines.running.incarnations import Incarnations
 from pipelines.yaml12 import dump_yaml
+from raydt import OnlineGradientBoostingClassifier
 from raydt.errors import RaydtError
 from raydt.examples.features import Features
+from raydt.learners import described
 from raydt.messages import message
 
 ROOT = Path(__file__).parents[2]
@@ -357,3 +359,13 @@ def test_doctor_lists_the_port_that_shards_open(raydt, monkeypatch):
     (port,) = [one for one in json.loads(out)["listeners"] if one["process"] == message("verdicts.channel")]
     assert port["loopback"]
     assert not port["metrics"]
+
+
+def test_an_audit_of_a_state_says_what_its_measures_are(raydt, tmp_path):
+    X = [[float(i % 7)] for i in range(40)]
+    model = OnlineGradientBoostingClassifier(max_iter=2).fit(X, [row[0] > 3 for row in X])
+    model.save(tmp_path / "state", with_examples=True)
+    code, out, _ = raydt("audit", tmp_path / "state")
+    assert code == 0
+    for name, said in described("gbdt").measures.items():  # also those whose names other learners have
+        assert re.search(rf"worst {name} .*: {said.lower()}", out)

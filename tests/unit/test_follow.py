@@ -18,10 +18,11 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
+from actors.telemetry import Meter
 from pipelines import replay, resume
 from pipelines.following.follow import follow
 from pipelines.run_folder import RunFolder
-from pipelines.running.attending import Attending
+from pipelines.running.attending import STATUS, Attending
 from pipelines.running.plans import PLANS, PlanLog
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
@@ -236,3 +237,35 @@ def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
     source.last = Step(1, 0, {"version": 1})
     attending(event)
     assert waited[-1] == 0.02
+
+
+def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> None:
+    """Not only ten seconds later, when nothing came meanwhile."""
+
+    class Level:
+        last, away, patient = Step(0, 0, {"version": 0}), None, True
+
+        class live:
+            name, unit = "table", "versions"
+            place, behind = staticmethod(str), staticmethod(lambda plan: 0)
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return False
+
+    def told() -> int:
+        return int(json.loads((tmp_path / STATUS).read_text())["updates"])
+
+    seconds = [0.0]
+    source: Any = Level()
+    attending = Attending(source, RunFolder(tmp_path), clock=lambda: seconds[0])
+    attending.note(100, Meter())
+    attending.note(130, Meter())
+    assert told() == 100
+    seconds[0] = 1.5
+    attending(Event())
+    assert told() == 130
+    written = (tmp_path / STATUS).stat().st_mtime_ns
+    seconds[0] = 8.0
+    attending(Event())
+    assert (tmp_path / STATUS).stat().st_mtime_ns == written, "an idle run writes seldom"

@@ -223,3 +223,27 @@ def test_ids_as_floats_are_refused_in_every_file(suffix: str, tmp_path: Path) ->
         replay({**base, "source": read, "stream": stream}, tmp_path / "b")
     with pytest.raises(InputError, match="column 'id': the ids are floating-point numbers"):
         update(run, delete=log, dry_run=True)
+
+
+class Counted:
+    """A subject that counts how often anybody has asked for its hash."""
+
+    asked = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counted) and other.number == self.number
+
+    def __hash__(self) -> int:
+        Counted.asked += 1
+        return hash(self.number)
+
+
+def test_many_subjects_are_looked_up_in_linear_time() -> None:
+    persons, X = [Counted(number) for number in range(200)], np.arange(400.0)[:, None]
+    model = raydt.FullyDynamicTreeClassifier().fit(X, X[:, 0] > 90, subjects=persons * 2)
+    Counted.asked = 0
+    assert len(model.forget(subjects=persons, digests=False).ids) == 400
+    assert Counted.asked < 20 * 400

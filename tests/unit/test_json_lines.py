@@ -99,6 +99,8 @@ def test_compressed_and_null_lines(tmp_path: Path) -> None:
         ("[1]", "rows.not_object", None),
         ('"a"', "rows.not_object", None),
         ("nothing", "rows.not_json", None),
+        ('{"a": ' + "[" * 5000, "rows.not_json", None),
+        ('{"payload": ' + "[" * 5000, "rows.not_json", None),
         ('{"a": "x", "y": "u"}', "rows.not_kind", "a"),
         ('{"a": [1], "y": "u"}', "rows.not_kind", "a"),
     ],
@@ -115,6 +117,14 @@ def test_a_bad_row_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lin
     with refused(id, InputError, file=str(path), row=3, column=column):
         raise bad[3]
     assert [x for chunk in chunks for x in chunk.X[:, 0].tolist() if x == x] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_line_does_not_complete_another(tmp_path: Path) -> None:
+    """A line of two objects and two lines of one are three rows, of which none is good."""
+    lines = ['{"a": 0, "y": "u"}', '{"a": 1}{"a": 2}', '{"b": ', '{"a": 3}}', '{"a": 4, "y": "u"}']
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    chunks = open_source(JsonLinesFiles(path=str(tmp_path / "rows.jsonl"))).rows()
+    assert [chunk.start + place for chunk in chunks for place in sorted(chunk.bad)] == [1, 2, 3]
 
 
 def test_an_array_and_an_empty_file_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines.keyed.updating import _Listed
 from pipelines.receipts import ReceiptFile, roll_back
 from pipelines.saved_runs import load_model
 from pipelines.updating import apply_changes
+from pipelines.updating.changes import StateNames
 from pipelines.verifying import verify_receipts, verify_run
 from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.sources.files.memory import TableInMemory
 from tests.keyed_runs import of_keys
 from tests.refusals import refused
 
@@ -103,3 +107,23 @@ def test_one_model_is_wanted_elsewhere(run: Path) -> None:
         load_model(run / "model")
     with refused("keyed.folder", ModelFileError):
         load_model(run / "checkpoints")
+
+
+@pytest.mark.nightly
+def test_a_list_with_keys_takes_time_by_its_length(tmp_path: Path) -> None:
+    """A fifth of a second; by the square of its length it took 20."""
+    n = 20_000
+    pq.write_table(table([(i, "s0", float(i % 7), "no") for i in range(n)]), tmp_path / "rows.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "id": "id", "key": "store"},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    keys = of_keys(Path(pipelines.replay(config, tmp_path / "run").path))
+    names = StateNames.of(keys.outline())
+    listed = TableInMemory(pa.table({"id": range(n), "store": ["s0"] * n}), "list")
+    began = time.process_time()
+    found = _Listed(keys, names, listed, "store").by_key()
+    assert time.process_time() - began < 3
+    assert found["s0"].count() == n

@@ -19,6 +19,7 @@ from raydt.errors import InputError
 from raydt.exchange.faults import injected
 from raydt.sources.live.kafka import Kafka
 from tests.cut_runs import Gone, at
+from tests.refusals import refused
 
 
 class Broker:
@@ -117,7 +118,9 @@ def test_the_tombstone_that_follows_a_delete_of_debezium_is_no_change(broker: Br
     assert (result.summary["deletes"], result.summary["active"], result.summary["skipped"]) == (1, 9, 0)
 
 
-@pytest.mark.parametrize("bad", [b"no json", b'{"op": "c", "id": "x"}', b"[1]", b'{"op": "c"}\n{"op": "c"}', b"\xff"])
+@pytest.mark.parametrize(
+    "bad", [b"no json", b'{"op": "c", "id": "x"}', b"[1]", b'{"op": "c"}\n{"op": "c"}', b"\xff", b""]
+)
 def test_a_bad_message_is_set_aside_or_ends_the_run(broker: Broker, tmp_path: Path, bad: bytes) -> None:
     topic = f"bad-{abs(hash(bad))}"
     for id in range(6):
@@ -129,6 +132,20 @@ def test_a_bad_message_is_set_aside_or_ends_the_run(broker: Broker, tmp_path: Pa
     assert (result.summary["skipped"], result.summary["active"]) == (1, 5)
     with pytest.raises(InputError, match="no JSON object"):
         replay(job(broker, topic), tmp_path / "strict")
+
+
+@pytest.mark.parametrize("bad", [b'{"schema": {}, "payload": {"op": "d", "before": {"id": 1}}}', b"{}"])
+def test_a_message_without_a_change_is_no_tombstone(broker: Broker, tmp_path: Path, bad: bytes) -> None:
+    """The converter of Kafka Connect adds a schema unless it is told not to, and nothing would come of its messages."""
+    topic = f"wrapped-{len(bad)}"
+    broker.send(topic, 1, enveloped("c", 1))
+    broker.send(topic, 1, bad)
+    broker.flush()
+    source = {"envelope": "debezium"}
+    result = replay(job(broker, topic, source=source, stream={"on_error": "skip"}), tmp_path / "lenient")
+    assert (result.summary["skipped"], result.summary["active"]) == (1, 1)
+    with refused("live.no_change"):
+        replay(job(broker, topic, source=source), tmp_path / "strict")
 
 
 def test_offsets_that_are_gone_are_an_error_that_names_the_retention(broker: Broker) -> None:

@@ -274,7 +274,7 @@ def test_a_chain_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> 
     assert not read_chain(file, Key(bytes(32))).keyed  # such a chain does not tell
     append(file, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
     assert file.read_bytes().startswith(FORMER.read_bytes())
-    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "3"]
+    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "4"]
     with refused("receipts.other_key", ConfigError, row=4):
         read_chain(file, Key(bytes(32)))
 

@@ -72,6 +72,8 @@ def error_of(application: Application, body: bytes) -> dict[str, Any]:
         (b"[" * 100_000, "too deeply within"),
         (b'{"a":' * 100_000, "too deeply within"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b'{"d": "\\ud800"}', "half of a pair"),
+        (b'{"\\uDFFF": 1}', "half of a pair"),
         (b"[1]", "not a JSON object"),
         (b'{"rows": {}}', "not a list of objects"),
         (b'{"columns": {"a": [1], "b": []}}', "lists of one length"),

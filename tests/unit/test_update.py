@@ -50,6 +50,8 @@ def test_the_new_state_predicts_updates_and_can_be_audited(shared: Path, tmp_pat
     assert third.digest_before == receipt.digest_after
     assert any(str(tmp_path / "second") in place for place in third.copies)
     assert any(str(shared / "run" / "checkpoints" / "200") in place for place in third.copies)
+    for said in (message("updates.copy_rows", path=str(tmp_path / "new.parquet")), message("updates.copy_origin")):
+        assert said in third.copies
     with refused("updates.unknown_id", UpdateError):
         update(tmp_path / "third", delete=tmp_path / "more.csv", dry_run=True)
 

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from updatable import ids_file, replayed, table
 
-from pipelines.updating import update
+from pipelines.updating import apply_changes, update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.examples.weights import UNIT
 from raydt.folders.arrays import load_folder, save_folder
 from tests.refusals import refused
 
@@ -128,3 +130,27 @@ def test_ids_beyond_64_bits_are_refused(saved: tuple[FullyDynamicTreeClassifier,
     pq.write_table(pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())}), folder / "gone.parquet")
     with refused("streams.wide_id", row=1, column="id"):
         update(folder / "state", delete=folder / "gone.parquet", dry_run=True)
+
+
+def test_a_state_of_an_estimator_knows_the_names_of_the_series(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.arange(40.0), "who": [f"p{i % 8}" for i in range(40)], "w": 1.0 + np.arange(40) % 3})
+    frame["sold"] = np.where(frame["a"] > 20, "yes", "no")
+    frame.index = pd.Index([f"k{i}" for i in range(40)], name="key")
+    model = FullyDynamicTreeClassifier()
+    model.fit(frame[["a"]], frame["sold"], frame["w"], subjects=frame["who"]).save(tmp_path / "one", with_examples=True)
+    new = frame.iloc[:3].assign(w=7.0).rename(index=lambda key: f"{key}b")
+    receipt = update(tmp_path / "one", delete={"who": ["p3"]}, insert=new, out=tmp_path / "two")
+    assert receipt.ids.tolist() == ["k3", "k11", "k19", "k27", "k35"]
+    (tmp_path / "log.csv").write_text("op,key,a,who,w,sold\nupdate,k5,5,p5,2.5,no\n")
+    apply_changes(tmp_path / "two", tmp_path / "log.csv", out=tmp_path / "states")
+    again = load_model(tmp_path / "states" / "49")
+    weight = dict(zip(again.live_ids_.tolist(), again._store().weight[again._store().in_order_of_birth()], strict=True))
+    assert [weight[key] / UNIT for key in ("k0", "k1", "k1b", "k5")] == [1.0, 2.0, 7.0, 2.5]
+    assert again.forget(subjects=["p1"]).ids.tolist() == ["k1", "k9", "k17", "k25", "k33", "k1b"]
+
+
+def test_a_series_that_is_called_as_a_feature_names_no_column(tmp_path: Path) -> None:
+    X, y = np.arange(20.0)[:, None], pd.Series(np.arange(20) % 2, name="x0")
+    FullyDynamicTreeClassifier().fit(X, y).save(tmp_path / "one", with_examples=True)
+    new = pd.DataFrame({"x0": [3.0], "y": [1]})
+    assert update(tmp_path / "one", insert=new, dry_run=True).active == 21

@@ -223,14 +223,15 @@ def test_weights_of_classes_may_be_those_of_numpy(labels: Any, dtype: Any) -> No
 
 def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
     tree = raydt.FullyDynamicTreeRegressor()
-    with refused("learners.no_weights", ConfigError, what="sample_weight"):
+    takers = "gbdt with objective: squared_error"  # of those whose labels are numbers
+    with refused("learners.no_weights", ConfigError, what="sample_weight", takers=takers):
         tree.fit(X, X[:, 1], sample_weight=W)
     with pytest.raises(TypeError):
         tree.fit(X, Y, other=1)
     pq.write_table(pa.table({"a": X[:, 0], "w": W, "y": Y}), tmp_path / "rows.parquet")
     config = {"source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "weight": "w"}}
     learner: dict[str, Any] = {"kind": "fudyadt", "criterion": "squared_error", "label_range": [0, 1]}
-    with refused("sources.no_weights", ConfigError):
+    with refused("sources.no_weights", ConfigError, takers=takers):
         replay({**config, "learner": learner}, tmp_path / "run")
     with pytest.raises(ConfigError, match="class_weight"):
         load_config({"source": config["source"], "learner": {**learner, "class_weight": "balanced"}})

@@ -83,12 +83,12 @@ class BestSplitDescription(Description):
         return {"split": found if statistics["split_n"] else None, "finder": chosen, **counts}
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """Return the split at the end, and how it was searched."""
-        return [
-            *self.audited(summary),
-            ("changes", f"the best feature changed {counted(summary['changes'], 'time')}"),
-            ("finder", f"{finder_in_words(summary['finder'])}; {work_in_words(summary)}"),
-        ]
+        """Return the split at the end, and how it was searched; of models by key how often their splits changed."""
+        changes = ("changes", f"the best feature changed {counted(summary['changes'], 'time')}")
+        if "finder" not in summary:
+            return [changes]
+        found = f"{finder_in_words(summary['finder'])}; {work_in_words(summary)}"
+        return [*self.audited(summary), changes, ("finder", found)]
 
     def audited(self, summary: Mapping[str, Any]) -> Lines:
         """Return the split."""

@@ -40,7 +40,7 @@ _BATCH = {
     "deletes": "Deleted",
     "inserts": "Inserted",
     "trees_checked": "Trees checked",
-    "trees_retrained": "Retrained",
+    "trees_retrained": "Trees retrained in part",
     "subtrees": "Subtrees",
     "rows": "Rows",
     "nodes": "Nodes",

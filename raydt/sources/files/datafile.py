@@ -10,7 +10,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -190,6 +190,7 @@ class DataFile(ABC):
         #: Rows among those read so far that the file does not give as a whole; they are there, with null for what is
         #: lost. Whoever reads takes them out.
         self.flaws: dict[int, InputError] = {}
+        self._absent: dict[str, pa.DataType] = {}  # columns that the file lacks, and is read as if it had them, empty
         self._content = ContentHash(place.size)
         try:
             with reading(self.name, self.kind):
@@ -219,10 +220,17 @@ class DataFile(ABC):
         file lacks are left out.
         """
 
+    def expect(self, types: Mapping[str, pa.DataType]) -> None:
+        """Have columns of these types, too, without a value in any row."""
+        self._absent |= {name: kind for name, kind in types.items() if name not in self.names}
+        self.schema = pa.schema([*self.schema, *(pa.field(name, types[name]) for name in self._absent)])
+        self.names = list(self.schema.names)
+
     def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most ``size`` rows from ``start`` on; InputError if the file is not as it was found."""
         self.require_unchanged()
-        source, row = self._batches(columns, start, size), start
+        empty = [name for name in columns if name in self._absent]
+        source, row = self._batches([name for name in columns if name not in self._absent], start, size), start
         while True:
             with reading(self.name, self.kind, row):
                 batch = next(source, None)
@@ -230,6 +238,8 @@ class DataFile(ABC):
                     self.require_unchanged()
                     return
                 batch = self._valid(batch, row)
+            for name in empty:
+                batch = batch.append_column(name, pa.nulls(batch.num_rows, self._absent[name]))
             for offset in range(0, batch.num_rows, size):
                 yield batch.slice(offset, size)
             row += batch.num_rows

@@ -113,7 +113,7 @@ def _unwrapped(line: bytes) -> bytes:
         return line
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
     if not isinstance(values, dict) or not {"payload"} <= values.keys() <= _WRAPPED:
         return line
@@ -126,7 +126,8 @@ def _unwrapped(line: bytes) -> bytes:
 
 def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
     """Return the rows of lines with the columns of a schema, or with all that they have; ``pa.ArrowInvalid``."""
-    if not all(line.lstrip().startswith(b"{") for line in lines):
+    # A line that ends with a brace is not completed by the next one, which begins with one.
+    if not all(line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}") for line in lines):
         raise pa.ArrowInvalid("a line is no object")
     data = b"\n".join(lines) + b"\n"
     behaviour = "infer" if schema is None else "ignore"
@@ -154,7 +155,7 @@ def _fault(line: bytes, schema: pa.Schema, error: pa.ArrowInvalid) -> tuple[Mess
     """Return what is wrong with a line, and the column that it is wrong with, if it is one."""
     try:
         values = json.loads(line)
-    except ValueError as reason:
+    except (ValueError, RecursionError) as reason:
         return message("rows.not_json", reason=str(reason), line=quoted(line.decode(errors="replace"), 40)), None
     if not isinstance(values, dict):
         return message("rows.not_object", value=quoted(line.decode(errors="replace"), 40)), None

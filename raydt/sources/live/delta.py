@@ -18,14 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from raydt.encoding.netting import netted
 from raydt.errors import InputError, RaydtError
 from raydt.messages import message
+from raydt.redaction import marked, quoted
 from raydt.sources.live.base import OP, LiveOptions, Part, Plan, SourceAwayError, library
-from raydt.sources.live.tables import Files, first_line, netted, one_batch, plain_type, with_columns
+from raydt.sources.live.tables import Files, first_line, one_batch, plain_type, with_columns
 
 _FEED = "delta.enableChangeDataFeed"
 #: What errors say of files that ``vacuum`` or the retention of the log has removed.
 _GONE = re.compile(r"not found|no such file|LogSegment|missing|invalid (table )?version", re.I)
+#: What errors say of values that cannot be cast to the newest types.
+_UNFIT = re.compile(r"cast error|failed to parse|unsupported cast|would lose data|out of bounds|truncated", re.I)
 
 
 class Delta(LiveOptions):
@@ -58,6 +62,7 @@ class DeltaChanges:
             self._table = self._library.DeltaTable(self._path)
         except Exception as error:  # of a library that promises no class of errors
             raise InputError(message("live.no_delta", reason=first_line(error)), file=self.name) from error
+        self._table_id = self._table.metadata().id
 
     def schema(self) -> pa.Schema:
         """Columns of the newest version."""
@@ -66,7 +71,7 @@ class DeltaChanges:
 
     def describe(self) -> dict[str, Any]:
         """The id of the table, and where reading begins."""
-        return {"source": "delta", "table": self._table.metadata().id, "version": self._version}
+        return {"source": "delta", "table": self._table_id, "version": self._version}
 
     def begin(self) -> dict[str, Any]:
         """The version."""
@@ -80,7 +85,9 @@ class DeltaChanges:
         if version > self._table.version():
             with self._asking():
                 self._table.update_incremental()
-        if self._table.version() < after["version"]:
+                if version <= self._table.version():  # read anew, since versions of another table follow as well
+                    self._table = self._library.DeltaTable(self._path)
+        if self._table.version() < after["version"] or self._table.metadata().id != self._table_id:
             raise InputError(message("live.other_table", version=after["version"]), file=self.name)
         return {"version": version} if version <= self._table.version() else None
 
@@ -99,7 +106,7 @@ class DeltaChanges:
             if "snapshot" in plan:
                 files = self._files(version)
                 for batch in files.scan(files.paths, names).to_batches():
-                    rows = with_columns(pa.Table.from_batches([batch]), self._schema(names))
+                    rows = with_columns(pa.Table.from_batches([batch]), self._schema(version, names))
                     yield one_batch(rows.append_column(OP, pa.array(["insert"] * len(rows), pa.string()))), {}
                 return
             before, after = self._changes(version, names)
@@ -107,7 +114,7 @@ class DeltaChanges:
 
     def _changes(self, version: int, names: list[str]) -> tuple[pa.Table, pa.Table]:
         """Rows that a version takes away, and rows that it brings."""
-        schema = self._schema(names)
+        schema = self._schema(version, names)
         if str(self._table.metadata().configuration.get(_FEED)).lower() == "true":
             try:
                 feed = self._table.load_cdf(starting_version=version, ending_version=version)
@@ -125,8 +132,11 @@ class DeltaChanges:
         after = files.scan(files.paths - former.paths, names).to_table()
         return with_columns(before, schema), with_columns(after, schema)
 
-    def _schema(self, names: list[str]) -> pa.Schema:
+    def _schema(self, version: int, names: list[str]) -> pa.Schema:
         whole = self.schema()
+        gone = next((name for name in names if name not in whole.names), None)
+        if gone is not None:
+            raise InputError(message("live.no_column", version=version, column=quoted(gone)), file=self.name)
         return pa.schema([whole.field(name) for name in names])
 
     def _files(self, version: int) -> Files:
@@ -143,6 +153,9 @@ class DeltaChanges:
         except Exception as error:
             if version is not None and _GONE.search(str(error)) and self._is_there():
                 raise InputError(message("live.history_gone", version=version), file=self.name) from error
+            if version is not None and (isinstance(error, pa.ArrowInvalid) or _UNFIT.search(str(error))):
+                said = message("live.other_type", version=version, reason=marked(first_line(error), "a value"))
+                raise InputError(said, file=self.name) from error
             raise SourceAwayError(message("live.away", reason=first_line(error)).at(self.name)) from error
 
     def _is_there(self) -> bool:

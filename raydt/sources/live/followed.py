@@ -26,8 +26,8 @@ from raydt.sources.live.base import LiveOptions, LiveSource, Plan, SourceAwayErr
 
 #: Most rows of a chunk, and about how many feature values it holds.
 CHUNK_ROWS, CHUNK_CELLS = 1 << 16, 1 << 19
-#: Plans that were read and are kept in memory, for messages.
-KEPT = 4096
+#: Plans that were read and are kept in memory, for messages and receipts.
+KEPT = 1 << 14
 
 
 @dataclass(slots=True)
@@ -179,8 +179,27 @@ class FollowedSource:
 
     def where(self, row: int) -> tuple[str, int]:
         """Source and place in it, and the row within that (zero-based); only of the plans of late."""
-        step = next((step for step in reversed(self._steps) if step.row <= row), None)
+        step = self.step_of(row)
         return (self.live.name, row) if step is None else self._place(step, row - step.row, 0)
+
+    def step_of(self, row: int) -> Step | None:
+        """Return the plan that a row is in; None of a row of long ago."""
+        return next((step for step in reversed(self._steps) if step.row <= row), None)
+
+    def begins(self, after: int, last: int) -> list[int]:
+        """Return the first rows of the plans that begin after row ``after``, up to row ``last``, ascending."""
+        found = []
+        for step in reversed(self._steps):
+            if step.row <= after:
+                break
+            if step.row <= last:
+                found.append(step.row)
+        return found[::-1]
+
+    @property
+    def is_between(self) -> bool:
+        """Return True at a pause after the last row of a plan: the source was not away in the middle of one."""
+        return self.away is None and (self.last is None or self.last.rows is not None)
 
     def count_rows(self) -> int:
         """Rows handed out so far."""

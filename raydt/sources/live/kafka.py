@@ -7,17 +7,18 @@ tombstone) deletes the id that its key names.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from raydt.encoding.json_rows import json_rows
 from raydt.errors import InputError
-from raydt.messages import Message, message
+from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.live.base import LiveOptions, Part, Plan
 from raydt.sources.live.partitions import Partitions
@@ -97,8 +98,19 @@ class KafkaChanges:
     def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:
         """The messages of a plan."""
         begins, ends = ({int(p): at for p, at in plan[side].items()} for side in ("from", "to"))
-        texts = [one.value() or _tombstone(one.key(), self._options) for one in self._messages.take(begins, ends)]
-        yield json_rows(texts, self.schema())
+        yield self._rows(self._messages.take(begins, ends))
+
+    def _rows(self, messages: Sequence[Any]) -> Part:
+        """Messages as rows; in an envelope one with a value and without a change is a flaw."""
+        texts = [_tombstone(one.key(), self._options) if one.value() is None else one.value() for one in messages]
+        rows, flaws = json_rows(texts, self.schema())
+        if self._options.envelope is not None:
+            empty = np.logical_and.reduce([np.asarray(column.is_null()) for column in rows.columns])
+            for place in np.flatnonzero(empty).tolist():
+                if messages[place].value() is not None:
+                    said = message("live.no_change", text=quoted(texts[place].decode(errors="replace")))
+                    flaws.setdefault(place, said)
+        return rows, flaws
 
 
 def _tombstone(key: bytes | None, options: Kafka) -> bytes:
@@ -122,28 +134,3 @@ def _properties(path: str | None) -> dict[str, str]:
         raise InputError(message("live.no_properties", reason=error.strerror or str(error)), file=path) from error
     pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def json_rows(texts: Sequence[bytes], schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, Message]]:
-    """Return a row for each text, one JSON object; and why texts are no such row, by position: their rows are null."""
-    import pyarrow.json as pajson  # needed for what is read only: a slow import
-
-    joined = b"\n".join(texts)
-    if joined.count(b"\n") == len(texts) - 1 and all(text[:1] == b"{" for text in texts):
-        parse = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        try:
-            reading = pajson.ReadOptions(use_threads=False, block_size=len(joined) + 1)
-            table = pajson.read_json(io.BytesIO(joined), reading, parse).combine_chunks()
-            if len(table) == len(texts):
-                return table.select(schema.names).to_batches()[0], {}
-        except pa.ArrowException:
-            pass  # one of them is bad: each is looked at
-    parts, flaws = [], {}
-    for place, text in enumerate(texts):
-        try:
-            parts.append(pa.RecordBatch.from_pylist([{**json.loads(text)}], schema))
-        except (ValueError, TypeError, pa.ArrowException):
-            parts.append(pa.RecordBatch.from_pylist([{}], schema))
-            flaws[place] = message("live.no_row", text=quoted(text.decode(errors="replace")))
-    whole = pa.Table.from_batches(parts, schema).combine_chunks()
-    return (whole.to_batches() or [pa.RecordBatch.from_pylist([], schema)])[0], flaws

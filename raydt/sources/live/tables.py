@@ -1,7 +1,4 @@
-"""Tables of Arrow as live sources hand them on: columns of plain types, rows in one order; what changed between two.
-
-Invariant of the changes: an id changes at most once, and a row that is the same in both tables is no change.
-"""
+"""Tables of Arrow as live sources hand them on: columns of plain types, rows in one order."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 
 class Files:
@@ -49,31 +45,3 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 def first_line(error: Exception) -> str:
     """What an error of a library says, in one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def netted(before: pa.Table, after: pa.Table, id: str, op: str) -> pa.Table:
-    """Return what makes ``after`` of ``before``: rows with a column ``op``, deletes first, both parts by id.
-
-    The tables have the same columns, and an id once. O(n log n).
-    """
-    before, after = (table.combine_chunks().take(pc.sort_indices(table[id])) for table in (before, after))
-    place = pc.index_in(after[id], value_set=before[id].combine_chunks())
-    there = before.take(pc.fill_null(place, 0)) if len(before) else after
-    known = pc.is_valid(place)
-    same = known
-    for name in after.schema.names:
-        same = pc.and_(same, _equal(after[name], there[name]))
-    gone = before.filter(pc.invert(pc.is_in(before[id], value_set=after[id].combine_chunks())))
-    kept = pc.invert(same)
-    ops = pc.if_else(known, pa.scalar("update"), pa.scalar("insert")).filter(kept)
-    deletes = gone.append_column(op, pa.array(["delete"] * len(gone), pa.string()))
-    return pa.concat_tables([deletes, after.filter(kept).append_column(op, ops)])
-
-
-def _equal(one: Any, other: Any) -> Any:
-    """Where two columns are equal or both null; nowhere if values of their type cannot be compared."""
-    try:
-        same = pc.fill_null(pc.equal(one, other), False)
-    except pa.ArrowNotImplementedError:
-        return pa.chunked_array([pa.array([False] * len(one), pa.bool_())])
-    return pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other)))

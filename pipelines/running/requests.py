@@ -1,0 +1,265 @@
+"""Receipts of the deletions that a run reads from its source: one for each plan that has some, in one chain.
+
+Invariant: each request is in one receipt of the chain, and a receipt that was written stays as it is. Whoever resumes
+from an earlier checkpoint deletes again and comes to the receipts that are there; one that would say something else is
+an error. What no receipt has yet is in the checkpoint, as hashes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.config import Config
+from pipelines.receipts import now
+from pipelines.run_files import RECEIPT_KEY, RECEIPTS
+from pipelines.run_folder import RunFolder
+from pipelines.running.marks import Marks, Place, requests_in
+from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
+from raydt.exchange.faults import fault
+from raydt.learners import traits_of
+from raydt.messages import message
+from raydt.sessions.copies import IN_MEMORY, OF_A_RUN
+from raydt.sessions.receipt import options_hash
+from raydt.sessions.receipt_chain import Key, OpenChain, Signer, opened, read_chain
+from raydt.sessions.receipt_history import gone
+from raydt.sources.live.followed import FollowedSource
+from raydt.streams.base import Stream
+from raydt.streams.tally import Tally
+
+#: What an entry says of requests, whenever and by whom it was written.
+_SAID = ("digest_before", "digest_after", "active", "deleted", "inserted", "missing")
+
+
+@dataclass
+class _Open:
+    """What is known since the last receipt: plain JSON values."""
+
+    begins: int = 0  #: Updates up to that receipt.
+    digest: str = ""  #: Of the model there.
+    inserts: int = 0  #: Rows that had come until there, replaced ones among them, and rows that had gone.
+    deletes: int = 0
+    taken: int = 0  #: Updates that are in the model, of a learner that collects them.
+    latest: int = -1  #: The last update that was a request.
+    lineage: int = 0  #: Updates of the model from elsewhere.
+    written: bool = False  #: Whether there is a receipt.
+    deleted: list[tuple[str, int, int]] = field(default_factory=list)  #: Hash, number and row of each request.
+    missing: list[tuple[str, int, int]] = field(default_factory=list)  #: The same of requests that had no example.
+    inserted: dict[str, int] = field(default_factory=dict)  #: Numbers of insertions that brought an example back.
+
+
+class Requests:
+    """The receipts of a run, as its updates are applied; made by :func:`requests_of`."""
+
+    def __init__(self, config: Config, chain: OpenChain, of: Mapping[str, Any]) -> None:
+        self._chain, self._of, self._every = chain, dict(of), config.output.metrics_every
+        self._learner, self._options = config.learner.kind, options_hash(config.learner)
+        traits = traits_of(config.learner)
+        self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
+        self._now, self._known = _Open(), deque[dict[str, Any]]()
+        self._gone: set[str] = set()  # hashes of all ids that are deleted now
+        # Ids deleted here: others need not be hashed, unless some were deleted before, of which there are only hashes.
+        self._names, self._nameless = set[Any](), False
+
+    def begin(
+        self, state: Mapping[str, Any] | None, stream: Stream, tally: Tally, lineage: int, digest: Callable[[], str]
+    ) -> Marks:
+        """Begin where a checkpoint is (``state``; None: at the beginning), and return where receipts end from there.
+
+        InputError if the chain is not that of the run.
+        """
+        self._tally, self._source = tally, stream.source
+        entries = read_chain(self._chain.path, self._chain.key).entries if os.path.getsize(self._chain.path) else []
+        ours = [entry for entry in entries if "source" in entry]
+        self._now = _Open(tally.updates, digest(), tally.inserts, tally.deletes, tally.updates, lineage)
+        if state is not None:
+            lists = {name: [(hash, seq, row) for hash, seq, row in state[name]] for name in ("deleted", "missing")}
+            self._now = _Open(**{**state, **lists})
+        if self._now.lineage != lineage:  # what comes is about another model; a gap in the chain shows it
+            came, went = len(self._now.inserted), len(self._now.deleted)
+            self._now.digest, self._now.lineage = digest(), lineage
+            self._now.inserts, self._now.deletes = tally.inserts - came, tally.deletes - went
+        if self._now.written and not any(entry["source"]["updates"][1] == self._now.begins for entry in ours):
+            raise InputError(message("receipts.lost", updates=self._now.begins), file=self._chain.path)
+        self._known = deque(entry for entry in ours if entry["source"]["updates"][1] > tally.updates)
+        for entry in ours[: len(ours) - len(self._known)]:
+            # One without updates is of the end of a run, which took in what waited.
+            follows = (
+                entry["source"]["updates"] == [self._now.begins] * 2 and entry["digest_before"] == self._now.digest
+            )
+            if follows or entry["source"]["updates"][1] > self._now.begins:
+                self._close(entry)
+        self._gone = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
+        self._gone.update(hash for hash, *_ in self._now.deleted)
+        self._gone.difference_update(self._now.inserted)
+        self._names, self._nameless = set(), bool(self._gone)
+        open_rows = [row for _, row in sorted((seq, row) for _, seq, row in (*self._now.deleted, *self._now.missing))]
+        known = [entry["source"]["updates"][1] for entry in self._known]
+        self._marks = Marks(stream, self._every, open_rows, known)
+        return self._marks
+
+    def note(self, batch: UpdateBatch, result: BatchResult) -> None:
+        """Take an answered batch into account, after the tally, and write the receipt that ends before it."""
+        if batch.digest:
+            assert result.digest is not None
+            before = tuple(getattr(self._tally, name) - getattr(result, name) for name in ("inserts", "deletes"))
+            self._write(self._marks.places.popleft(), batch.start, result.digest, before)
+        n, key = result.applied, self._chain.key
+        refused = {refusal.position for refusal in result.refused}
+        asked = [position for position in requests_in(batch).tolist() if position < n]
+        events = [(at, key.hash(batch.name(at)), True) for at in asked]
+        self._names.update(batch.name(at) for at in asked)
+        events += [(at, key.hash(batch.name(at)), False) for at in self._returning(batch, n) if at not in refused]
+        for position, hash, goes in sorted(events) if asked else events:
+            self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
+        if self._collects and len(log := result.log.get("seq", ())):
+            self._now.taken = int(np.max(log)) + 1
+
+    def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
+        """Return the positions of insertions of examples that may have been deleted before."""
+        inserts: list[int] = np.flatnonzero(batch.op[:n] == INSERT).tolist()
+        if self._nameless:
+            return inserts
+        names = batch.id.tolist() if batch.names is None else batch.names
+        if self._names.isdisjoint(names):
+            return []
+        return [at for at in inserts if names[at] in self._names]
+
+    def _follow(self, hash: str, seq: int, row: int, goes: bool, refused: bool) -> None:
+        """Note a request, or an insertion: of an example that was deleted it counts as long as it stays."""
+        if not goes:
+            if hash in self._gone:
+                self._gone.remove(hash)
+                self._now.inserted[hash] = seq
+        elif refused:
+            self._now.missing.append((hash, seq, row))
+        else:
+            self._gone.add(hash)
+            self._now.inserted.pop(hash, None)
+            self._now.deleted.append((hash, seq, row))
+            self._now.latest = seq
+
+    def pause(self, digest: Callable[[], str]) -> None:
+        """Write the receipt of a plan that has ended, where nothing new is there."""
+        if isinstance(self._source, FollowedSource) and self._source.is_between and self._has_requests:
+            self._write_here(digest())
+
+    def end(self, digest: str, *, complete: bool) -> None:
+        """Write the last receipt of a run that ends here for now, so that the chain leads to its state.
+
+        The last checkpoint is written. ``complete``: nothing waits for more updates.
+        """
+        if complete:
+            self._now.taken = self._tally.updates
+        changed = self._now.begins < self._tally.updates or self._now.digest != digest
+        if self._has_requests or (self._now.written and changed):
+            self._write_here(digest)
+
+    def state(self) -> dict[str, Any]:
+        """What no receipt has yet, and where the last one ended: plain JSON values."""
+        return asdict(self._now)
+
+    @property
+    def _has_requests(self) -> bool:
+        return bool(self._now.deleted or self._now.missing)
+
+    def _write_here(self, digest: str) -> None:
+        self._write(self._marks.take(), self._tally.updates, digest, (self._tally.inserts, self._tally.deletes))
+
+    def _write(self, place: Place, stop: int, digest: str, counts: Sequence[int]) -> None:
+        """Write the receipt of all updates before ``stop``, up to which so many rows had come and gone."""
+        was = self._now
+        deleted, back = sorted(was.deleted), sorted(was.inserted)
+        came, went = counts[0] - was.inserts, counts[1] - was.deletes
+        waits = self._collects and was.latest >= was.taken
+        entry: dict[str, Any] = {
+            "learner": self._learner,
+            "options_hash": self._options,
+            "digest_before": was.digest,
+            "digest_after": digest,
+            "active_before": was.inserts - was.deletes,
+            "active": counts[0] - counts[1],
+            "deleted": [hash for hash, *_ in deleted],
+            "inserted": back,
+            **({"missing": sorted(hash for hash, *_ in was.missing)} if was.missing else {}),
+            **({"copies": self._copies} if deleted else {}),
+            "source": {
+                "of": self._of,
+                "place": place.name,
+                **({} if place.time is None else {"time": place.time}),
+                "updates": [was.begins, stop],
+                "at": [seq for _, seq, _ in deleted],
+                "others": [came - len(back), went - len(deleted)],
+                **({"waiting": was.taken} if waits else {}),
+            },
+        }
+        if self._known:
+            there = self._known.popleft()
+            same = all(there.get(name) == entry.get(name) for name in _SAID)
+            if not same or any(there["source"][name] != entry["source"][name] for name in ("updates", "at")):
+                raise InputError(message("receipts.other_run", updates=stop), file=self._chain.path)
+            self._close(there)
+            return
+        self._close(self._chain.append_values(entry, time=now()))
+        fault("requests.appended")
+
+    def _close(self, entry: Mapping[str, Any]) -> None:
+        """Go on behind a receipt."""
+        was, source = self._now, entry["source"]
+        stop, (came, went) = source["updates"][1], source["others"]
+        self._now = _Open(
+            begins=stop,
+            digest=entry["digest_after"],
+            inserts=was.inserts + came + len(entry["inserted"]),
+            deletes=was.deletes + went + len(entry["deleted"]),
+            taken=was.taken,
+            latest=was.latest,
+            lineage=was.lineage,
+            written=True,
+            deleted=[one for one in was.deleted if one[1] >= stop],
+            missing=[one for one in was.missing if one[1] >= stop],
+            inserted={hash: seq for hash, seq in was.inserted.items() if seq >= stop},
+        )
+
+
+@contextmanager
+def requests_of(config: Config, folder: RunFolder, stream: Stream) -> Iterator[Requests | None]:
+    """Open the receipts of a run in its folder, if it is to write some.
+
+    ConfigError if its folder is not on a local disk, or the key cannot be used; InputError if the chain cannot be.
+    """
+    if not config.writes_receipts:
+        yield None
+        return
+    if not folder.is_local:
+        raise ConfigError(message("receipts.remote_run").at(folder.location))
+    output, place = config.output, Path(folder.root)
+    if output.receipt_key is None:
+        _make_key(place / RECEIPT_KEY)
+    key = Key.read(output.receipt_key or place / RECEIPT_KEY)
+    signer = Signer(output.receipt_sign) if output.receipt_sign is not None else None
+    source = stream.source
+    of = source.live.describe() if isinstance(source, FollowedSource) else {"data": source.identity().fingerprint}
+    with opened(place / RECEIPTS, key, signer, mend=True) as chain:
+        yield Requests(config, chain, of)
+
+
+def _make_key(path: Path) -> None:
+    """Make the key of a run, for its owner alone to read; one that is there stays."""
+    with ExitStack() as stack:
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return
+        stack.callback(os.close, file)
+        os.write(file, f"{secrets.token_hex(32)}\n".encode())
+        os.fsync(file)
