@@ -6,23 +6,19 @@ from the rows of its own keys alone, so that the number of processes changes not
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
-import ray
-from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Cluster, bundles
 from actors.keys import KeyedAssignment, KeyGroups
 from actors.liveness import Peer, Watch
-from actors.processes import end_if_stopped
 from actors.session import AHEAD, PATIENCE, ShardParts
 from actors.shard import node
-from actors.starting import Wanted, started
+from actors.starting import Wanted, end_actors, started
 from actors.writable import own
 from raydt.arrays.types import Arrays, Ints
 from raydt.errors import ExchangeError
@@ -185,14 +181,7 @@ class RayKeyedSession:
 
     def close(self) -> None:
         """End the actors and give back what was reserved."""
-        for peer in self._peers:
-            with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
-                ray.kill(peer.handle)
-            if peer.pid is not None:
-                end_if_stopped(peer.pid)
-        if self._group is not None and self._cluster.answers():
-            with contextlib.suppress(Exception):
-                remove_placement_group(self._group)
+        end_actors(self._cluster, self._group, self._peers)
         self._peers, self._group = [], None
         self._under_way.clear()
 

@@ -23,7 +23,7 @@ from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
 from raydt.arrays.types import Ints
-from raydt.errors import InputError, NotWrittenError
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import parts_for
 from raydt.exchange import faults
@@ -36,7 +36,6 @@ from raydt.exchange.snapshot import Parts
 from raydt.folders.folder import Folder
 from raydt.folders.parts import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.messages import message
 from raydt.parallel.threads import run
 from raydt.sessions.saved_model import read_parts
 from raydt.sessions.warmup import compile_missing
@@ -191,13 +190,8 @@ class FeatureShard:
     def write_aside(self, number: Position, place: Place) -> Written:
         """Write the last snapshot, of this number, once, beside the work; NotWrittenError if that fails."""
         parts = self.take_aside(number)
-        try:
-            with self._pulse.storage():
-                return write_each(place, _one_by_one(parts))
-        except OSError as error:
-            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
-        finally:
-            fault("shard.after_parts")
+        with self._pulse.writing(place.folder):
+            return write_each(place, _one_by_one(parts))
 
     def restore(self, parts: dict[Any, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups, and of buckets, if rows are divided by these."""
