@@ -116,5 +116,4 @@ def found_by_key(models: Mapping[Key, Any], ids: Any, subjects: Any, missing: st
 
 def _live(model: Any, ids: list[Hashable]) -> npt.NDArray[np.bool_]:
     """Return which ids have a live example in a model."""
-    live: npt.NDArray[np.bool_] = model._find(ids)[1] >= 0
-    return live
+    return model._find(ids)[1] >= 0
