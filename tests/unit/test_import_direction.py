@@ -55,8 +55,8 @@ ROOMS = {
         ("divided",),
     ),
     "pipelines/running": (
-        ("attending", "differences", "interruption", "plans", "preflight"),
-        ("records",),
+        ("attending", "differences", "interruption", "marks", "plans", "preflight"),
+        ("records", "requests"),
         ("parts",),
         ("checkpoint", "previous_run"),
         ("adoption", "ending", "incarnations", "intake"),
