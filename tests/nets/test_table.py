@@ -21,6 +21,7 @@ MODULES = (
     "nets.test_golden",
     "nets.test_identity",
     "nets.test_interrupts",
+    "nets.test_keyed_interrupts",
     "nets.test_ray",
     "nets.test_keyed_losses",
     "nets.test_keyed_ray",

@@ -105,6 +105,8 @@ def test_chapters_are_the_run_without_and_each_has_the_digest_of_the_one_before(
     assert sorted(entry.name for entry in run.iterdir() if entry.name != "report.html") == [
         "chapters",
         "config.yaml",
+        "receipts.jsonl",
+        "receipts.key",
         "status.json",
     ]
 
