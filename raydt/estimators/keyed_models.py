@@ -128,8 +128,7 @@ class KeyedModels(Parametrised, Locked):
     # ------------------------------------------------------------ inside
 
     def _threads(self) -> int | None:
-        limit: int | None = self.estimator._threads() if isinstance(self.estimator, Parametrised) else None
-        return limit
+        return self.estimator._threads() if isinstance(self.estimator, Parametrised) else None
 
     def _divided(self, X: Any, keys: Any) -> DividedRows:
         model = self.estimator_

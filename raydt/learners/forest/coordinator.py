@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
@@ -49,7 +50,7 @@ from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
-from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.messages import message
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.

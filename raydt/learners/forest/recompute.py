@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import stream_key
-from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Ints, Words, features_in_order, numbers_at
+from raydt.arrays.types import Ints
+from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Words, features_in_order, numbers_at
 from raydt.examples.weights import UNIT
 from raydt.parallel.threads import ranges, run
 
