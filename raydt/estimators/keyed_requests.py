@@ -9,6 +9,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from raydt.arrays.types import Bools
 from raydt.errors import InputError
 from raydt.estimators.keyed_rows import checked_keys, shown
