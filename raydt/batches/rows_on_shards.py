@@ -83,7 +83,7 @@ class RowsOnShards:
     def equal(self, slots: Slots, row: RowBlock) -> Exchange[Bools]:
         """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
         replies = yield Ask("equal", {"slots": slots}, self.parts(row))
-        equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
+        equal: Bools = np.logical_and.reduce(replies)
         return equal
 
     def take(self, slots: Slots) -> Exchange[RowBlock]:

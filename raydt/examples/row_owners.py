@@ -34,14 +34,14 @@ _COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 def buckets_of(ids: Ids) -> Ints:
     """Return the bucket of each row, by id."""
-    buckets: npt.NDArray[np.int64] = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
+    buckets: Ints = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
     return buckets
 
 
 def are_in(ids: Ids, part: Buckets) -> Bools:
     """Return which rows are in some buckets, by id."""
     bucket = buckets_of(ids)
-    found: npt.NDArray[np.bool_] = (bucket >= part.begin) & (bucket < part.end)
+    found: Bools = (bucket >= part.begin) & (bucket < part.end)
     return found
 
 
@@ -70,7 +70,7 @@ class RowOwners:
 
     def of(self, ids: Ids) -> Ints:
         """Return the shard that owns each row, by id."""
-        owners: npt.NDArray[np.int64] = self._owner[buckets_of(ids)]
+        owners: Ints = self._owner[buckets_of(ids)]
         return owners
 
     def shard_of(self, slots: npt.NDArray[np.integer]) -> AnyArray:

@@ -54,7 +54,7 @@ def unless_equal(weights: Weights | None) -> Weights | None:
 
 def of_codes(factors: Ints, codes: AnyArray) -> Ints:
     """Return the factors of some classes; 1 of those that came later."""
-    found: npt.NDArray[np.int64] = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
+    found: Ints = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
     return found
 
 

@@ -262,7 +262,7 @@ class BatchCoordinator(ABC):
 
     def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Return shares of the classes, shape (n, n_classes), after :meth:`gather`."""
-        shares: npt.NDArray[np.float64] = self.predictor().predict_proba(X, n_classes, sparse)
+        shares: Floats = self.predictor().predict_proba(X, n_classes, sparse)
         return shares
 
     def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:

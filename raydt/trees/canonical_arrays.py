@@ -108,7 +108,7 @@ def missing_left(model: Mapping[str, AnyArray], cover: AnyArray) -> Bools:
     inner = model["feature"] >= 0
     more = inner & (cover[model["left"]] > cover[model["right"]])
     side = model.get(SIDES, np.zeros(len(inner), dtype=np.int8))
-    left: npt.NDArray[np.bool_] = np.where(side == UNDECIDED, more, side == TO_LEFT)
+    left: Bools = np.where(side == UNDECIDED, more, side == TO_LEFT)
     return left
 
 

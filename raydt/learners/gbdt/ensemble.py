@@ -192,7 +192,7 @@ class Ensemble:
         """Return which targets a ledger entry can hold; classes always."""
         if not self.loss.squared:
             return np.ones(len(y), dtype=np.bool_)
-        near: npt.NDArray[np.bool_] = np.abs(y - self.loss.origin) <= 2.0 ** (self.exponent + ROOM_BITS)
+        near: Bools = np.abs(y - self.loss.origin) <= 2.0 ** (self.exponent + ROOM_BITS)
         return near
 
     # ---------------------------------------------------------------- canonical arrays
