@@ -16,7 +16,7 @@ import numpy as np
 
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
@@ -31,7 +31,6 @@ from raydt.learners.forest.digest import ForestDigest, class_counts
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
-    Arrays,
     ForestPredictor,
     codes_of,
     depths_of,

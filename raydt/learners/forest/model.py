@@ -16,7 +16,7 @@ import numpy as np
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
@@ -187,7 +187,7 @@ class ForestPredictor:
         add_votes(trees, votes, X, None, out)
         return out
 
-    def _sum_of(self, which: Bools, value: Floats) -> TreeSum:
+    def _sum_of(self, which: Any, value: Floats) -> TreeSum:
         """Some of the trees, and the values of their leaves."""
         feature, threshold, right, _ = self._nodes
         sizes = np.diff(np.append(self._starts, len(feature)))
@@ -208,7 +208,7 @@ class ForestPredictor:
     def tree_sum(self, n_classes: int) -> TreeSum:
         """Return the mean of the trees with examples; classes ascend by label, which decides equal votes."""
         totals, numeric = self._nodes[-1], self._exponent is not None
-        speak: Bools = totals[self._starts, 0] > 0 if numeric else totals[self._starts].any(axis=1)
+        speak = totals[self._starts, 0] > 0 if numeric else totals[self._starts].any(axis=1)
         if not speak.any():
             silent = np.zeros(1) if numeric else np.full(n_classes, 1.0 / max(1, n_classes))
             return constant(self._d, 0, silent, 0, np.arange(n_classes))
