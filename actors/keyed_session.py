@@ -6,25 +6,21 @@ from the rows of its own keys alone, so that the number of processes changes not
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import ray
-from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Cluster, bundles
 from actors.keys import KeyedAssignment, KeyGroups
 from actors.liveness import Peer, Watch
-from actors.processes import end_if_stopped
 from actors.session import AHEAD, PATIENCE, ShardParts
 from actors.shard import node
-from actors.starting import Wanted, started
+from actors.starting import Wanted, end_actors, started
 from actors.writable import own
+from raydt.arrays.types import Arrays, Ints
 from raydt.errors import ExchangeError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
@@ -38,8 +34,6 @@ from raydt.messages import message
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class RayKeyedSession:
@@ -197,14 +191,7 @@ class RayKeyedSession:
 
     def close(self) -> None:
         """End the actors and give back what was reserved."""
-        for peer in self._peers:
-            with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
-                ray.kill(peer.handle)
-            if peer.pid is not None:
-                end_if_stopped(peer.pid)
-        if self._group is not None and self._cluster.answers():
-            with contextlib.suppress(Exception):
-                remove_placement_group(self._group)
+        end_actors(self._cluster, self._group, self._peers)
         self._peers, self._group = [], None
         self._under_way.clear()
 
@@ -221,7 +208,7 @@ class RayKeyedSession:
             raise ExchangeError(message("cluster.busy", batches=self.under_way))
 
 
-def _some(rows: Rows, places: npt.NDArray[np.int64]) -> Rows:
+def _some(rows: Rows, places: Ints) -> Rows:
     """Return some rows, with the bad ones among them."""
     part = rows[places]
     if rows.bad:

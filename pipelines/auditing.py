@@ -13,9 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from pipelines.chapters.auditing import audit_chapters
 from pipelines.chapters.chapter import run_of
 from pipelines.chapters.history import history_of_chapter
@@ -31,6 +28,7 @@ from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, find_state, last_state, load_state, open_state, open_stream, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.lineage import history_of_run
+from raydt.arrays.types import Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
@@ -119,8 +117,8 @@ class Ended(NamedTuple):
     components: Mapping[str, dict[str, Any]]
     features: Features
     history: History
-    class_order: npt.NDArray[np.int64]
-    names: Callable[[npt.NDArray[np.int64]], list[Any]]  #: Ids as the source has them.
+    class_order: Ints
+    names: Callable[[Ints], list[Any]]  #: Ids as the source has them.
 
 
 def last_of(folder: RunFolder) -> Ended:

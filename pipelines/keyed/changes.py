@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.keyed.updating import (
     Changed,
@@ -30,6 +29,7 @@ from pipelines.updating.change_files import ChangeFile, ChangeStreams, Spelling,
 from pipelines.updating.changes import StateNames, no_deletions, no_insertions, sound_rows
 from pipelines.updating.contents import components_after
 from pipelines.updating.lineage import step_of
+from raydt.arrays.types import AnyArray
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys
 from raydt.keyed.scores import narrow, pooled
@@ -91,7 +91,7 @@ class ChangesOfKeys:
         """Apply files; errors as of :func:`pipelines.updating.apply_changes`."""
         self._names, self._changed, counts = names, dict[Key, Changed](), Counter(dict.fromkeys(COUNTED, 0))
         parts = self._read(files, spelling, counts, skip=on_error == "skip")
-        self._updates, sums = 0, list[npt.NDArray[Any]]()
+        self._updates, sums = 0, list[AnyArray]()
         for key in in_order(parts):
             saved, begins = opened(self._keys, key)
             own = StateNames.of(saved, names.label, names.id)
@@ -118,7 +118,7 @@ class ChangesOfKeys:
         self._known = common.classes, common.categories
         return parts
 
-    def _scores(self, sums: Sequence[npt.NDArray[Any]]) -> dict[str, Any]:
+    def _scores(self, sums: Sequence[AnyArray]) -> dict[str, Any]:
         """Return scores over all keys: of these updates, and of all there have been."""
         numbers = bool(traits_of(self.common.options).reading.regression)
         here = np.sum(sums, axis=0) if sums else np.zeros(0)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.errors import InputError, UpdateError
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
@@ -36,7 +37,7 @@ from raydt.streams.absent import AbsentRows
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from raydt.streams.text_ids import TextIds
 
-Find = Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+Find = Callable[[Ints], AnyArray]
 #: What is done about ids and subjects without a live example.
 Missing = Literal["error", "skip"]
 
@@ -157,8 +158,8 @@ class StateNames:
 class Deletions:
     """Examples to delete."""
 
-    names: npt.NDArray[Any]  #: Shape (m,): ids as in files: int64, or strings.
-    ids: npt.NDArray[np.int64]  #: Shape (m,): as in the state.
+    names: AnyArray  #: Shape (m,): ids as in files: int64, or strings.
+    ids: Ints  #: Shape (m,): as in the state.
     subjects: tuple[Any, ...] = ()  #: That were named, and have live rows.
     missing: tuple[Any, ...] = ()  #: Ids or subjects that were named, and have none.
     path: str | None = ""  #: As it was given; None in memory.
@@ -169,9 +170,9 @@ class Deletions:
 class Insertions:
     """Rows to insert, and what the state knows once they are in."""
 
-    names: npt.NDArray[Any]  #: ``names``, ``ids``: As of :class:`Deletions`.
-    ids: npt.NDArray[np.int64]
-    X: npt.NDArray[np.float64]  #: Shape (n, d).
+    names: AnyArray  #: ``names``, ``ids``: As of :class:`Deletions`.
+    ids: Ints
+    X: Floats  #: Shape (n, d).
     sparse: SparseRows | None
     y: Targets  #: Shape (n,).
     subjects: npt.NDArray[np.object_]  #: Shape (n,), or none.
@@ -282,7 +283,7 @@ def insertions_of(
     sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
     names.require_labels(saved, source, y, source.where)
-    shown: npt.NDArray[Any] = running_ids(names.next_id, len(y), path)
+    shown: AnyArray = running_ids(names.next_id, len(y), path)
     if names.id is not None:
         shown = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
     ids = empty.all_ids.give(shown, np.full(len(shown), INSERT, dtype=np.int8)) if names.text_ids else shown
@@ -357,7 +358,7 @@ def _like(value: Any, known: list[Any]) -> Any:
     return int(value) if value.lstrip("-").isdigit() and str(int(value)) == value else None
 
 
-def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:
+def _first_repeated(ids: Ints) -> int | None:
     """Position of the first id that came before; O(n log n)."""
     order = np.argsort(ids, kind="stable")
     again = order[1:][ids[order[1:]] == ids[order[:-1]]]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.config import Config
 from pipelines.run_folder import fitting
@@ -25,6 +24,7 @@ from pipelines.updating.changes import (
     read_deletions,
     read_insertions,
 )
+from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError, message_of
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -43,7 +43,7 @@ T = TypeVar("T")
 _BATCH = 1 << 14
 
 #: Numbers of deleted examples, what was inserted, the number of the first insertion, and that of all updates.
-_Found = tuple[npt.NDArray[np.int64], Insertions, int, int]
+_Found = tuple[Ints, Insertions, int, int]
 
 
 def step_of(
@@ -88,9 +88,7 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
     return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, **known)
 
 
-def names_after(
-    names: StateNames, new: Insertions, begin: int, live: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-) -> dict[str, Any]:
+def names_after(names: StateNames, new: Insertions, begin: int, live: tuple[Ints, Ints]) -> dict[str, Any]:
     """Return components of a stream after an update with insertions from ``begin`` on, and what is ``live``."""
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     known: dict[str, Any] = {"source": {"categories": new.categories, "labels": labels}}
@@ -218,9 +216,7 @@ def absolute(path: str | None) -> str | None:
     return path if path is None or "://" in str(path) else os.path.abspath(path)
 
 
-def ids_between(
-    before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]], since: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def ids_between(before: Mapping[str, AnyArray], after: Mapping[str, AnyArray], since: int) -> tuple[Ints, Ints]:
     """Return ids that updates from ``since`` on deleted and inserted, by the live examples before and after."""
     new = after["born"] >= since
     return np.setdiff1d(before["id"], after["id"][~new]), after["id"][new]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from raydt.arrays.types import AnyArray
 
 #: Bytes from which an array is mapped on its own.
 LARGE = 1 << 18
@@ -16,7 +17,7 @@ LARGE = 1 << 18
 HUGE = 1 << 21
 
 
-def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     """As ``numpy.empty``."""
     kind = np.dtype(dtype)
     count = math.prod(shape) if isinstance(shape, tuple) else shape

@@ -67,7 +67,7 @@ class OpValues(BaseModel):
 
 
 def read_operations(
-    column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, faults: Faults
+    column: pa.Array, name: str, values: OpValues, tombstone: Bools | None, faults: Faults
 ) -> npt.NDArray[np.int8]:
     """Return n operation codes, :data:`IGNORED` in rows of ``tombstone``, a number below it in bad rows."""
     seen, known = Dictionary(), values.codes()

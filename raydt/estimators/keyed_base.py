@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.keyed_changes import Apply, change_together, prepared
@@ -297,10 +297,10 @@ class Keyed(KeyedModels):
     # ------------------------------------------------------------ what y is
 
     @abstractmethod
-    def _checked(self, y: Any, n: int) -> npt.NDArray[Any]:
+    def _checked(self, y: Any, n: int) -> AnyArray:
         """One target per row as the user gives it, shape (n,), or an error."""
 
-    def _learn_targets(self, given: npt.NDArray[Any], classes: Any) -> None:
+    def _learn_targets(self, given: AnyArray, classes: Any) -> None:
         """Take from the targets of a call what all models know of them."""
 
     def _declared_classes(self) -> Any:

@@ -30,9 +30,9 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 class Index(NamedTuple):
     """The map from id to slot: ``table`` of ``2**bits`` slots (-1: empty), whose keys are in ``ids`` by slot."""
 
-    table: npt.NDArray[np.int32]
+    table: Int32s
     bits: int
-    ids: npt.NDArray[np.int64]
+    ids: Ints
 
 
 @inner_kernel
@@ -198,7 +198,7 @@ class ExampleStore:
             self.changes += 1  # before, so that a change that is broken off is counted
         return int(admit_updates(op, key, begin, skip, self._index, self.reg, admission))
 
-    def retract(self, old: npt.NDArray[np.int32], new: npt.NDArray[np.int32]) -> None:
+    def retract(self, old: Int32s, new: Int32s) -> None:
         """Take back the last updates that were admitted, of which these slots were emptied and filled (-1: none)."""
         for emptied, filled in zip(old[::-1].tolist(), new[::-1].tolist(), strict=True):
             if filled >= 0:
@@ -214,7 +214,7 @@ class ExampleStore:
         _remove(self._index, _find(self._index, self.id[slot]))
         self.reg[LIVE] -= 1
 
-    def enter(self, slots: Any, y: Targets, born: npt.NDArray[np.int64], weights: Weights | None) -> None:
+    def enter(self, slots: Any, y: Targets, born: Ints, weights: Weights | None) -> None:
         """Record labels, births and weights (None: all are 1) of examples that were admitted."""
         self.y[slots], self.born[slots] = y, born
         if weights is not None:
@@ -228,7 +228,7 @@ class ExampleStore:
         if self.weight is None:
             self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
 
-    def release(self, slots: npt.NDArray[np.int32]) -> None:
+    def release(self, slots: Int32s) -> None:
         """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""
         if self.uneven and self.weight is not None:
             self.uneven -= np.count_nonzero(self.weight[slots] != UNIT)
@@ -237,7 +237,7 @@ class ExampleStore:
             self.id[slots[-1]] = self.reg[FREE]
             self.reg[FREE] = slots[0]
 
-    def put(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
+    def put(self, slots: Int32s, X: Floats) -> None:
         """Keep the features of rows whose slots lie within the budget."""
         cached = slots < len(self.X)
         if cached.all():
@@ -249,28 +249,23 @@ class ExampleStore:
         """Weights of the examples in some slots, copied; None if all are 1."""
         return None if self.weight is None or not self.uneven else unless_equal(np.array(self.weight[slots]))
 
-    def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    def find(self, keys: Ints) -> Int32s:
         """Slot of each id, -1 where it is not live."""
         out = np.empty(len(keys), dtype=np.int32)
         _lookup(self._index, np.ascontiguousarray(keys, dtype=np.int64), out)
         return out
 
-    def slots(self) -> npt.NDArray[np.int32]:
+    def slots(self) -> Int32s:
         """Live slots in ascending order."""
         return np.sort(self.table[self.table >= 0])
 
-    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
+    def in_order_of_birth(self) -> Int32s:
         """Live slots, the oldest example first."""
         slots = self.slots()
         return slots[np.argsort(self.born[slots], kind="stable")]
 
     def fill(
-        self,
-        key: npt.NDArray[np.int64],
-        y: Targets,
-        born: npt.NDArray[np.int64],
-        listed: npt.NDArray[np.bool_] | None = None,
-        weights: Weights | None = None,
+        self, key: Ints, y: Targets, born: Ints, listed: Bools | None = None, weights: Weights | None = None
     ) -> None:
         """Replace everything by examples in slots 0, 1, ...; features are put separately.
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.evaluation.classification import Prequential
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
@@ -30,8 +30,6 @@ from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.tally import Tally
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class Observer(Protocol):
@@ -261,7 +259,7 @@ class Members:
         """Return the members of a group."""
         return self._groups.get(group, {})
 
-    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+    def keys_of_groups(self) -> Ints:
         """Return the number of keys of each group, shape (256,)."""
         counts = [len(self.of_group(group)) for group in range(GROUPS)]
         return np.array(counts, dtype=np.int64)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.lazy import Lazy
+from raydt.arrays.types import Ints
 from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, digest_of_groups, group_of
@@ -228,8 +229,8 @@ def live(held: Mapping[str, Any]) -> int:
 class Figures(NamedTuple):
     """Of each group of keys: how many keys and live examples it has, shape (256,), and its digest, shape (256, 32)."""
 
-    keys: npt.NDArray[np.int64]
-    active: npt.NDArray[np.int64]
+    keys: Ints
+    active: Ints
     digests: npt.NDArray[np.uint8]  #: Zeros of a group without one.
 
     @classmethod

@@ -17,8 +17,8 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import NO_WEIGHTS, Weights, sums_by_class
-from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.trees.canonical_arrays import Arrays, canonical_tree, restored
+from raydt.learners.sequential import SequentialCoordinator
+from raydt.trees.canonical_arrays import canonical_tree, restored
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, new_tree
 from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, link_members, list_rows, take_rows, without_room

@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.encoding.operations import IGNORED, RETRACTION
@@ -38,14 +37,7 @@ class RowReader:
     ``position`` is the row after the last one handed out or, at the end of the source, passed over.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        start: int,
-        skip_bad: bool,
-        without: npt.NDArray[np.int64] = _NO_ROWS,
-        recorded: int = 0,
-    ) -> None:
+    def __init__(self, source: Source, start: int, skip_bad: bool, without: Ints = _NO_ROWS, recorded: int = 0) -> None:
         self._source, self._skip_bad = source, skip_bad
         self._without, self._recorded = without, recorded
         self.position = start

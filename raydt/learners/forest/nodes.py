@@ -15,7 +15,7 @@ still rows. A row of weight 0 is in no tree.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,10 +99,10 @@ class Blocks(NamedTuple):
     """
 
     tried: npt.NDArray[np.void]
-    cuts: npt.NDArray[np.float64]
-    buckets: npt.NDArray[Any]
+    cuts: Floats
+    buckets: AnyArray
     skipped: npt.NDArray[np.uint64]
-    kept: npt.NDArray[np.int32]
+    kept: Int32s
 
 
 class ForestRows(NamedTuple):
@@ -111,10 +111,10 @@ class ForestRows(NamedTuple):
     ``weight``: units that each row counts; it is empty where all count 1.
     """
 
-    X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int64]
-    member: npt.NDArray[np.int32]
-    categorical: npt.NDArray[np.bool_]
+    X: Floats
+    y: Ints
+    member: Int32s
+    categorical: Bools
     weight: Weights = NO_WEIGHTS
 
 
@@ -132,25 +132,25 @@ class ForestSteps(NamedTuple):
     2), ``done`` (steps, 5).
     """
 
-    kind: npt.NDArray[np.int32]
-    slot: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int32]
-    place: npt.NDArray[np.int32]
-    X: npt.NDArray[np.float64]
-    votes: npt.NDArray[np.int64]
-    done: npt.NDArray[np.int64]
+    kind: Int32s
+    slot: Int32s
+    row: Int32s
+    place: Int32s
+    X: Floats
+    votes: Ints
+    done: Ints
 
 
 class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other: the left child of an inner node is the next node."""
 
-    nodes: npt.NDArray[np.int64]  #: Shape (trees,): how many each tree has.
-    feature: npt.NDArray[np.int32]  #: -1 of a leaf.
-    threshold: npt.NDArray[np.float64]
-    right: npt.NDArray[np.int32]  #: Place of the right child within its tree; -1 of a leaf.
+    nodes: Ints  #: Shape (trees,): how many each tree has.
+    feature: Int32s  #: -1 of a leaf.
+    threshold: Floats
+    right: Int32s  #: Place of the right child within its tree; -1 of a leaf.
     #: Shape (nodes, K or 4): class counts (weights in units), or n, sum and sum of squares, in two words, of numeric
     #: labels in units.
-    totals: npt.NDArray[np.int64]
+    totals: Ints
 
 
 #: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
@@ -219,15 +219,15 @@ class ForestArrays(NamedTuple):
     """
 
     nodes: npt.NDArray[np.void]
-    totals: npt.NDArray[np.int64]
+    totals: Ints
     blocks: Blocks
     members: npt.NDArray[np.void]
-    roots: npt.NDArray[np.int32]
-    shape: npt.NDArray[np.int32]
-    levels: npt.NDArray[np.int32]
-    order: npt.NDArray[np.int64]
-    touched: npt.NDArray[np.bool_]
-    reg: npt.NDArray[np.int64]
+    roots: Int32s
+    shape: Int32s
+    levels: Int32s
+    order: Ints
+    touched: Bools
+    reg: Ints
     first: int  #: Place of the first tree among those of the shard.
 
 
@@ -305,7 +305,7 @@ def weighed(forest: ForestArrays) -> ForestArrays:
     return forest._replace(totals=forest.totals * UNIT, blocks=forest.blocks._replace(buckets=buckets))
 
 
-def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDArray[np.bool_]) -> ForestScratch:
+def new_scratch(rows: int, width: int, rules: ForestRules, categorical: Bools) -> ForestScratch:
     """Room for builds of so many rows."""
     d = len(categorical)
     few = min(rows, NEAR_CELLS // max(1, d))
@@ -319,8 +319,8 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
     )
     flags, depth = (d + 63) // 64, rules.max_depth + 3
 
-    def ints(size: int) -> npt.NDArray[np.int32]:
-        array: npt.NDArray[np.int32] = empty(size, np.int32)
+    def ints(size: int) -> Int32s:
+        array: Int32s = empty(size, np.int32)
         return array
 
     words = 0 if rules.numeric or weighed else min(MOST_WORDS, -(-width // PACKED))
