@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from pipelines.config import Config
 from pipelines.keyed.changes import StreamsOfKey, rows_of_changes
 from pipelines.keyed.streams import StreamsOfKeys
@@ -29,6 +26,7 @@ from pipelines.updating.changes import (
     sound_rows,
 )
 from pipelines.updating.lineage import batch_of, names_after, read_again, replay_changes, state_before
+from raydt.arrays.types import Ints
 from raydt.examples.subjects import Subjects
 from raydt.keyed.groups import Key
 from raydt.keyed.saved import SavedKeys
@@ -148,7 +146,7 @@ class _KeysOfHistories:
     def __iter__(self) -> Iterator[Key]:
         return iter(self._histories)
 
-    def of(self, key: Key) -> tuple[Mapping[str, Any], npt.NDArray[np.int64], Callable[[], Subjects]] | None:
+    def of(self, key: Key) -> tuple[Mapping[str, Any], Ints, Callable[[], Subjects]] | None:
         """Return the state of a key's stream, the ids of its live examples, and their subjects; None without any."""
         replay = self._histories.get(key)
         if replay is None or not replay.live:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.saved_runs import StatePlace
@@ -32,6 +31,7 @@ from pipelines.updating.inputs import deletions_given, rows_given
 from pipelines.updating.lineage import step_of
 from pipelines.updating.model_data import known_categories, without_a_config
 from raydt.arrays.lazy import Lazy
+from raydt.arrays.types import Ints
 from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.examples.subjects import Subjects
 from raydt.keyed.groups import Key, group_of, in_order
@@ -203,7 +203,7 @@ class KeysWithExamples(Protocol):
 
     def __iter__(self) -> Iterator[Key]: ...
 
-    def of(self, key: Key) -> tuple[Mapping[str, Any], npt.NDArray[np.int64], Callable[[], Subjects]] | None:
+    def of(self, key: Key) -> tuple[Mapping[str, Any], Ints, Callable[[], Subjects]] | None:
         """Return the state of a key's stream, the ids of its live examples, and their subjects; None without any."""
 
 
@@ -221,7 +221,7 @@ class KeysOfState:
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
-    def of(self, key: Key) -> tuple[Mapping[str, Any], npt.NDArray[np.int64], Callable[[], Subjects]] | None:
+    def of(self, key: Key) -> tuple[Mapping[str, Any], Ints, Callable[[], Subjects]] | None:
         """Return the state of a key's stream, the ids of its live examples, and their subjects; None without any."""
         held = self._keys.of_group(group_of(key)).get(key)
         if held is None or not live(held):

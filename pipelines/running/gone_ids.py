@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from raydt.arrays.types import Ints
 
 #: Bits of the filter of ids, by the powers of 2: 16 MB.
 _BITS = 27
@@ -35,7 +36,7 @@ class GoneIds:
         self._stored = False
         self._store()
 
-    def may_have(self, ids: Sequence[Hashable]) -> npt.NDArray[np.int64]:
+    def may_have(self, ids: Sequence[Hashable]) -> Ints:
         """Return the positions of those of some ids that may be deleted: all that are, and few others. O(ids)."""
         if not self._all_known:
             return np.arange(len(ids))
@@ -67,7 +68,7 @@ class GoneIds:
             self._recent, self._stored = set(), True
 
     @staticmethod
-    def _bits(ids: Sequence[Hashable]) -> npt.NDArray[np.int64]:
+    def _bits(ids: Sequence[Hashable]) -> Ints:
         hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids)).astype(np.uint64)
-        bits: npt.NDArray[np.int64] = ((hashes * _SPREAD) >> np.uint64(64 - _BITS)).astype(np.int64)
+        bits: Ints = ((hashes * _SPREAD) >> np.uint64(64 - _BITS)).astype(np.int64)
         return bits

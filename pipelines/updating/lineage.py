@@ -153,7 +153,7 @@ def read_again(step: Mapping[str, Any], run: str, read: Callable[[list[Any]], T 
 
 def replay_changes(
     streams: ChangeStreams, files: Iterable[ChangeFile], replay: Replay, offset: int
-) -> tuple[npt.NDArray[np.int64], Insertions, int, int]:
+) -> tuple[Ints, Insertions, int, int]:
     """Replay the streams of files; return ids deleted, what was inserted, the first number, and how many updates."""
     for part in streams.streams(files):
         for batch in part.batches(_BATCH):

@@ -31,12 +31,12 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     return np.frombuffer(pages, dtype=kind, count=count).reshape(shape)
 
 
-def trimmed(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
+def trimmed(array: AnyArray, length: int) -> AnyArray:
     """Return the first ``length`` rows of ``array`` without room for more: a copy, unless there is none."""
     return array if len(array) <= length else array[:length].copy()
 
 
-def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:
+def grown(array: AnyArray, capacity: int) -> AnyArray:
     """A copy of ``array`` with ``capacity`` rows; the new ones are not touched, so they cost no memory yet."""
     longer = empty((capacity, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array

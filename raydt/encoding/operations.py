@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
+from raydt.arrays.types import Bools
 from raydt.encoding.columns import Dictionary, beyond_int64, missing
 from raydt.encoding.faults import Faults
 from raydt.examples.updates import OP_NAMES

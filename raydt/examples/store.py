@@ -17,6 +17,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import put_rows
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.examples.admission import Admission
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
@@ -188,7 +189,7 @@ class ExampleStore:
     def admit(
         self,
         op: npt.NDArray[np.int8],
-        key: npt.NDArray[np.int64],
+        key: Ints,
         begin: int,
         skip: bool,
         admission: Admission,

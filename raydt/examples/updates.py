@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.targets import Targets
 from raydt.exchange.blocks import Block
@@ -111,7 +111,7 @@ class UpdateBatch:
     #: the source in which the rows lie.
     blocks: tuple[Block, ...] = ()
     #: Shape (m,): deletions that it is no fault to refuse because their example is not live; None where there are none.
-    tolerated: npt.NDArray[np.bool_] | None = None
+    tolerated: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.op)

@@ -11,6 +11,7 @@ import numpy as np
 
 from raydt.arrays.digest import Part, digest
 from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import Arrays, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import USED as IN_USE
 from raydt.examples.store import ExampleStore

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Ints
 from raydt.encoding.operations import IGNORED, RETRACTION
 from raydt.errors import InputError, message_of
 from raydt.examples.targets import no_targets

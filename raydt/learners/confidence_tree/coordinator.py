@@ -326,7 +326,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._single.rest()
         self.live.trim()
 
-    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+    def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
         if self.live.bins is None or self.features.sparse or self.live.unit > 1:
             return None

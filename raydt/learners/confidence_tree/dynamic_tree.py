@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown, trimmed
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features

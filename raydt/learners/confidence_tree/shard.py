@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features

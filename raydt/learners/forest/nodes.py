@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown, trimmed
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.examples.weights import DTYPE, NO_WEIGHTS, UNIT, Weights
 from raydt.trees.records import MEMBER
 
@@ -174,14 +175,14 @@ class ForestColumn(NamedTuple):
     slots are those of the copies in ``near``.
     """
 
-    values: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.int64]
+    values: Floats
+    labels: Ints
     weights: Weights
-    classes: npt.NDArray[np.int64]
+    classes: Ints
     words: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
-    met: npt.NDArray[np.float64]
-    reg: npt.NDArray[np.int64]
+    met: Floats
+    reg: Ints
 
 
 class ForestScratch(NamedTuple):
@@ -192,20 +193,20 @@ class ForestScratch(NamedTuple):
     has copies of rows, column by column; ``field`` is the place of a class among those of the ``column``.
     """
 
-    slots: npt.NDArray[np.int32]
-    entries: npt.NDArray[np.int32]
-    other_slots: npt.NDArray[np.int32]
-    other_entries: npt.NDArray[np.int32]
-    order: npt.NDArray[np.int32]
-    swaps: npt.NDArray[np.int32]
-    stack: npt.NDArray[np.int32]
-    begins: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    row: npt.NDArray[np.float64]
+    slots: Int32s
+    entries: Int32s
+    other_slots: Int32s
+    other_entries: Int32s
+    order: Int32s
+    swaps: Int32s
+    stack: Int32s
+    begins: Int32s
+    ends: Int32s
+    row: Floats
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
-    left: npt.NDArray[np.int64]
-    field: npt.NDArray[np.int64]
+    left: Ints
+    field: Ints
     near: ForestRows
     column: ForestColumn
 
@@ -284,7 +285,7 @@ def without_room(forest: ForestArrays) -> ForestArrays:
     )
 
 
-def with_classes(forest: ForestArrays, order: npt.NDArray[np.int64]) -> ForestArrays:
+def with_classes(forest: ForestArrays, order: Ints) -> ForestArrays:
     """The same trees with counts of more classes, whose codes are in ascending order of their labels."""
     classes, forest = len(order), forest._replace(order=order)
     known = forest.totals.shape[1]

@@ -140,7 +140,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         super().trim()
         self.listed = None
 
-    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+    def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class of most examples in the leaf of a row; None with smoothing."""
         live = self.live
         if self.smoothing or self._labels is not None:

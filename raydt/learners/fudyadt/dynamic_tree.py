@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown, trimmed
+from raydt.arrays.types import Arrays, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
