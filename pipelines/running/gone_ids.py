@@ -48,9 +48,9 @@ class GoneIds:
         bits = self._bits(ids)
         np.bitwise_or.at(self._filter, bits >> 3, (1 << (bits & 7)).astype(np.uint8))
 
-    def add(self, hash: str) -> None:
-        """Add a hash."""
-        self._recent.add(hash)
+    def add(self, *hashes: str) -> None:
+        """Add some hashes."""
+        self._recent.update(hashes)
         if len(self._recent) > _RECENT:
             self._store()
 

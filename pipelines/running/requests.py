@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pipelines.run_files import RECEIPT_KEY, RECEIPTS
 from pipelines.run_folder import RunFolder
 from pipelines.running.gone_ids import GoneIds
 from pipelines.running.marks import Marks, Place, requests_in
+from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
@@ -119,17 +120,33 @@ class Requests:
             before = tuple(getattr(self._tally, name) - getattr(result, name) for name in ("inserts", "deletes"))
             self._write(self._marks.places.popleft(), batch.start, result.digest, before)
         n, key = result.applied, self._chain.key
-        refused = {refusal.position for refusal in result.refused}
-        asked = [position for position in requests_in(batch).tolist() if position < n]
-        events = [(at, key.hash(batch.name(at)), True) for at in asked]
-        self._gone.note(_names(batch, asked))
-        inserts = np.flatnonzero(batch.op[:n] == INSERT)
-        back = inserts[self._gone.may_have(_names(batch, inserts.tolist()))].tolist()
-        events += [(at, key.hash(batch.name(at)), False) for at in back if at not in refused]
-        for position, hash, goes in sorted(events) if asked else events:
-            self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
+        asked = requests_in(batch)
+        asked = asked[asked < n]
+        names = _names(batch, asked)
+        hashes = list(map(key.hash, names))
+        self._gone.note(names)
+        back = self._returning(batch, n)
+        if back or result.refused:
+            refused = {refusal.position for refusal in result.refused}
+            events = [(at, hash, True) for at, hash in zip(asked.tolist(), hashes, strict=True)]
+            events += [(at, key.hash(batch.name(at)), False) for at in back if at not in refused]
+            for position, hash, goes in sorted(events):
+                self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
+        elif names:
+            numbers = (batch.start + asked).tolist()
+            self._gone.add(*hashes)
+            for hash in self._now.inserted.keys() & hashes:
+                del self._now.inserted[hash]
+            self._now.deleted += zip(hashes, numbers, batch.row[asked].tolist(), strict=True)
+            self._now.latest = numbers[-1]
         if self._collects and len(log := result.log.get("seq", ())):
             self._now.taken = int(np.max(log)) + 1
+
+    def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
+        """Return the positions of insertions of examples that may have been deleted before."""
+        inserts = np.flatnonzero(batch.op[:n] == INSERT)
+        back: list[int] = inserts[self._gone.may_have(_names(batch, inserts))].tolist()
+        return back
 
     def _follow(self, hash: str, seq: int, row: int, goes: bool, refused: bool) -> None:
         """Note a request, or an insertion: of an example that was deleted it counts as long as it stays."""
@@ -162,7 +179,9 @@ class Requests:
 
     def state(self) -> dict[str, Any]:
         """Return the requests that no receipt has yet, and where the last one ended: plain JSON values."""
-        return asdict(self._now)
+        now = self._now  # what is in the lists never changes
+        copies = {"deleted": [*now.deleted], "missing": [*now.missing], "inserted": {**now.inserted}}
+        return {**vars(now), **copies}
 
     @property
     def _has_requests(self) -> bool:
@@ -227,9 +246,9 @@ class Requests:
         )
 
 
-def _names(batch: UpdateBatch, positions: list[int]) -> Sequence[Any]:
+def _names(batch: UpdateBatch, positions: Ints) -> list[Any]:
     """Return the ids at some positions as the source has them."""
-    return batch.id[positions].tolist() if batch.names is None else [batch.names[at] for at in positions]
+    return batch.id[positions].tolist() if batch.names is None else [batch.names[at] for at in positions.tolist()]
 
 
 @contextmanager

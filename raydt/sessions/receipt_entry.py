@@ -140,8 +140,8 @@ class Entry(BaseModel):
         if self.purged and (self.deleted or self.inserted or self.digest_before != self.digest_after):
             raise ValueError(message("receipts.changing_purge"))
         if self.source is not None:
-            first, stop = self.source.updates
-            if len(self.source.at) != len(self.deleted) or not all(first <= one < stop for one in self.source.at):
+            (first, stop), at = self.source.updates, self.source.at
+            if len(at) != len(self.deleted) or (at and not first <= min(at) <= max(at) < stop):
                 raise ValueError(message("receipts.other_updates"))
         elif "source" in given:
             raise ValueError(message("receipts.no_source"))
