@@ -361,9 +361,11 @@ def many_rows(classes: int) -> None:
     draws = np.random.default_rng(classes)
     X = draws.normal(size=(700, 3)).round(2)
     X[draws.random(X.shape) < 0.05] = np.nan
+    X = np.column_stack([X, draws.integers(0, 6, 700)])
     y = draws.integers(0, classes, 700)
     y[X[:, 0] > 0] //= 2
-    forest = ExactForestClassifier(n_estimators=2, sample_share=1.0, max_depth=6).fit(X[:600], y[:600])
+    forest = ExactForestClassifier(n_estimators=2, sample_share=1.0, max_depth=6, categorical_features=[3])
+    forest.fit(X[:600], y[:600])
     for i in range(20):
         forest.forget([i], digests=False)
         forest.partial_fit(X[600 + i : 601 + i], y[600 + i : 601 + i], ids=[600 + i])
