@@ -81,7 +81,8 @@ def told(run: Path) -> dict[str, Any]:
     """What ``status.json`` says; nothing before it is there."""
     found = [*run.glob("status.json"), *run.glob("chapters/*/status.json")]
     try:
-        return dict(json.loads(max(found, key=lambda path: path.stat().st_mtime).read_text())) if found else {}
+        newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+        return {} if newest is None else dict(json.loads(newest.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
@@ -106,7 +107,7 @@ def main() -> None:
             "follow": {"chapter_updates": given.chapter, "keep": 5},
             "checkpoint": {"every_seconds": 30},
         }
-        (folder / "job.yaml").write_text(dump_yaml(config))
+        (folder / "job.yaml").write_text(dump_yaml(config), encoding="utf-8")
         command = [
             sys.executable,
             "-m",
@@ -116,7 +117,7 @@ def main() -> None:
             "--out",
             str(folder / "run"),
         ]
-        with (folder / "output").open("w") as output:
+        with (folder / "output").open("w", encoding="utf-8") as output:
             follower = psutil.Popen([*map(str, command)], stdout=output, stderr=output)
         began, lags = time.perf_counter(), list[float]()
         names = ["minute", "updates", "resident MB", "open files", "files of the run", "closed chapters kept"]
@@ -127,7 +128,7 @@ def main() -> None:
                 lags += [float(status["seconds"])] if (status := told(folder / "run")) else []
                 time.sleep(0.5)
             if follower.poll() is not None:
-                sys.exit((folder / "output").read_text()[-3000:])
+                sys.exit((folder / "output").read_text(encoding="utf-8")[-3000:])
             files = sum(file.is_file() for file in (folder / "run").rglob("*"))
             closed = len([*(folder / "run" / "chapters").glob("*")]) - 1
             p50, p99, most = np.quantile(lags or [np.nan], [0.5, 0.99, 1.0])
@@ -149,7 +150,7 @@ def main() -> None:
         ours = 1e6 * spent / max(1, updates)
         theirs = 1e6 * alone / max(1, taken)
         print(f"processor us a message: {ours:.1f}; of a client that only decodes them: {theirs:.1f}")
-        print((folder / "output").read_text()[-600:])
+        print((folder / "output").read_text(encoding="utf-8")[-600:])
         producer.join()
 
 
