@@ -21,6 +21,7 @@ from actors.progress import Progress, Pulse
 from actors.shard import Assignment, groups_of
 from actors.writable import own
 from raydt.arrays import kernel
+from raydt.arrays.types import Arrays
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange import faults
 from raydt.exchange.driver import InProcessDriver
@@ -29,7 +30,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.sessions.local_phase import SmallModel, holds, most_cells
-from raydt.sessions.session import Arrays, fill_within, is_warming
+from raydt.sessions.session import fill_within, is_warming
 from raydt.sessions.snapshots import take_snapshot
 from raydt.sessions.warmup import compile_missing
 

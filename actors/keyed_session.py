@@ -6,29 +6,26 @@ from the rows of its own keys alone, so that the number of processes changes not
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import ray
-from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Cluster, bundles
 from actors.keys import KeyedAssignment, KeyGroups
 from actors.liveness import Peer, Watch
-from actors.processes import end_if_stopped
 from actors.session import AHEAD, PATIENCE, ShardParts
 from actors.shard import node
-from actors.starting import Wanted, started
+from actors.starting import Wanted, end_actors, started
 from actors.writable import own
+from raydt.arrays.types import Arrays, Ints
 from raydt.errors import ExchangeError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
-from raydt.keyed.groups import GROUPS, digest_of_groups, group_of
+from raydt.folders.manifest import read_manifest
+from raydt.keyed.groups import digest_of_groups, group_of, owners
 from raydt.keyed.sent import Sending, SentRows
 from raydt.keyed.session import KeyedResult, put_together
 from raydt.keyed.store import write_groups
@@ -37,8 +34,6 @@ from raydt.messages import message
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class RayKeyedSession:
@@ -62,7 +57,7 @@ class RayKeyedSession:
         self._group: Any = None
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[KeyedBatch, int, bool, list[Any]]] = deque()
-        self._owner_of_group = np.arange(GROUPS) * shards // GROUPS
+        self._owner_of_group = np.array(owners({}, shards))
         self._owners = np.empty(0, dtype=np.int64)  # by code of the key
         self._sending = Sending(source)
         self._numbers = count(1)  # of snapshots
@@ -165,11 +160,20 @@ class RayKeyedSession:
 
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""
-        return [row for rows in self._all("key_rows") for row in rows]
+        rows = [row for rows in self._all("key_rows") for row in rows]
+        return sorted(rows, key=lambda row: group_of(row["key"]))
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
-        """Replace everything by a saved state; processes read their groups themselves, if they see the folder."""
+        """Replace everything by a saved state; processes read their groups themselves, if they see the folder.
+
+        Groups are dealt out by the sizes of their files: that of a key with half of the rows has a process to itself.
+        """
         self._under_way.clear()
+        if folder is not None:
+            files = {file.component: file.bytes for file in read_manifest(folder).files}
+            sizes = {group: files.get(f"group-{group:03d}", 0) for group in groups}
+            self._owner_of_group = np.array(owners(sizes, len(self._peers)))
+            self._owners = np.empty(0, dtype=np.int64)
         news, calls = self._sending.news(), []
         own_reading = folder is not None and (self._here or not folder.is_local)
         for index, peer in enumerate(self._peers):
@@ -187,14 +191,7 @@ class RayKeyedSession:
 
     def close(self) -> None:
         """End the actors and give back what was reserved."""
-        for peer in self._peers:
-            with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
-                ray.kill(peer.handle)
-            if peer.pid is not None:
-                end_if_stopped(peer.pid)
-        if self._group is not None and self._cluster.answers():
-            with contextlib.suppress(Exception):
-                remove_placement_group(self._group)
+        end_actors(self._cluster, self._group, self._peers)
         self._peers, self._group = [], None
         self._under_way.clear()
 
@@ -211,7 +208,7 @@ class RayKeyedSession:
             raise ExchangeError(message("cluster.busy", batches=self.under_way))
 
 
-def _some(rows: Rows, places: npt.NDArray[np.int64]) -> Rows:
+def _some(rows: Rows, places: Ints) -> Rows:
     """Return some rows, with the bad ones among them."""
     part = rows[places]
     if rows.bad:

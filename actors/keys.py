@@ -12,7 +12,7 @@ from actors.progress import Progress, Pulse
 from actors.shard import node
 from actors.writable import own
 from raydt.arrays import kernel
-from raydt.errors import NotWrittenError
+from raydt.arrays.types import Arrays
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange.faults import fault
@@ -29,11 +29,8 @@ from raydt.keyed.source import SharedSource
 from raydt.keyed.store import write_groups
 from raydt.keyed.stream import KeyedBatch
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.messages import message
 from raydt.sessions.warmup import compile_missing
 from raydt.streams.row_stream import RowStreamOptions
-
-Arrays = dict[str, Any]
 
 
 class KeyedAssignment(NamedTuple):
@@ -119,13 +116,8 @@ class KeyGroups:
     def write_aside(self, number: int, place: Place) -> Written:
         """Write the last snapshot, of this number, once; called concurrently with the work."""
         parts = self.take_aside(number)
-        try:
-            with self._pulse.storage():
-                return write_groups(place, parts)
-        except OSError as error:
-            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
-        finally:
-            fault("shard.after_parts")
+        with self._pulse.writing(place.folder):
+            return write_groups(place, parts)
 
     def restore(self, groups: Mapping[int, Arrays], news: Any, folder: Folder | None = None) -> KeyedResult:
         """Replace everything by the packed keys of the owned groups."""

@@ -14,6 +14,10 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydt.errors import NotWrittenError
+from raydt.exchange.faults import fault
+from raydt.folders.folder import Folder
+from raydt.messages import message
 from raydt.parallel.threads import clocks
 
 
@@ -49,6 +53,17 @@ class Pulse:
         finally:
             with self._counting:
                 self._at_storage -= 1
+
+    @contextlib.contextmanager
+    def writing(self, folder: Folder) -> Iterator[None]:
+        """As :meth:`storage`, to write parts of a snapshot into a folder; NotWrittenError if that fails."""
+        try:
+            with self.storage():
+                yield
+        except OSError as error:
+            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
+        finally:
+            fault("shard.after_parts")
 
     def seconds(self) -> float:
         """Processor time of all working threads so far, and of those that work for them; 0 before the first beat.

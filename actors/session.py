@@ -7,7 +7,6 @@ one error, and whoever owns it starts another, with the next epoch.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,16 +14,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-import ray
-from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Bundle, Cluster, bundles
 from actors.coordinator import Coordinator
 from actors.liveness import PARTS, READING, Peer, Watch
-from actors.processes import end_if_stopped
 from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_each
-from actors.starting import Wanted, started
+from actors.starting import Wanted, end_actors, started
 from actors.writable import own
+from raydt.arrays.types import Arrays
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import RowOwners, parts_for
@@ -38,7 +35,6 @@ from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.learners.batch_coordinator import rows_in
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
-from raydt.sessions.session import Arrays
 from raydt.sessions.snapshots import whole
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Source
@@ -318,14 +314,7 @@ class RaySession:
 
     def close(self) -> None:
         """End the actors and give back what was reserved, also if they are stopped, or Ray is gone."""
-        for peer in self._peers:
-            with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
-                ray.kill(peer.handle)
-            if peer.pid is not None:
-                end_if_stopped(peer.pid)
-        if self._group is not None and self._cluster.answers():  # a head that is gone would be waited for
-            with contextlib.suppress(Exception):
-                remove_placement_group(self._group)
+        end_actors(self._cluster, self._group, self._peers)
         self._peers, self._group = [], None
         self._under_way.clear()
 

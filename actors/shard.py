@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import ray
 
 from actors.channel import LOOPBACK, Address, Channel
@@ -24,7 +22,8 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
-from raydt.errors import InputError, NotWrittenError
+from raydt.arrays.types import Ints
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import parts_for
 from raydt.exchange import faults
@@ -37,13 +36,12 @@ from raydt.exchange.snapshot import Parts
 from raydt.folders.folder import Folder
 from raydt.folders.parts import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.messages import message
 from raydt.parallel.threads import run
 from raydt.sessions.saved_model import read_parts
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
-Groups = npt.NDArray[np.int64]
+Groups = Ints
 
 
 class Assignment(NamedTuple):
@@ -101,14 +99,7 @@ class FeatureShard:
         self._pulse.beat()
         return identity()
 
-    def open(
-        self,
-        assignment: Assignment,
-        index: int,
-        groups: Sequence[Groups],
-        cpus: float,
-        at_once: bool,
-    ) -> str:
+    def open(self, assignment: Assignment, index: int, groups: Sequence[Groups], cpus: float, at_once: bool) -> str:
         """Build the shards of process ``index``, which own ``groups``, and return the number of its node."""
         self._pulse.beat()
         epoch, learner, options, features = assignment
@@ -200,13 +191,8 @@ class FeatureShard:
     def write_aside(self, number: Position, place: Place) -> Written:
         """Write the last snapshot, of this number, once, beside the work; NotWrittenError if that fails."""
         parts = self.take_aside(number)
-        try:
-            with self._pulse.storage():
-                return write_each(place, _one_by_one(parts))
-        except OSError as error:
-            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
-        finally:
-            fault("shard.after_parts")
+        with self._pulse.writing(place.folder):
+            return write_each(place, _one_by_one(parts))
 
     def restore(self, parts: dict[Any, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups, and of buckets, if rows are divided by these."""

@@ -1,17 +1,20 @@
-"""Starting the actors of a session: each with the resources that it reserves, and with the sources of the driver."""
+"""Starting and ending the actors of a session: each has the resources it reserves, and the sources of the driver."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
+from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.cluster import Bundle, Cluster
 from actors.identity import identity, require_same
 from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
+from actors.processes import end_if_stopped
 
 #: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
 START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
@@ -60,3 +63,15 @@ def started(cluster: Cluster, group: Any, wanted: Sequence[Wanted], peers: list[
         require_same(identity(), theirs, peer.name)
         name = f"{peer.name} (pid {theirs.pid} on {theirs.host})"
         peers[index] = replace(peer, name=name, pid=theirs.pid if cluster.started else None)
+
+
+def end_actors(cluster: Cluster, group: Any, peers: Sequence[Peer]) -> None:
+    """End actors and give back the placement group, if there is one, also if they are stopped, or Ray is gone."""
+    for peer in peers:
+        with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
+            ray.kill(peer.handle)
+        if peer.pid is not None:
+            end_if_stopped(peer.pid)
+    if group is not None and cluster.answers():  # a head that is gone would be waited for
+        with contextlib.suppress(Exception):
+            remove_placement_group(group)

@@ -63,23 +63,29 @@ def scores(name: str, learner: str) -> list[str]:
     ]
 
 
-def memory(learner: str) -> list[str]:
-    """Bytes of a model after a fit, a deletion, an insertion, a prediction and a digest; without its rows."""
+def memory(learner: str, rows: int) -> list[str]:
+    """Memory of a model after a fit, a deletion, an insertion, a prediction and a digest, and once it is idle.
+
+    Without its rows.
+    """
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(ROWS, COLUMNS))
-    y, held = (X[:, 0] + 0.5 * rng.normal(size=ROWS) > 0).astype(int), []
+    X = rng.normal(size=(rows, COLUMNS))
+    y = (X[:, 0] + 0.5 * rng.normal(size=rows) > 0).astype(int)
     for one in ("warm", "measured"):
         gc.collect()
         tracemalloc.start()
-        keyed = raydt.KeyedClassifier(LEARNERS[learner]()).fit(X, y, keys=[one] * ROWS)
+        keyed = raydt.KeyedClassifier(LEARNERS[learner]()).fit(X, y, keys=[one] * rows)
         keyed.forget(keyed.row_ids_[:5])
         keyed.partial_fit(X[:5], y[:5], keys=[one] * 5)
         keyed.predict(X[:3], keys=[one] * 3)
         keyed.digest()
-        gc.collect()
-        held.append(tracemalloc.get_traced_memory()[0])
+        held = []
+        for _ in range(2):
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0] - rows * 8 * (COLUMNS + 3))
+            keyed.models_[one]._trim()
         tracemalloc.stop()
-    return [learner, f"{(held[-1] - ROWS * 8 * (COLUMNS + 3)) / 1024:.0f}"]
+    return [learner, *(f"{one / 1024:.0f}" for one in held)]
 
 
 def main() -> None:
@@ -87,11 +93,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--learners", nargs="*", default=list(LEARNERS))
+    parser.add_argument("--rows", type=int, default=ROWS, help="of the key whose memory is measured")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     print(machine())
     if arguments.memory:
-        print(*table(["Learner", "KB"], [memory(one) for one in arguments.learners]), sep="\n")
+        print(
+            *table(["Learner", "KB", "KB, idle"], [memory(one, arguments.rows) for one in arguments.learners]), sep="\n"
+        )
         return
     head = ["Data", "Learner", "Keys (rows of unknown)", "Accuracy: by key / one model", "AUC", "Keys better / worse"]
     found = [scores(name, learner) for name in SETS for learner in arguments.learners]

@@ -13,9 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from pipelines.chapters.auditing import audit_chapters
 from pipelines.chapters.chapter import run_of
 from pipelines.chapters.history import history_of_chapter
@@ -31,6 +28,7 @@ from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, find_state, last_state, load_state, open_state, open_stream, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.lineage import history_of_run
+from raydt.arrays.types import Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
@@ -43,7 +41,7 @@ from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.messages import message
 from raydt.redaction import text
-from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of
+from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sources.base import Source
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
@@ -104,9 +102,7 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
 
 
 def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
-    """Refuse (InputError) a source that is no longer what the run has read, or not all that its keys have."""
-    if BY_KEY in meta and meta.get("lineage"):
-        raise InputError(message("keyed.lineage"), file=folder.location)
+    """Refuse (InputError) a source that is no longer what the run has read."""
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
         said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
@@ -121,8 +117,8 @@ class Ended(NamedTuple):
     components: Mapping[str, dict[str, Any]]
     features: Features
     history: History
-    class_order: npt.NDArray[np.int64]
-    names: Callable[[npt.NDArray[np.int64]], list[Any]]  #: Ids as the source has them.
+    class_order: Ints
+    names: Callable[[Ints], list[Any]]  #: Ids as the source has them.
 
 
 def last_of(folder: RunFolder) -> Ended:

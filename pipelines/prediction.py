@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,9 +22,10 @@ from pipelines.run_folder import fitting
 from pipelines.saved_runs import folder_of_model, load_model
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
+from raydt.arrays.types import Bools, Floats
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
-from raydt.keyed.saved import SavedKeys, open_keys
+from raydt.keyed.saved import TEXT_KEY, SavedKeys, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import BY_KEY, SavedModel
@@ -69,7 +69,10 @@ def predict_file(
     writing = partial(written, target, "the predictions")
     require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
     wanted = {} if id_column is None else {id_column: "--id"}
-    files, options = find_rows(saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns)
+    as_text = tuple(saved.meta[name] for name in (TEXT_KEY,) if name in saved.meta)
+    files, options = find_rows(
+        saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns, as_text=as_text
+    )
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)
@@ -122,7 +125,7 @@ class _Used:
     def __init__(self, saved: SavedModel) -> None:
         self.saved, self._predictor, self._unseen = saved, saved.predictor(), _unseen(saved)
 
-    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], Bools]:
         """Return the columns of predictions, and which values are categories that the model does not know."""
         return _predicted(self.saved, self._predictor, rows), self._unseen(rows.X)
 
@@ -141,9 +144,9 @@ class _UsedByKey(_Used):
         self.saved, column = self._predictor.whole, saved.meta[BY_KEY]
         self.wanted, self.columns = {column: "source.key"}, {"key": column}
 
-    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], Bools]:
         """Return the columns of predictions, and which values are categories that the key's model does not know."""
-        found: tuple[list[pa.Array], npt.NDArray[np.bool_]] = self._predictor.predicted(source, rows)
+        found: tuple[list[pa.Array], Bools] = self._predictor.predicted(source, rows)
         return found
 
     def found(self, *, quote: bool) -> dict[str, Any]:
@@ -152,13 +155,13 @@ class _UsedByKey(_Used):
         return {"without_model": self._predictor.unknown, "unknown_keys": unknown}
 
 
-def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]:
+def _unseen(saved: SavedModel) -> Callable[[Floats], Bools]:
     """Which values of rows, shape (n, d), are categories that the model does not know."""
     known = [saved.categories.get(name) for name in saved.features.names]
     if traits_of(saved.options).reading.by_value:
         numbers = [None if values is None else [-1.0, *map(number_of, values)] for values in known]
 
-        def other(X: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        def other(X: Floats) -> Bools:
             new = [np.zeros(len(X), np.bool_) if n is None else ~np.isin(X[:, j], n) for j, n in enumerate(numbers)]
             return np.stack(new, axis=1)
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from pipelines.auditing import last_of
 from pipelines.living import Living, living_of, rebuilt_digest
 from pipelines.run_files import RECEIPT_KEY, RECEIPTS
@@ -22,6 +20,7 @@ from pipelines.running.ending import read_summary
 from pipelines.saved_runs import config_of, find_state, load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
 from raydt.arrays.digest import digest
+from raydt.arrays.types import AnyArray
 from raydt.errors import ConfigError, InputError
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, newest
 from raydt.keyed.saved import open_keys
@@ -102,7 +101,7 @@ def _found(different: list[Message], stated: str, rebuilt: str, live: int, inser
     return found | {"examples": live, "inserted": inserted}
 
 
-def _same(one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[Any]]) -> bool:
+def _same(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> bool:
     """Return True if two models have the same arrays, bit for bit."""
     return one.keys() == other.keys() and digest(sorted(one.items())) == digest(sorted(other.items()))
 

@@ -1,6 +1,6 @@
 """Trees of the exact forest, and the share of them that holds each example: how the defaults were chosen.
 
-    python benchmarks/forest/shares.py [--sets NAME ...] [--streams NAME ...] [--limit 10000]
+    python benchmarks/forest/shares.py [--sets NAME ...] [--streams NAME ...] [--limit 10000] [--settings 20,1 ...]
 
 Held-out accuracy and AUC of one random quarter of each data set, with the processor seconds of the training; accuracy
 of each row of a stream just before it is learned, of the last 1,000 rows, with microseconds for each row.
@@ -64,10 +64,16 @@ STREAMS: dict[str, list[str] | dict[str, Any]] = {
 }
 
 
-def held_out(name: str) -> list[str]:
+def setting(text: str) -> tuple[int, float]:
+    """Trees and share from ``20,1``."""
+    trees, share = text.split(",")
+    return int(trees), float(share)
+
+
+def held_out(name: str, settings: list[tuple[int, float]]) -> list[str]:
     """Cells of a data set."""
     split, cells = split_of(name, int(name in OTHERS)), []
-    for trees, share in SETTINGS:
+    for trees, share in settings:
         began = time.process_time()
         model = ExactForestClassifier(n_estimators=trees, sample_share=share).fit(split.X, split.y)
         took = time.process_time() - began
@@ -94,9 +100,9 @@ def replayed(name: str, rows: int | None, trees: int, share: float) -> tuple[flo
     return summary["metrics"]["accuracy"], 1e6 * took / (summary["inserts"] - WARMUP)
 
 
-def prequential(name: str, limit: int) -> list[str]:
+def prequential(name: str, limit: int, settings: list[tuple[int, float]]) -> list[str]:
     """Cells of a stream."""
-    cells = [replayed(name, limit, trees, share) for trees, share in SETTINGS]
+    cells = [replayed(name, limit, trees, share) for trees, share in settings]
     return [name, *(f"{accuracy:.3f} / {took:,.0f}" for accuracy, took in cells)]
 
 
@@ -106,11 +112,12 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=[*CHOSEN, *OTHERS])
     parser.add_argument("--streams", nargs="*", default=list(STREAMS))
     parser.add_argument("--limit", type=int, default=10_000)
+    parser.add_argument("--settings", nargs="*", type=setting, default=SETTINGS, help="trees,share")
     asked = parser.parse_args()
     print(machine("scikit-learn"))
-    header = ["", *(f"{trees} trees, share {share:g}" for trees, share in SETTINGS)]
-    show("Held-out accuracy / AUC / seconds to fit", header, [held_out(name) for name in asked.sets])
-    streams = [prequential(name, asked.limit) for name in asked.streams]
+    header = ["", *(f"{trees} trees, share {share:g}" for trees, share in asked.settings)]
+    show("Held-out accuracy / AUC / seconds to fit", header, [held_out(name, asked.settings) for name in asked.sets])
+    streams = [prequential(name, asked.limit, asked.settings) for name in asked.streams]
     show("Prequential accuracy / us for each row", header, streams)
 
 

@@ -17,7 +17,8 @@ from gbdt.contestants import OWN_BINS, fitted, median, predicted, timed
 from gbdt.data import Rows, Split, load
 from kit import progress, show
 
-from raydt.learners.gbdt.row_shard import Counts, RowShard, Slots
+from raydt.arrays.types import Slots
+from raydt.learners.gbdt.row_shard import Counts, RowShard
 from raydt.learners.gbdt.trees import Trees, new_trees
 
 #: Iterations that are updated.

@@ -6,12 +6,13 @@ history is the plain replay of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.keyed.streams import streams_of
+from pipelines.keyed.lineage import UpdateOfHistories
+from pipelines.keyed.streams import StreamsOfKeys
 from pipelines.run_folder import fitting
 from pipelines.running.preflight import features_of
 from raydt.audits.audit_report import AuditReport
@@ -33,20 +34,24 @@ from raydt.streams.history import Replay
 _MOST_FAILURES = 50
 
 
-def histories(config: Config, stream: KeyedStream, at: Mapping[str, Any], only: Key | None = None) -> dict[Key, Replay]:
-    """Replay the rows of the source up to a saved state of the stream for each key, or for one."""
-    found: dict[Key, Replay] = {}
-    for key, own in streams_of(config, stream, at, only):
-        found.setdefault(key, Replay(own.source)).read(own)
+def histories(config: Config, stream: KeyedStream, saved: SavedKeys, only: Key | None = None) -> dict[Key, Replay]:
+    """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one."""
+    with fitting(saved.place):
+        at = saved.components["stream"]
+        end = int(at["row"]), int(at.get("deletions", 0))
+        stops = [(int(step["row"]), int(step.get("deletions", 0))) for step in saved.meta.get("lineage", [])]
+    streams, found = StreamsOfKeys(config, stream, only), dict[Key, Replay]()
+    for place, (row, deletions) in enumerate([*stops, end]):
+        for key, own in streams.read(row, deletions):
+            found.setdefault(key, Replay(own.source)).read(own)
+        if place < len(stops):
+            UpdateOfHistories(config, streams, saved, only).follow(saved.meta["lineage"][place], found)
     return found
 
 
 def audit_keys(config: Config, saved: SavedKeys, stream: KeyedStream, only: Key | None = None) -> AuditReport:
     """Audit the last state of every key of a run, or of one; ModelFileError if there is no such key."""
-    with fitting(saved.place):
-        at = saved.components["stream"]
-        at = {"row": int(at["row"]), "deletions": int(at.get("deletions", 0))}
-    known = histories(config, stream, at, only)
+    known = histories(config, stream, saved, only)
     features = features_of(stream.source, config.learner)
     if only is not None and only not in saved:
         raise saved.unknown(only)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.keyed.updating import (
     Changed,
@@ -30,6 +29,7 @@ from pipelines.updating.change_files import ChangeFile, ChangeStreams, Spelling,
 from pipelines.updating.changes import StateNames, no_deletions, no_insertions, sound_rows
 from pipelines.updating.contents import components_after
 from pipelines.updating.lineage import step_of
+from raydt.arrays.types import AnyArray
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys
 from raydt.keyed.scores import narrow, pooled
@@ -52,6 +52,27 @@ class _Part(NamedTuple):
     rows: Rows
 
 
+#: The rows of each key in each file, by its path.
+PartsByKey = dict[Key, dict[str, _Part]]
+
+
+def rows_of_changes(
+    files: Sequence[ChangeFile], common: SavedModel, names: StateNames, spelling: Spelling, column: str, *, skip: bool
+) -> tuple[PartsByKey, int, SavedModel]:
+    """Return the rows of each key, how many bad ones have no key, and ``common`` with what files say of all keys."""
+    parts, skipped = PartsByKey(), 0
+    for one in files:
+        source = source_of(common, names, spelling, one, column)
+        shared = SharedSource(source, traits_of(common.options).reading)
+        chunks = list(source.rows() if skip else sound_rows(source))
+        skipped += sum(int((chunk.key[[*chunk.bad]] < 0).sum()) for chunk in chunks if chunk.key is not None)
+        for key, rows in rows_by_key(shared, chunks).items():
+            parts.setdefault(key, {})[one.path] = _Part(shared, rows)
+        common = grown(common, source)
+        names = replace(names, labels=source.state()["labels"])
+    return parts, skipped, common
+
+
 class ChangesOfKeys:
     """Change logs applied to models by key, in memory; as :class:`pipelines.updating.change_job.ChangesOfOne`."""
 
@@ -70,12 +91,12 @@ class ChangesOfKeys:
         """Apply files; errors as of :func:`pipelines.updating.apply_changes`."""
         self._names, self._changed, counts = names, dict[Key, Changed](), Counter(dict.fromkeys(COUNTED, 0))
         parts = self._read(files, spelling, counts, skip=on_error == "skip")
-        self._updates, sums = 0, list[npt.NDArray[Any]]()
+        self._updates, sums = 0, list[AnyArray]()
         for key in in_order(parts):
             saved, begins = opened(self._keys, key)
             own = StateNames.of(saved, names.label, names.id)
             warmup = self._keys.warmup if begins else 0
-            streams = _StreamsOfKey(saved, own, spelling, on_error, warmup)
+            streams = StreamsOfKey(saved, own, spelling, on_error, warmup)
             streams.parts = parts[key]
             applied = Applied(saved, saved.session(), streams, begins=begins)
             receipt = applied.run([one for one in files if one.path in parts[key]], copies)
@@ -89,25 +110,15 @@ class ChangesOfKeys:
         self._after = KeysAfter(self._keys, self._changed)
         return self._after.receipt(copies), (self._updates, dict(counts), self._scores(sums))
 
-    def _read(
-        self, files: Sequence[ChangeFile], spelling: Spelling, counts: Counter[str], *, skip: bool
-    ) -> dict[Key, dict[str, _Part]]:
+    def _read(self, files: Sequence[ChangeFile], spelling: Spelling, counts: Counter[str], *, skip: bool) -> PartsByKey:
         """Return the rows of each key in each file, by its path; bad ones without a key are counted."""
-        common, names, parts = self.common, self._names, dict[Key, dict[str, _Part]]()
         column = str(self._keys.meta[BY_KEY])
-        for one in files:
-            source = source_of(common, names, spelling, one, column)
-            shared = SharedSource(source, traits_of(common.options).reading)
-            chunks = list(source.rows() if skip else sound_rows(source))
-            counts["skipped"] += sum(int((one.key[[*one.bad]] < 0).sum()) for one in chunks if one.key is not None)
-            for key, rows in rows_by_key(shared, chunks).items():
-                parts.setdefault(key, {})[one.path] = _Part(shared, rows)
-            common = grown(common, source)
-            names = replace(names, labels=source.state()["labels"])
+        parts, skipped, common = rows_of_changes(files, self.common, self._names, spelling, column, skip=skip)
+        counts["skipped"] += skipped
         self._known = common.classes, common.categories
         return parts
 
-    def _scores(self, sums: Sequence[npt.NDArray[Any]]) -> dict[str, Any]:
+    def _scores(self, sums: Sequence[AnyArray]) -> dict[str, Any]:
         """Return scores over all keys: of these updates, and of all there have been."""
         numbers = bool(traits_of(self.common.options).reading.regression)
         here = np.sum(sums, axis=0) if sums else np.zeros(0)
@@ -128,7 +139,7 @@ class ChangesOfKeys:
         return meta | {"offset": int(common.meta["offset"]) + self._updates}, components
 
 
-class _StreamsOfKey(ChangeStreams):
+class StreamsOfKey(ChangeStreams):
     """The streams of one key in files; ``parts`` has its rows by the paths of these."""
 
     parts: Mapping[str, _Part]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.arrays.types import Bools, Floats
 from raydt.encoding.columns import number_of
 from raydt.keyed.groups import Key, group_of, in_order
 from raydt.keyed.saved import SavedKeys, fitting_keys
@@ -31,7 +31,7 @@ class _KeyModel:
             self._codes = {name: {v: c for c, v in enumerate(saved.categories[name])} for _, name in self._names}
         self.n_classes = len(saved.classes)
 
-    def own_codes(self, X: npt.NDArray[np.float64], values: Any) -> tuple[npt.NDArray[np.float64], Any]:
+    def own_codes(self, X: Floats, values: Any) -> tuple[Floats, Any]:
         """Return rows with the key's own codes, and which of their values are categories new to the key."""
         X, new = X.copy(), np.zeros(X.shape, dtype=np.bool_)
         for j, name in self._names:
@@ -59,7 +59,8 @@ class KeyedPredictor:
     def _model(self, key: Key) -> _KeyModel | None:
         if key not in self._models:
             with fitting_keys(group_of(key), self._saved.place):
-                self._models[key] = _KeyModel(self._saved.saved(key), self.whole) if key in self._saved else None
+                held = self._saved.named(key)
+                self._models[key] = None if held is None else _KeyModel(self._saved.saved(held), self.whole)
         return self._models[key]
 
     def load(self, keys: list[Key]) -> None:
@@ -67,7 +68,7 @@ class KeyedPredictor:
         for key in in_order(key for key in keys if key not in self._models):
             self._model(key)
 
-    def predicted(self, source: FileSource, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+    def predicted(self, source: FileSource, rows: Rows) -> tuple[list[pa.Array], Bools]:
         """Return the columns of predictions, null where there is none, and which values are new to the key."""
         assert rows.key is not None
         n, whole = len(rows), self.whole

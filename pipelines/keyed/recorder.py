@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
+from raydt.arrays.types import AnyArray
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
@@ -72,7 +72,7 @@ class KeyedRecorder(Tables):
         self._tables = {name: TableWriter(folder, name, schema) for name, schema in self._schemas.items()}
         self.updates = self._without_key = 0
         self.totals_of_keys: dict[str, int] = dict.fromkeys(TOTALS, 0)
-        self.scores: npt.NDArray[Any] = np.zeros(0)
+        self.scores: AnyArray = np.zeros(0)
         self.statistics: dict[str, int] = {}
         self.seconds = 0.0
 
@@ -157,7 +157,7 @@ class KeyedRecorder(Tables):
         name = "mse" if self._numbers else "accuracy"
         return name, self._pooled(self.scores).get(name, math.nan)
 
-    def _pooled(self, sums: npt.NDArray[Any]) -> dict[str, float]:
+    def _pooled(self, sums: AnyArray) -> dict[str, float]:
         """Return scores over the predictions of all keys."""
         return pooled(sums, numbers=self._numbers)
 

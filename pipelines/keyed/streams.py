@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pipelines.config import Config
 from pipelines.id_check import MOST_UPDATES, Found, without_remedy
@@ -12,7 +11,7 @@ from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
 from raydt.keyed.groups import Key
 from raydt.keyed.source import KeySource, SharedSource
-from raydt.keyed.stream import KeyedStream
+from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.learners import traits_of
 from raydt.streams.base import Stream
 from raydt.streams.refused import update_error
@@ -21,30 +20,44 @@ from raydt.streams.refused import update_error
 _MOST_DESCRIBED = 10
 
 
-def streams_of(
-    config: Config, stream: KeyedStream, at: Mapping[str, Any] | None = None, only: Key | None = None
-) -> Iterator[tuple[Key, Stream]]:
-    """Read rows up to a saved state of the stream (None: all) and yield each key whenever its stream has new updates.
+class StreamsOfKeys:
+    """The stream of each key, while the rows of a source are read; ``only`` names the one key that is wanted."""
 
-    Its batches are to be read then. ``only`` names the one key that is wanted.
-    """
-    stop = None if at is None else int(at["row"])
-    shared = SharedSource(stream.source, traits_of(config.learner).reading, stream.log)
-    config.stream.make(KeySource(shared))  # which has the source read event times, if it needs some
-    found: dict[Key, tuple[KeySource, Stream]] = {}
-    for batch in stream.batches(config.cluster.batch_size):
-        part = batch if stop is None else batch.before(stop)
-        for key, rows, due in shared.split(part.rows, part.due):
-            if key is None or (only is not None and key != only):
-                continue
-            if key not in found:
-                source = KeySource(shared)
-                found[key] = source, config.stream.make(source)
-            source, own = found[key]
-            source.give(rows, due)
-            yield key, own
-        if at is not None and stop is not None and batch.stop >= stop and stream.deletions >= at.get("deletions", 0):
-            return
+    def __init__(self, config: Config, stream: KeyedStream, only: Key | None = None) -> None:
+        self.stream = stream
+        self._config, self._only = config, only
+        self._shared = SharedSource(stream.source, traits_of(config.learner).reading, stream.log)
+        config.stream.make(KeySource(self._shared))  # which has the source read event times, if it needs some
+        self._found: dict[Key, tuple[KeySource, Stream]] = {}
+        self._batches = stream.batches(config.cluster.batch_size)
+        self._rest: KeyedBatch | None = None  # the rows of the last batch that were not wanted yet
+
+    def of(self, key: Key) -> tuple[KeySource, Stream]:
+        """Return the source and the stream of a key, which may begin."""
+        if key not in self._found:
+            source = KeySource(self._shared)
+            self._found[key] = source, self._config.stream.make(source)
+        return self._found[key]
+
+    def read(self, stop: int | None = None, deletions: int = 0) -> Iterator[tuple[Key, Stream]]:
+        """Read rows up to ``stop`` (None: all) and yield each key whenever its stream has new updates.
+
+        Its batches are to be read then. ``deletions`` are the entries of a log that belong to the rows before ``stop``.
+        """
+        done = 0
+        while stop is None or done < stop or self.stream.deletions < deletions:
+            batch = self._rest if self._rest is not None else next(self._batches, None)
+            if batch is None:
+                return
+            part, self._rest = (batch, None) if stop is None else batch.cut(stop)
+            done = part.stop
+            for key, rows, due in self._shared.split(part.rows, part.due):
+                if key is not None and self._only in (None, key):
+                    source, own = self.of(key)
+                    source.give(rows, due)
+                    yield key, own
+            if self._rest is not None:
+                return
 
 
 def search_keys(config: Config, stream: KeyedStream, skip: bool) -> Found | None:
@@ -57,7 +70,7 @@ def search_keys(config: Config, stream: KeyedStream, skip: bool) -> Found | None
     live: defaultdict[Key, set[int]] = defaultdict(set)
     found = Found(0, complete=True)
     try:
-        for key, own in streams_of(config, stream):
+        for key, own in StreamsOfKeys(config, stream).read():
             for batch in own.batches(config.cluster.batch_size):
                 for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
                     if op in (QUERY, DELETE_VALUE):

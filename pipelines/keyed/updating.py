@@ -7,9 +7,9 @@ are checked and applied in memory before anything is written; groups of keys wit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,9 @@ from pipelines.updating.inputs import deletions_given, rows_given
 from pipelines.updating.lineage import step_of
 from pipelines.updating.model_data import known_categories, without_a_config
 from raydt.arrays.lazy import Lazy
+from raydt.arrays.types import Ints
 from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.examples.subjects import Subjects
 from raydt.keyed.groups import Key, group_of, in_order
 from raydt.keyed.packing import packed
 from raydt.keyed.saved import Figures, SavedKeys, live
@@ -120,7 +122,7 @@ class UpdateOfKeys:
         missing: tuple[Any, ...] = ()
         if asked.delete is not None:
             told = deletions_given(asked.delete, names.keys)
-            listed = _Listed(self._keys, names, told, column)
+            listed = ListedDeletions(KeysOfState(self._keys), names, told, column)
             deleted, missing = listed.by_key(), tuple(listed.missing)
             if missing and asked.missing == "error":
                 raise unknown_error(listed.log, list(missing))
@@ -192,13 +194,49 @@ class UpdateOfKeys:
         return meta, self._after.components(stream_of_keys(self._names, known), keys.components.get("scores", {}))
 
 
-class _Listed:
+class KeysWithExamples(Protocol):
+    """Keys with live examples."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the keys."""
+
+    def __iter__(self) -> Iterator[Key]: ...
+
+    def of(self, key: Key) -> tuple[Mapping[str, Any], Ints, Callable[[], Subjects]] | None:
+        """Return the state of a key's stream, the ids of its live examples, and their subjects; None without any."""
+
+
+class KeysOfState:
+    """The keys of a state, as :class:`KeysWithExamples`."""
+
+    def __init__(self, keys: SavedKeys) -> None:
+        self._keys = keys
+
+    @property
+    def kind(self) -> str:
+        """Kind of the keys."""
+        return self._keys.kind
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    def of(self, key: Key) -> tuple[Mapping[str, Any], Ints, Callable[[], Subjects]] | None:
+        """Return the state of a key's stream, the ids of its live examples, and their subjects; None without any."""
+        held = self._keys.of_group(group_of(key)).get(key)
+        if held is None or not live(held):
+            return None
+        ids = held["coordinator"]["id"]
+        return held["stream"], ids, lambda: StateNames.of(self._keys.understood(held)).subjects
+
+
+class ListedDeletions:
     """A list of ids or subjects to delete, told apart by key.
 
     By its column of keys, if it has one; else by where each lives.
     """
 
-    def __init__(self, keys: SavedKeys, names: StateNames, given: str | DataFile, column: str) -> None:
+    def __init__(self, keys: KeysWithExamples, names: StateNames, given: str | DataFile, column: str) -> None:
         with without_a_config():
             self.log = LoggedDeletions(given, ".", names.keys, "list of ids", "state")
         if "after" in self.log.file.names:
@@ -251,17 +289,13 @@ class _Listed:
 
     def _living(self, key: Key, wanted: set[Any]) -> set[Any]:
         """Return which ids, or subjects, of some have live examples under a key; O(live examples of the key)."""
-        held = self._keys.of_group(group_of(key)).get(key)
-        if held is None or not live(held):
+        if (held := self._keys.of(key)) is None:
             return set()
-        stream = held["stream"]
+        stream, codes_of_ids, subjects = held
         if self.log.by_subject:
             there = wanted.intersection(stream.get("subjects", ()))
-            if not there:
-                return set()
-            subjects = StateNames.of(self._keys.understood(held)).subjects
-            return set(subjects.rows_of(there)[2].tolist())
-        ids: list[Any] = held["coordinator"]["id"].tolist()
+            return set(subjects().rows_of(there)[2].tolist()) if there else set()
+        ids: list[Any] = codes_of_ids.tolist()
         if self._text:
             codes = zip(stream["ids"], stream["id_codes"].tolist(), strict=True)
             named = {code: name for name, code in codes if name in wanted}
@@ -336,7 +370,10 @@ def meta_of_keys(
     ``known`` are classes and categories of all keys.
     """
     row = keys.meta.get("row", keys.meta["offset"])  # of the source, at which the run was
-    meta = meta_after(keys.outline(), place.folder, names, {**step, "row": row}, known)
+    at = keys.components.get("stream", {})
+    before: Mapping[str, Any] = at if "row" in at else (keys.meta.get("lineage") or [{}])[-1]
+    step = {**step, "row": row, "deletions": int(before.get("deletions", 0))}  # where the run was in its source and log
+    meta = meta_after(keys.outline(), place.folder, names, step, known)
     return meta | {BY_KEY: keys.meta[BY_KEY], "warmup": keys.warmup, "row": row, "next_id": 0}
 
 

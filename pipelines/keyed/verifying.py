@@ -54,7 +54,7 @@ def of_run(folder: RunFolder, config: Config, stated: str) -> tuple[list[Message
     source, stream = open_stream(config)
     require_same_data(config, keys.meta, source, stream, folder)
     features, digests, same, inserted = features_of(source, config.learner), {}, True, 0
-    for key, replay in histories(config, cast(Any, stream), keys.components["stream"]).items():
+    for key, replay in histories(config, cast(Any, stream), keys).items():
         saved, history = keys.saved(key), replay.result()
         inserted += len(history.id)
         model = saved.session().model()

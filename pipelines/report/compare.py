@@ -11,6 +11,7 @@ from pipelines.report.difference import compared, differences, winner
 from pipelines.report.facts import common_to, compared_figures
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import ACCURACY, SQUARED_ERROR, Quality, quality_of
+from raydt.arrays.types import Floats
 from raydt.learners.description import Curve, Description
 from raydt.messages import message
 from raydt.presentation.blocks import Article, Best, Block, Name, Row, Section, Table, Text
@@ -19,7 +20,6 @@ from raydt.presentation.charts import (
     WINDOWS,
     Axis,
     Chart,
-    Floats,
     Panel,
     Series,
     Values,

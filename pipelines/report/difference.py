@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality
+from raydt.arrays.types import Ints
 from raydt.evaluation.significance import interval, interval_of_blocks, mcnemar
 from raydt.messages import message
 from raydt.presentation.blocks import Row, Table, Text
@@ -175,7 +175,7 @@ def _by_windows(first: ReportedRun, second: ReportedRun, quality: Quality) -> Di
     return Difference(round(sizes.sum()), float(sums.sum() / sizes.sum()), low, high, windows=len(sums))
 
 
-def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _paired(first: Any, second: Any) -> tuple[Ints, Ints]:
     """Return the places of examples in both columns, the k-th of an id with the k-th of it. O(n log n)."""
     ids = pa.chunked_array([*first.chunks, *second.chunks], first.type).dictionary_encode().unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in ids.chunks]) if len(ids) else np.empty(0, np.int64)
@@ -185,7 +185,7 @@ def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray
     return here[order], there[order]
 
 
-def _numbered(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _numbered(codes: Ints) -> Ints:
     """Return each code with the number of the same before it, as one integer."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.report import facts, recovery, tables
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality, judged
 from pipelines.report.verdicts import audit_blocks, audit_figure
+from raydt.arrays.types import Bools, Floats, Ints
 from raydt.messages import message
 from raydt.presentation.blocks import Article, Beside, Block, Code, Fact, Facts, Row, Section, Table, Text, pairs
 from raydt.presentation.words import Form, count, counted, duration, figure, share
@@ -28,8 +28,6 @@ _QUANTILES = (
     (1, "most"),
 )
 _BINS = 20
-
-Floats = npt.NDArray[np.float64]
 
 
 def keyed_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
@@ -111,7 +109,7 @@ def _histogram(scores: Floats, quality: Quality) -> Table:
     return Table(rows, remark, title, (quality.name.capitalize(), "Keys"), (1,), "bars", "keys")
 
 
-def _loses(keys: dict[str, Any], quality: Quality) -> npt.NDArray[np.bool_]:
+def _loses(keys: dict[str, Any], quality: Quality) -> Bools:
     """Return which keys are behind the better baseline."""
     return quality.behind(keys[quality.score], _rival(keys, quality))
 
@@ -121,7 +119,7 @@ def _rival(keys: dict[str, Any], quality: Quality) -> Floats:
     return best
 
 
-def _rows(keys: dict[str, Any], quality: Quality, places: npt.NDArray[np.int64]) -> list[Row]:
+def _rows(keys: dict[str, Any], quality: Quality, places: Ints) -> list[Row]:
     rival = _rival(keys, quality)
     return [
         Row(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Bools
 from raydt.evaluation.scoring import CLASS_SCORES, FADED
 from raydt.presentation.words import Form, count, figure, share
 
@@ -31,9 +31,9 @@ class Quality:
         """Return the column of the score since the row before."""
         return f"window_{self.score}"
 
-    def behind(self, learner: Any, rival: Any) -> npt.NDArray[np.bool_]:
+    def behind(self, learner: Any, rival: Any) -> Bools:
         """Return where the learner is worse."""
-        worse: npt.NDArray[np.bool_] = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
+        worse: Bools = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
         return worse
 
     def best(self, rivals: list[Any]) -> Any:

@@ -96,11 +96,11 @@ class Run:
         self.parts = parts_of(config)
         store = self.parts.store(states_of(config, folder), config.checkpoint.keep, copies)
         whole = folder if chapter is None else chapter.run
+        on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
         first = incarnations.epoch + 1 + scores  # a session that scores comes before
-        own = partial(Telemetry, whole.location.rpartition("/")[2], first) if config.cluster.backend == "ray" else Meter
-        self.meter = own() if going_on is None else going_on.meter
+        self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else Meter()
         closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
         deadline = config.erasure.deadline
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=deadline, closed=closed)
@@ -217,8 +217,9 @@ class Run:
 
     def _open(self, restoring: bool) -> None:
         """A new incarnation at the newest checkpoint, or at the beginning; or the one that goes on in a new chapter."""
-        config, handed, self._handed, self.ending.closes = self.config, self._handed, None, False
-        begins_after = None if self.chapter is None else self.chapter.before
+        config, handed = self.config, self._handed
+        self.ending.closes = False
+        self._handed, begins_after = None, None if self.chapter is None else self.chapter.before
         session = self.incarnations.open() if handed is None else handed.session
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
@@ -241,11 +242,10 @@ class Run:
             if restoring:
                 recorder.clear()
         marks = None
-        if self.requests is not None and handed is not None:
-            marks = self.requests.go_on(self.stream, recorder)
-        elif self.requests is not None:
-            known = found.recorded.get("requests") if found else None
-            marks = self.requests.begin(known, self.stream, recorder, len(self.lineage), session.digest)
+        if self.requests is not None:
+            state = found and found.recorded.get("requests")
+            begin = partial(self.requests.begin, state, len(self.lineage), session.digest)
+            marks = (self.requests.go_on if handed is not None else begin)(self.stream, recorder)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
         if restoring and self.recoveries.entries:  # none of a chapter that another process begins

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.examples.updates import DELETE, UpdateBatch, cut_at
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     time: float | None = None
 
 
-def requests_in(batch: UpdateBatch) -> npt.NDArray[np.int64]:
+def requests_in(batch: UpdateBatch) -> Ints:
     """Return the positions of the deletions that source or deletion log ask for: not those a stream model chooses."""
     return np.flatnonzero((batch.op == DELETE) & (batch.row != -1))
 
@@ -69,7 +69,7 @@ class Marks:
         place, self._rows = self._place(), None
         return place
 
-    def _ends(self, batch: UpdateBatch, rows: npt.NDArray[np.int64]) -> list[int]:
+    def _ends(self, batch: UpdateBatch, rows: Ints) -> list[int]:
         """Return the positions in a batch before which a receipt ends if there are requests for it, ascending."""
         if not len(batch):
             return []
@@ -86,7 +86,7 @@ class Marks:
             return True
         return False
 
-    def _note(self, batch: UpdateBatch, asked: npt.NDArray[np.int64]) -> None:
+    def _note(self, batch: UpdateBatch, asked: Ints) -> None:
         if len(asked):
             rows = batch.row[asked]
             first = int(rows[0]) if self._rows is None else self._rows[0]

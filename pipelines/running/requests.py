@@ -22,7 +22,9 @@ from pipelines.config import Config
 from pipelines.receipts import now
 from pipelines.run_files import RECEIPT_KEY, RECEIPTS
 from pipelines.run_folder import RunFolder
+from pipelines.running.gone_ids import GoneIds
 from pipelines.running.marks import Marks, Place, requests_in
+from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
@@ -66,12 +68,10 @@ class Requests:
         traits = traits_of(config.learner)
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
         self._now, self._known = _Open(), deque[dict[str, Any]]()
-        self._gone: set[str] = set()  # hashes of all ids that are deleted now
-        # Ids deleted here: others need not be hashed, unless some were deleted before, of which there are only hashes.
-        self._names, self._nameless = set[Any](), False
+        self._gone = GoneIds()
 
     def begin(
-        self, state: Mapping[str, Any] | None, stream: Stream, tally: Tally, lineage: int, digest: Callable[[], str]
+        self, state: Mapping[str, Any] | None, lineage: int, digest: Callable[[], str], stream: Stream, tally: Tally
     ) -> Marks:
         """Begin where a checkpoint is (``state``; None: at the beginning), and return where receipts end from there.
 
@@ -98,18 +98,16 @@ class Requests:
             )
             if follows or entry["source"]["updates"][1] > self._now.begins:
                 self._close(entry)
-        self._gone = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
-        self._gone.update(hash for hash, *_ in self._now.deleted)
-        self._gone.difference_update(self._now.inserted)
-        self._names, self._nameless = set(), bool(self._gone)
-        return self._mark(stream)
+        hashes = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
+        self._gone = GoneIds(hashes.union(hash for hash, *_ in self._now.deleted).difference(self._now.inserted))
+        return self._marked(stream)
 
     def go_on(self, stream: Stream, tally: Tally) -> Marks:
-        """Go on in a new chapter, and return where receipts end from there. O(requests without a receipt)."""
-        self._tally = tally
-        return self._mark(stream)
+        """Go on where a chapter has ended, as after :meth:`begin`."""
+        self._tally, self._source = tally, stream.source
+        return self._marked(stream)
 
-    def _mark(self, stream: Stream) -> Marks:
+    def _marked(self, stream: Stream) -> Marks:
         open_rows = [row for _, row in sorted((seq, row) for _, seq, row in (*self._now.deleted, *self._now.missing))]
         known = [entry["source"]["updates"][1] for entry in self._known]
         self._marks = Marks(stream, self._every, open_rows, known)
@@ -124,9 +122,9 @@ class Requests:
         n, key = result.applied, self._chain.key
         asked = requests_in(batch)
         asked = asked[asked < n]
-        names = batch.id[asked].tolist() if batch.names is None else [batch.names[at] for at in asked.tolist()]
+        names = _names(batch, asked)
         hashes = list(map(key.hash, names))
-        self._names.update(names)
+        self._gone.note(names)
         back = self._returning(batch, n)
         if back or result.refused:
             refused = {refusal.position for refusal in result.refused}
@@ -136,7 +134,7 @@ class Requests:
                 self._follow(hash, batch.start + position, int(batch.row[position]), goes, position in refused)
         elif names:
             numbers = (batch.start + asked).tolist()
-            self._gone.update(hashes)
+            self._gone.add(*hashes)
             for hash in self._now.inserted.keys() & hashes:
                 del self._now.inserted[hash]
             self._now.deleted += zip(hashes, numbers, batch.row[asked].tolist(), strict=True)
@@ -146,19 +144,14 @@ class Requests:
 
     def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
         """Return the positions of insertions of examples that may have been deleted before."""
-        inserts: list[int] = np.flatnonzero(batch.op[:n] == INSERT).tolist()
-        if self._nameless:
-            return inserts
-        names = batch.id.tolist() if batch.names is None else batch.names
-        if self._names.isdisjoint(names):
-            return []
-        return [at for at in inserts if names[at] in self._names]
+        inserts = np.flatnonzero(batch.op[:n] == INSERT)
+        back: list[int] = inserts[self._gone.may_have(_names(batch, inserts))].tolist()
+        return back
 
     def _follow(self, hash: str, seq: int, row: int, goes: bool, refused: bool) -> None:
         """Note a request, or an insertion: of an example that was deleted it counts as long as it stays."""
         if not goes:
-            if hash in self._gone:
-                self._gone.remove(hash)
+            if self._gone.remove(hash):
                 self._now.inserted[hash] = seq
         elif refused:
             self._now.missing.append((hash, seq, row))
@@ -251,6 +244,11 @@ class Requests:
             missing=[one for one in was.missing if one[1] >= stop],
             inserted={hash: seq for hash, seq in was.inserted.items() if seq >= stop},
         )
+
+
+def _names(batch: UpdateBatch, positions: Ints) -> list[Any]:
+    """Return the ids at some positions as the source has them."""
+    return batch.id[positions].tolist() if batch.names is None else [batch.names[at] for at in positions.tolist()]
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Floats
 from raydt.encoding.columns import LARGEST_INTEGER, number_of
 from raydt.encoding.faults import Fault, Faults, error_of
 from raydt.encoding.features import FeatureEncoder
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 class Encoded(NamedTuple):
     """Rows as predictors take them."""
 
-    X: npt.NDArray[np.float64]
+    X: Floats
     sparse: SparseRows | None
     unseen: list[tuple[int, str]]  #: Row and column of each category that the model does not know.
 
@@ -149,7 +149,7 @@ class RowReader:
                 for name, known in self._known.items():
                     self._encoder.categories[name].cut(known)
 
-    def _unseen(self, X: npt.NDArray[np.float64]) -> list[tuple[int, str]]:
+    def _unseen(self, X: Floats) -> list[tuple[int, str]]:
         """Find the categories that were new, by what they were encoded to."""
         found = []
         for j, name in enumerate(self.features.names):

@@ -116,8 +116,8 @@ class ServedKeys:
         self._model = functools.lru_cache(_READY_KEYS)(self._made)
 
     def _made(self, key: Any, _: type) -> ServedModel | None:
-        held = self._saved.named(key) if isinstance(key, str) else key
-        if held is None or held not in self._saved:
+        held = self._saved.named(key)
+        if held is None:
             return None
         saved = self._saved.saved(held)
         return ServedModel(saved, self.snapshot, predictor_of(saved))

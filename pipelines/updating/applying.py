@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, is_weighted
 from pipelines.updating.changes import Deletions, Insertions, StateNames
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.examples.subjects import objects
 from raydt.examples.targets import NUMBERS, Targets, dtype_of, no_targets
 from raydt.examples.updates import (
@@ -68,14 +69,14 @@ class Applied:
         self._saved, self._session, self._streams, self._begins = saved, session, streams, begins
         self._begin = int(saved.meta["offset"])
         self.told: Told = (0, {}, {})
-        self.sums: npt.NDArray[Any] = np.zeros(0)  #: Sums of the scores of these updates alone.
+        self.sums: AnyArray = np.zeros(0)  #: Sums of the scores of these updates alone.
         self.prequential: dict[str, Any] = {}
         nothing = no_targets(0, dtype_of(traits_of(saved.options).reading.regression))
         self._gone = [_Deleted(_NONE, _NONE, [], nothing, [])]
         self._whose: dict[int, Any] = {}  # subjects of the live examples that these updates have inserted, by id
-        self._new_ids: list[npt.NDArray[np.int64]] = []
+        self._new_ids: list[Ints] = []
         self._new_names: list[Any] = []
-        self._path: list[npt.NDArray[Any]] = []
+        self._path: list[AnyArray] = []
         self._logs: list[Log] = []
 
     def run(self, files: Sequence[ChangeFile], copies: tuple[str, ...]) -> Receipt:
@@ -145,7 +146,7 @@ class Applied:
         self._path.append(result.path)
         self._logs.append(result.log)
 
-    def _equal(self, batch: UpdateBatch) -> npt.NDArray[np.int32]:
+    def _equal(self, batch: UpdateBatch) -> Int32s:
         """Return the slot of the example that a deletion by value takes: of those that equal its row, the oldest."""
         if not self._session.coordinator.store.live:
             return np.empty(0, dtype=np.int32)
@@ -206,8 +207,8 @@ class Applied:
 class _Deleted(NamedTuple):
     """Examples that updates deleted, in their order."""
 
-    seq: npt.NDArray[np.int64]  #: Numbers of the updates.
-    ids: npt.NDArray[np.int64]
+    seq: Ints  #: Numbers of the updates.
+    ids: Ints
     names: list[Any]  #: Ids as the user knows them.
     y: Targets
     whose: list[Any]  #: Their subjects; :data:`_OF_STATE` of an example that was live before the updates.
@@ -220,7 +221,7 @@ class _Deleted(NamedTuple):
         return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))
 
 
-def _shown(names: list[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _shown(names: list[Any], ids: Ints) -> AnyArray:
     """Return ids as the user knows them: int64, or strings."""
     return objects(names) if any(isinstance(name, str) for name in names) else ids
 

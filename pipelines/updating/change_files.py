@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import TypeAdapter
 
 from pipelines.updating.changes import Insertions, StateNames, grown_categories, no_deletions, no_insertions
 from pipelines.updating.model_data import known_categories, require_columns, require_numbers, without_a_config
+from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
@@ -153,7 +152,7 @@ class ChangeStreams:
         """Labels in the order of their codes."""
         return self._saved.classes
 
-    def known(self, shown: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> Insertions:
+    def known(self, shown: AnyArray, ids: Ints) -> Insertions:
         """Return the insertion of examples with these ids, without rows, and what a state knows after it."""
         names = replace(self._names, ids=TextIds(), subjects=Subjects())
         if names.text_ids:

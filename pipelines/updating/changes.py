@@ -18,11 +18,13 @@ import numpy.typing as npt
 from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.errors import InputError, UpdateError
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.examples.weights import Weights, unless_equal
+from raydt.keyed.saved import TEXT_KEY
 from raydt.keyed.source import KeySource
 from raydt.learners import traits_of
 from raydt.messages import Message, message
@@ -35,7 +37,7 @@ from raydt.streams.absent import AbsentRows
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from raydt.streams.text_ids import TextIds
 
-Find = Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+Find = Callable[[Ints], AnyArray]
 #: What is done about ids and subjects without a live example.
 Missing = Literal["error", "skip"]
 
@@ -60,6 +62,7 @@ class StateNames:
     subjects: Subjects  #: Of the live examples.
     weight: str | None  #: Column of weights.
     absent: AbsentRows  #: Rows of which the source has only a bad state.
+    text_key: str | None = None  #: Column of keys that are text, of models by key.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -89,6 +92,7 @@ class StateNames:
             subject=(columns.get("subject") or "subject") if columns.get("subject_kind") else None,
             subject_kind=columns.get("subject_kind"),
             subjects=subjects,
+            text_key=saved.meta.get(TEXT_KEY),
             absent=absent,
         )
 
@@ -103,7 +107,8 @@ class StateNames:
         known = self.labels.get("classes", [*self.labels.get("positive", ()), *self.labels.get("rest", ())])
         ones = (self.label, bool(known) and all(isinstance(label, str) for label in known))
         kinds = (ones, (self.id, self.text_ids), (self.subject, self.subject_kind == "text"))
-        return [name for name, is_text in kinds if name is not None and is_text]
+        found = [name for name, is_text in kinds if name is not None and is_text]
+        return found if self.text_key is None else [*found, self.text_key]
 
     def roles(self, key: str | None = None) -> dict[str, str | None]:
         """Return the columns beside the features, by keys of a source; ``key`` is the column of keys."""
@@ -153,8 +158,8 @@ class StateNames:
 class Deletions:
     """Examples to delete."""
 
-    names: npt.NDArray[Any]  #: Shape (m,): ids as in files: int64, or strings.
-    ids: npt.NDArray[np.int64]  #: Shape (m,): as in the state.
+    names: AnyArray  #: Shape (m,): ids as in files: int64, or strings.
+    ids: Ints  #: Shape (m,): as in the state.
     subjects: tuple[Any, ...] = ()  #: That were named, and have live rows.
     missing: tuple[Any, ...] = ()  #: Ids or subjects that were named, and have none.
     path: str | None = ""  #: As it was given; None in memory.
@@ -165,9 +170,9 @@ class Deletions:
 class Insertions:
     """Rows to insert, and what the state knows once they are in."""
 
-    names: npt.NDArray[Any]  #: ``names``, ``ids``: As of :class:`Deletions`.
-    ids: npt.NDArray[np.int64]
-    X: npt.NDArray[np.float64]  #: Shape (n, d).
+    names: AnyArray  #: ``names``, ``ids``: As of :class:`Deletions`.
+    ids: Ints
+    X: Floats  #: Shape (n, d).
     sparse: SparseRows | None
     y: Targets  #: Shape (n,).
     subjects: npt.NDArray[np.object_]  #: Shape (n,), or none.
@@ -278,7 +283,7 @@ def insertions_of(
     sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
     names.require_labels(saved, source, y, source.where)
-    shown: npt.NDArray[Any] = running_ids(names.next_id, len(y), path)
+    shown: AnyArray = running_ids(names.next_id, len(y), path)
     if names.id is not None:
         shown = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
     ids = empty.all_ids.give(shown, np.full(len(shown), INSERT, dtype=np.int8)) if names.text_ids else shown
@@ -353,7 +358,7 @@ def _like(value: Any, known: list[Any]) -> Any:
     return int(value) if value.lstrip("-").isdigit() and str(int(value)) == value else None
 
 
-def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:
+def _first_repeated(ids: Ints) -> int | None:
     """Position of the first id that came before; O(n log n)."""
     order = np.argsort(ids, kind="stable")
     again = order[1:][ids[order[1:]] == ids[order[:-1]]]

@@ -7,15 +7,14 @@ files again, like its source.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.config import Config
 from pipelines.run_folder import fitting
-from pipelines.updating.change_files import ChangeStreams, find_changes
+from pipelines.updating.change_files import ChangeFile, ChangeStreams, find_changes
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -25,6 +24,7 @@ from pipelines.updating.changes import (
     read_deletions,
     read_insertions,
 )
+from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError, message_of
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -37,11 +37,13 @@ from raydt.sessions.saved_model import SavedModel
 from raydt.streams.base import Stream
 from raydt.streams.history import Replay
 
+T = TypeVar("T")
+
 #: Updates of a change log read at a time.
 _BATCH = 1 << 14
 
 #: Numbers of deleted examples, what was inserted, the number of the first insertion, and that of all updates.
-_Found = tuple[npt.NDArray[np.int64], Insertions, int, int]
+_Found = tuple[Ints, Insertions, int, int]
 
 
 def step_of(
@@ -86,9 +88,7 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
     return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, **known)
 
 
-def names_after(
-    names: StateNames, new: Insertions, begin: int, live: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-) -> dict[str, Any]:
+def names_after(names: StateNames, new: Insertions, begin: int, live: tuple[Ints, Ints]) -> dict[str, Any]:
     """Return components of a stream after an update with insertions from ``begin`` on, and what is ``live``."""
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     known: dict[str, Any] = {"source": {"categories": new.categories, "labels": labels}}
@@ -120,6 +120,50 @@ def history_of_run(config: Config, features: Features, stream: Stream, meta: Map
     return replay.result()
 
 
+def state_before(
+    config: Config, features: Features, stream: Any, step: Mapping[str, Any], offset: int, next_id: int
+) -> SavedModel:
+    """Return what the state before an update says, by the stream as it was then."""
+    files, at, source = step["files"], stream.state(), stream.source
+    own = step.get("read_as") or files.get("insert") or files.get("delete") or {}
+    columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
+    columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
+    meta = {"kind": "state", "columns": columns, "next_id": next_id, "offset": offset}
+    classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
+    learner = learners()[config.learner.kind]
+    return SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+
+
+def read_again(step: Mapping[str, Any], run: str, read: Callable[[list[Any]], T | None]) -> T:
+    """Return what ``read`` makes of the files of an update; InputError if one has changed (None), or is gone."""
+    files: dict[str, Any] = step["files"]
+    named = files.get("changes", list(files.values()))
+    if any(file["path"] is None for file in named):
+        raise InputError(message("updates.in_memory", updates=step["offset"]), file=run)
+    told = {"updates": step["offset"], "files": " and ".join(file["path"] for file in named)}
+    try:
+        found = read(named)
+    except InputError as error:
+        said = message("updates.unreadable", **told, problem=message_of(error))
+        raise InputError(said, file=run) from error
+    if found is None:
+        raise InputError(message("updates.changed", **told), file=run)
+    return found
+
+
+def replay_changes(
+    streams: ChangeStreams, files: Iterable[ChangeFile], replay: Replay, offset: int
+) -> tuple[Ints, Insertions, int, int]:
+    """Replay the streams of files; return ids deleted, what was inserted, the first number, and how many updates."""
+    for part in streams.streams(files):
+        for batch in part.batches(_BATCH):
+            replay.add(batch)
+    history = replay.result()
+    gone = history.id[(history.inserted < offset) & (history.deleted >= offset) & (history.deleted < streams.seq)]
+    new = history.id[(history.inserted >= offset) & (history.deleted >= streams.seq)]
+    return gone, streams.known(new, new), offset, streams.seq - offset
+
+
 class _Step:
     """One update of a lineage, whose files are read again with the dictionaries that the stream had then."""
 
@@ -127,34 +171,17 @@ class _Step:
         self, config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
     ) -> None:
         self._stream, self._replay, self._step, self._run = stream, replay, step, run
-        self._offset, files = int(step["offset"]), step["files"]
-        at, source = stream.state(), stream.source
-        own = step.get("read_as") or files.get("insert") or files.get("delete") or {}
-        columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
-        columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
-        meta = {"kind": "state", "columns": columns, "next_id": replay.next_id, "offset": self._offset}
-        classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
-        learner = learners()[config.learner.kind]
-        #: What a state before the update says.
-        self._then = SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+        self._offset = int(step["offset"])
+        self._then = state_before(config, features, stream, step, self._offset, replay.next_id)
         self._names = StateNames.of(self._then)
         self._names.subjects.keep(*replay.living)
 
     def follow(self) -> None:
         """Replay the update, and have the stream follow it; InputError if a file has changed, or is gone."""
         files: dict[str, Any] = self._step["files"]
-        named = files.get("changes", list(files.values()))
-        if any(file["path"] is None for file in named):
-            raise InputError(message("updates.in_memory", updates=self._offset), file=self._run)
-        told = {"updates": self._offset, "files": " and ".join(file["path"] for file in named)}
-        try:
-            found = self._changes(named) if "changes" in files else self._lists(files)
-        except InputError as error:
-            said = message("updates.unreadable", **told, problem=message_of(error))
-            raise InputError(said, file=self._run) from error
-        if found is None:
-            raise InputError(message("updates.changed", **told), file=self._run)
-        gone, new, begin, updates = found
+        gone, new, begin, updates = read_again(
+            self._step, self._run, lambda named: self._changes(named) if "changes" in files else self._lists(files)
+        )
         known = names_after(self._names, new, begin, self._replay.living)
         self._stream.follow_update(gone, new.ids, updates, known, len(new.classes))
 
@@ -181,13 +208,7 @@ class _Step:
         found = [one for file in files for one in find_changes([file["path"]], file["kind"], then, names)]
         if [one.sha256 for one in found] != [file["sha256"] for file in files]:
             return None
-        for part in streams.streams(found):
-            for batch in part.batches(_BATCH):
-                self._replay.add(batch)
-        history = self._replay.result()
-        gone = history.id[(history.inserted < offset) & (history.deleted >= offset) & (history.deleted < streams.seq)]
-        new = history.id[(history.inserted >= offset) & (history.deleted >= streams.seq)]
-        return gone, streams.known(new, new), offset, streams.seq - offset
+        return replay_changes(streams, found, self._replay, offset)
 
 
 def absolute(path: str | None) -> str | None:
@@ -195,9 +216,7 @@ def absolute(path: str | None) -> str | None:
     return path if path is None or "://" in str(path) else os.path.abspath(path)
 
 
-def ids_between(
-    before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]], since: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def ids_between(before: Mapping[str, AnyArray], after: Mapping[str, AnyArray], since: int) -> tuple[Ints, Ints]:
     """Return ids that updates from ``since`` on deleted and inserted, by the live examples before and after."""
     new = after["born"] >= since
     return np.setdiff1d(before["id"], after["id"][~new]), after["id"][new]

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import emitted_kernel
+from raydt.arrays.types import AnyArray
 
 #: Words of an array in a list: its address, and its length in each of up to three dimensions.
 WORDS = 4
@@ -66,7 +66,7 @@ class Addresses:
         Entry ``WORDS * i`` is the address of array i, the next ones are its lengths.
     """
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]] = (), more: Sequence[int] = ()) -> None:
+    def __init__(self, arrays: Sequence[AnyArray] = (), more: Sequence[int] = ()) -> None:
         self._arrays = tuple(arrays)
         listed = [(array.ctypes.data, *array.shape, 0, 0, 0)[:WORDS] for array in self._arrays]
         self.words = np.array([word for words in listed for word in words] + list(more), dtype=np.int64)
@@ -78,7 +78,7 @@ class Addresses:
         return type(self), ()
 
 
-def fit(arrays: Sequence[npt.NDArray[Any]], like: Sequence[npt.NDArray[Any]]) -> bool:
+def fit(arrays: Sequence[AnyArray], like: Sequence[AnyArray]) -> bool:
     """Return whether kernels may take arrays for others ``like`` them: of the same types, in C order."""
     return all(
         array.dtype == other.dtype and array.ndim == other.ndim and array.flags.c_contiguous

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from raydt.arrays.types import AnyArray, Bools
 
 
 def arrow_column(
-    values: pa.Array | npt.NDArray[Any] | Sequence[Any],
-    kind: pa.DataType | None = None,
-    mask: npt.NDArray[np.bool_] | None = None,
+    values: pa.Array | AnyArray | Sequence[Any], kind: pa.DataType | None = None, mask: Bools | None = None
 ) -> pa.Array:
     """Return an Arrow array. Numbers are not copied; NaN is a number, None and values under ``mask`` are null."""
     if isinstance(values, pa.Array):
@@ -30,11 +29,11 @@ def arrow_column(
     return pa.array(values, kind, mask=mask)
 
 
-def numpy_column(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+def numpy_column(column: pa.ChunkedArray) -> AnyArray:
     """Return a column as ``to_numpy`` does: nulls of numbers are NaN."""
     array = column.combine_chunks()
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        values: AnyArray = array.to_numpy(zero_copy_only=False)
         return values
     valid, data = array.buffers()
     begin, end = array.offset, array.offset + len(array)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import emitted_kernel, inner_kernel, kernel
+from raydt.arrays.types import Ints
 
 #: Bytes of a hash and of a block.
 SIZE, BLOCK = 32, 128
@@ -60,7 +61,7 @@ _MIXED = (
 _ALL = np.uint64(2**64 - 1)
 
 Words = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
+Places = Ints
 
 
 class HashJobs(NamedTuple):

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.messages import message
 from raydt.parallel.threads import ranges, run
 
@@ -21,8 +21,6 @@ from raydt.parallel.threads import ranges, run
 _EXPONENT, _NEGATIVE_ZERO = np.int64(0x7FF << 52), np.int64(-(1 << 63))
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
-
-Floats = npt.NDArray[np.float64]
 
 
 @kernel
@@ -51,13 +49,13 @@ def is_clean(bits: Any) -> bool:
     return bool(unusable == 0)
 
 
-def equal_rows(X: Floats, row: Floats) -> npt.NDArray[np.bool_]:
+def equal_rows(X: Floats, row: Floats) -> Bools:
     """Return which rows equal a row in every column, shape (rows,); NaN equals NaN."""
-    equal: npt.NDArray[np.bool_] = ((row == X) | (np.isnan(X) & np.isnan(row))).all(axis=1)
+    equal: Bools = ((row == X) | (np.isnan(X) & np.isnan(row))).all(axis=1)
     return equal
 
 
-def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
+def put_rows(X: Floats, at: AnyArray, rows: Floats) -> None:
     """Copy rows to some places of a matrix: in threads where the places are neighbours."""
     place = as_slice(at)
     if not isinstance(place, slice):
@@ -67,7 +65,7 @@ def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
     run([partial(np.copyto, target[part], rows[part]) for part in parts])
 
 
-def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> Floats:
+def block(X: Floats, rows: AnyArray, columns: Ints) -> Floats:
     """Copy some rows of neighbouring columns, which ascend without a gap; shape (rows, columns). O(rows x columns).
 
     A gap, or a row or column that X does not have, is an ``IndexError``.
@@ -78,13 +76,13 @@ def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> 
     return part
 
 
-def blocks(X: Floats, rows: npt.NDArray[Any], parts: Sequence[npt.NDArray[np.int64]]) -> list[Floats]:
+def blocks(X: Floats, rows: AnyArray, parts: Sequence[Ints]) -> list[Floats]:
     """As :func:`block` of several ranges of columns, each in a task of its own."""
     tasks = [partial(block, X, rows, columns) for columns in parts]
     return run(tasks) if len(rows) * X.shape[1] >= _FEW_CELLS else [task() for task in tasks]
 
 
-def taken(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def taken(values: AnyArray, at: AnyArray) -> AnyArray:
     """Return ``values[at]``, in threads where they are many; IndexError for a place that there is not."""
     out = np.empty((len(at), *values.shape[1:]), values.dtype)
 
@@ -97,9 +95,7 @@ def taken(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out
 
 
-def turned_block(
-    X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64], scratch: Floats | None = None
-) -> Floats:
+def turned_block(X: Floats, rows: AnyArray, columns: Ints, scratch: Floats | None = None) -> Floats:
     """As :func:`block`, transposed: shape (columns, rows); ``scratch``, of at least as many columns, may take them.
 
     Threads copy ranges of rows.
@@ -112,7 +108,7 @@ def turned_block(
     return part
 
 
-def as_slice(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | slice:
+def as_slice(rows: AnyArray) -> AnyArray | slice:
     """Return neighbouring ascending rows as a slice, by which NumPy copies no or less; others as they are. O(rows)."""
     n = len(rows)
     if n and int(rows[-1]) - int(rows[0]) == n - 1 and (n == 1 or bool((rows[1:] > rows[:-1]).all())):
@@ -120,7 +116,7 @@ def as_slice(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | slice:
     return rows
 
 
-def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
+def _checked(X: Floats, rows: AnyArray, columns: Ints) -> tuple[Int32s, int]:
     """Rows and the first column, as kernels take them, which look at no bounds."""
     taken, first, last = np.require(rows, np.int32, ["C", "W"]), int(columns[0]), int(columns[-1])
     within = taken.min() >= 0 and taken.max() < len(X) and first >= 0 and last < X.shape[1]

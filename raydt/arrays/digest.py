@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.messages import message
 
 _MAGIC = b"raydt-digest-2\n"
@@ -26,12 +27,12 @@ _BLOCK = 1 << 16
 class Padded(NamedTuple):
     """``head``, then ``rest`` times ``fill``, but 1 at the places ``ones``: an array too long to be made."""
 
-    head: npt.NDArray[Any]
+    head: AnyArray
     rest: int
     fill: int
     ones: npt.NDArray[np.integer]
 
-    def blocks(self) -> Iterator[npt.NDArray[Any]]:
+    def blocks(self) -> Iterator[AnyArray]:
         """The array, some numbers at a time."""
         yield self.head
         for begin in range(0, self.rest, _BLOCK):
@@ -42,7 +43,7 @@ class Padded(NamedTuple):
 
 
 #: A name and an array of booleans, integers or floats.
-Part = tuple[str, npt.NDArray[Any] | Padded]
+Part = tuple[str, AnyArray | Padded]
 
 
 def encoded(parts: Iterable[Part]) -> bytes:

@@ -9,12 +9,10 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.simd import power_of_two
-
-Floats = npt.NDArray[np.float64]
+from raydt.arrays.types import Floats
 
 #: 1/n! for n from 3 on.
 _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10, _T11, _T12, _T13 = (1.0 / math.factorial(n) for n in range(3, 14))
@@ -101,7 +99,7 @@ def _softmax(F: Any, out: Any) -> None:
         probabilities(F[i], out[i])
 
 
-def softmax(F: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def softmax(F: Floats) -> Floats:
     """Probabilities of the classes, shape (n, K), of F, shape (n, K); of one logit, shape (n, 1), those of two."""
     p = np.empty_like(F)
     _softmax(np.ascontiguousarray(F), p)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from raydt.arrays.types import AnyArray
 
 #: Bytes from which an array is mapped on its own.
 LARGE = 1 << 18
@@ -16,7 +17,7 @@ LARGE = 1 << 18
 HUGE = 1 << 21
 
 
-def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     """As ``numpy.empty``."""
     kind = np.dtype(dtype)
     count = math.prod(shape) if isinstance(shape, tuple) else shape
@@ -30,7 +31,12 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any
     return np.frombuffer(pages, dtype=kind, count=count).reshape(shape)
 
 
-def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:
+def trimmed(array: AnyArray, length: int) -> AnyArray:
+    """Return the first ``length`` rows of ``array`` without room for more: a copy, unless there is none."""
+    return array if len(array) <= length else array[:length].copy()
+
+
+def grown(array: AnyArray, capacity: int) -> AnyArray:
     """A copy of ``array`` with ``capacity`` rows; the new ones are not touched, so they cost no memory yet."""
     longer = empty((capacity, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array

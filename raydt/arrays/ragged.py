@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
+from raydt.arrays.types import AnyArray, Int32s, Ints
 
 
 @kernel
@@ -37,9 +38,9 @@ def gather(begin: Any, end: Any, values: Any, slots: Any, into: Any) -> None:
 class RaggedRows(NamedTuple):
     """View of a :class:`RaggedStore` for kernels: the row of a slot is ``values[begin[slot]:end[slot]]``."""
 
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    values: npt.NDArray[Any]
+    begin: Ints
+    end: Ints
+    values: AnyArray
 
 
 class RaggedStore:
@@ -54,7 +55,7 @@ class RaggedStore:
         self.values = np.empty(0, dtype=dtype)
         self._used = self._live = 0
 
-    def put(self, slots: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:
+    def put(self, slots: Int32s, lengths: Ints, values: AnyArray) -> None:
         """Replace the rows of different ``slots``: ``values`` has them one after the other."""
         if not len(slots):
             return
@@ -76,7 +77,7 @@ class RaggedStore:
         self.values[self._used : self._used + len(values)] = values
         self._used += len(values)
 
-    def take(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    def take(self, slots: Int32s) -> tuple[Ints, AnyArray]:
         """Lengths of the rows of some slots, and their values one after the other."""
         lengths = self.end[slots] - self.begin[slots]
         values = np.empty(int(lengths.sum()), dtype=self.values.dtype)

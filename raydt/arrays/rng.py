@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import Floats, Ints
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -46,7 +47,7 @@ def bits(key: np.uint64, counter: npt.NDArray[np.integer]) -> npt.NDArray[np.uin
     return z
 
 
-def uniform(key: np.uint64, counter: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+def uniform(key: np.uint64, counter: npt.NDArray[np.integer]) -> Floats:
     """Uniform float64 in [0, 1), a multiple of 2**-53, for each counter; shape of ``counter``."""
     z = bits(key, counter)
     z >>= _11
@@ -55,12 +56,12 @@ def uniform(key: np.uint64, counter: npt.NDArray[np.integer]) -> npt.NDArray[np.
     return unit
 
 
-def below(key: np.uint64, counter: npt.NDArray[np.integer], n: int | npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+def below(key: np.uint64, counter: npt.NDArray[np.integer], n: int | npt.NDArray[np.integer]) -> Ints:
     """Integer in [0, n) for each counter (one n, or one for each); probabilities are equal to n * 2**-53 (relative)."""
     return (uniform(key, counter) * n).astype(np.int64)
 
 
-def permutation(key: np.uint64, n: int) -> npt.NDArray[np.int64]:
+def permutation(key: np.uint64, n: int) -> Ints:
     """The numbers 0 to ``n`` - 1 in the order of their random bits, of equals the smaller first. O(n log n)."""
     return np.argsort(bits(key, np.arange(n)), kind="stable")
 

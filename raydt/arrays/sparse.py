@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.ragged import gather
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
 from raydt.messages import message
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 #: Indices are int32, so that a number of features is at most this.
 LARGEST_WIDTH = 2**31 - 1
@@ -82,8 +79,8 @@ def _ascends(indptr: Any, indices: Any, width: int) -> bool:
 class SparseRows:
     """Rows of binary features."""
 
-    indptr: Int64  #: Shape (n + 1,): row i has the ones ``indices[indptr[i]:indptr[i + 1]]``; the first entry is 0.
-    indices: Int32  #: Shape (number of ones,): ascending and distinct in each row.
+    indptr: Ints  #: Shape (n + 1,): row i has the ones ``indices[indptr[i]:indptr[i + 1]]``; the first entry is 0.
+    indices: Int32s  #: Shape (number of ones,): ascending and distinct in each row.
     n_features: int
 
     @classmethod
@@ -92,14 +89,14 @@ class SparseRows:
         return cls(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), n_features)
 
     @classmethod
-    def of_lengths(cls, lengths: npt.NDArray[Any], indices: Int32, n_features: int) -> SparseRows:
+    def of_lengths(cls, lengths: AnyArray, indices: Int32s, n_features: int) -> SparseRows:
         """Rows from their numbers of ones, shape (n,), and all their indices; taken on trust."""
         indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=indptr[1:])
         return cls(indptr, indices, n_features)
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n_features: int) -> SparseRows:
+    def of_arrays(cls, arrays: Mapping[str, AnyArray], n_features: int) -> SparseRows:
         """Read rows from what :meth:`arrays` gave; missing or impossible ones are a ``KeyError`` or ``ValueError``."""
         lengths, indices = arrays["sparse_lengths"], arrays["sparse_values"]
         for name, shape in (("sparse_lengths", "rows"), ("sparse_values", "ones")):
@@ -112,7 +109,7 @@ class SparseRows:
             raise ValueError(message("states.sparse_order", array="sparse_values", features=n_features))
         return rows
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         """As a ragged entry of a state (see ``folders.checkpoint``): ``sparse_lengths``, ``sparse_values``, int32."""
         return {"sparse_lengths": self.lengths.astype(np.int32), "sparse_values": self.indices}
 
@@ -120,7 +117,7 @@ class SparseRows:
         return len(self.indptr) - 1
 
     @property
-    def lengths(self) -> Int64:
+    def lengths(self) -> Ints:
         """Ones of each row, shape (n,)."""
         return np.diff(self.indptr)
 
@@ -129,11 +126,11 @@ class SparseRows:
         """Bytes of the arrays."""
         return self.indptr.nbytes + self.indices.nbytes
 
-    def row(self, i: int) -> Int32:
+    def row(self, i: int) -> Int32s:
         """Indices of one row, a view."""
         return self.indices[self.indptr[i] : self.indptr[i + 1]]
 
-    def __getitem__(self, rows: slice | npt.NDArray[Any] | list[int]) -> SparseRows:
+    def __getitem__(self, rows: slice | AnyArray | list[int]) -> SparseRows:
         """Some rows, by a slice (a view of the indices), an array of row numbers or a mask. O(ones of these rows)."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
@@ -153,7 +150,7 @@ class SparseRows:
         """The same rows in arrays of their own, which are writable."""
         return SparseRows(self.indptr.copy(), self.indices.copy(), self.n_features)
 
-    def of_groups(self, groups: npt.NDArray[Any], of: int) -> SparseRows:
+    def of_groups(self, groups: AnyArray, of: int) -> SparseRows:
         """Return the same rows with the ones of some feature groups only, of G there are. O(ones)."""
         wanted = np.zeros(of, dtype=np.bool_)
         wanted[groups] = True
@@ -161,14 +158,14 @@ class SparseRows:
         _keep(self.indptr, self.indices, of, wanted, indptr, indices)
         return SparseRows(indptr, indices[: indptr[-1]].copy(), self.n_features)
 
-    def dense(self) -> npt.NDArray[np.float64]:
+    def dense(self) -> Floats:
         """As a matrix of zeros and ones, shape (n, n_features): for few rows and features only."""
         X = np.zeros((len(self), self.n_features))
         X[np.repeat(np.arange(len(self)), self.lengths), self.indices] = 1.0
         return X
 
 
-def hashed_groups(indices: npt.NDArray[Any], groups: int) -> Int64:
+def hashed_groups(indices: AnyArray, groups: int) -> Ints:
     """:func:`group_of` of each index."""
     out = np.empty(len(indices), dtype=np.int64)
     _groups_of(np.ascontiguousarray(indices, dtype=np.int64), groups, out)

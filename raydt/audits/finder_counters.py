@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Bools, Floats, Ints
 from raydt.messages import Message, message
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def _parts(counts: Ints, unit: int) -> Floats:
@@ -54,8 +51,8 @@ class BucketLimits(NamedTuple):
     s: Floats
     t: Floats
     mu: Floats
-    mirrored: npt.NDArray[np.bool_]
-    exact: npt.NDArray[np.bool_]
+    mirrored: Bools
+    exact: Bools
 
     @classmethod
     def of(cls, finder: str, alpha: float, unit: int = 1) -> BucketLimits:
@@ -72,14 +69,14 @@ class BucketLimits(NamedTuple):
         mirrored, exact = np.repeat([False, True], len(s)), np.tile(np.arange(len(s)) == 0, 2)
         return cls(True, unit, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
 
-    def outside(self, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, bucket: Ints) -> npt.NDArray[np.bool_]:
+    def outside(self, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, bucket: Ints) -> Bools:
         """Whether rho of each feature is outside the limits of its bucket."""
         own = np.where(self.mirrored[bucket], n1 - c11, c11)
         total = np.where(self.mirrored[bucket], n - c1, c1)
         s, t = self.s[bucket], self.t[bucket]
         below = (s * n1 - own < s * n - total) & (s > 0)
         above = (own - t * n1 < total - t * n) & (t < 1)
-        outside: npt.NDArray[np.bool_] = below | above
+        outside: Bools = below | above
         return outside
 
     def keys(self, n1: Ints, c11: Ints, bucket: Ints) -> Floats:

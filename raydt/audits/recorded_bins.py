@@ -10,17 +10,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.examples.features import Features
 from raydt.messages import message
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 #: Width the bins of Algorithm 4 begin with here; doublings that make it infinite, and halvings that make it 0.
 FIRST_WIDTH = 1e-10
@@ -119,7 +114,7 @@ def _starts(values: list[float], doublings: int, most: int) -> list[int]:
     return starts
 
 
-def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> tuple[list[FeatureBins], Ints]:
+def recorded_bins(state: Mapping[str, AnyArray], features: Features) -> tuple[list[FeatureBins], Ints]:
     """Return the bins of the dense features, and indices of the sparse ones that had both values then.
 
     The one cut of such a sparse feature has 0 on the left. Bins of other features are a ``MalformedModelError``.

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import below, bits
+from raydt.arrays.types import Ints
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 #: Numbers of a node's sequence: keys of the left and the right child, of the order of features, of candidates.

@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.messages import message
 from raydt.parallel.threads import run
 
 T = TypeVar("T")
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: Score and threshold of the best split on one feature at each node, and whether missing numbers go left.
 OnFeature: TypeAlias = tuple[Floats, Floats, Bools]
 #: Score, feature and threshold of the best split at each node, and whether missing numbers go left.
@@ -55,7 +52,7 @@ class RecordedTree:
         return len(self.feature)
 
     @classmethod
-    def read(cls, state: Mapping[str, npt.NDArray[Any]], d: int) -> RecordedTree:
+    def read(cls, state: Mapping[str, AnyArray], d: int) -> RecordedTree:
         """Read the tree of a coordinator's state over d features; MalformedTreeError unless it lies in preorder."""
         ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
         n = len(ints["feature"])
@@ -93,7 +90,7 @@ class RankedColumn:
     """One feature: its distinct values, and the place of each row's value among them; the last one may be NaN."""
 
     values: Floats
-    code: npt.NDArray[np.int32]
+    code: Int32s
     categorical: bool
 
     def best_splits(self, rows: Ints, y: Ints, node: Ints, counts: Ints) -> OnFeature:

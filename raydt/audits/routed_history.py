@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.audits.recorded_tree import FEW_ROWS, FOREVER, LEFT, RIGHT, Bools, Ints, RankedColumn, RecordedTree, each
+from raydt.arrays.types import AnyArray, Bools, Ints
+from raydt.audits.recorded_tree import FEW_ROWS, FOREVER, LEFT, RIGHT, RankedColumn, RecordedTree, each
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.parallel.threads import ranges, run
@@ -29,7 +28,7 @@ class RoutedHistory:
         self.weight = weight  #: What each example counts, in units; None: 1. One that counts 0 is in no node.
         self.complete = history.complete  #: Whether deleted examples are known, too.
         self.X = history.X
-        self.y: npt.NDArray[Any] = history.y
+        self.y: AnyArray = history.y
         self.sparse = history.sparse or SparseRows.empty(features.sparse, len(history.y))
         self.categorical = np.array(features.categorical, np.bool_)
         self.alive = history.deleted == FOREVER

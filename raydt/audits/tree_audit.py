@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Ints
 from raydt.audits.audit_report import AuditReport, noted
-from raydt.audits.recorded_tree import FOREVER, Bools, Ints
+from raydt.audits.recorded_tree import FOREVER
 from raydt.audits.routed_history import BuildHistory, RoutedHistory
 from raydt.audits.weights import given_weights
 from raydt.examples.history import History
@@ -53,7 +53,7 @@ def report_of(
     )
 
 
-def found(wrong: Bools, id: str, **values: str | npt.NDArray[Any]) -> list[Message]:
+def found(wrong: Bools, id: str, **values: str | AnyArray) -> list[Message]:
     """Return a message that counts the nodes that are ``wrong`` and has the ``values`` of the first, or none."""
     if not wrong.any():
         return []
@@ -62,7 +62,7 @@ def found(wrong: Bools, id: str, **values: str | npt.NDArray[Any]) -> list[Messa
     return [message(id, where=f"{counted(int(wrong.sum()), 'node')}, first at node {v}", **first)]
 
 
-def compare_nodes(array: str, meaning: str, recorded: npt.NDArray[Any], expected: npt.NDArray[Any]) -> list[Message]:
+def compare_nodes(array: str, meaning: str, recorded: AnyArray, expected: AnyArray) -> list[Message]:
     """Compare a number of each node, or its counts by class, with what it should be."""
     wrong = ~(recorded == expected).reshape(len(recorded), -1).all(axis=1)
     return found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
@@ -75,7 +75,7 @@ def live_by_id(history: History) -> Ints:
     return ordered
 
 
-def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: Ints | None = None) -> list[Message]:
+def compare_rows(state: Mapping[str, AnyArray], history: History, leaf: Ints | None = None) -> list[Message]:
     """Compare the live examples of a state with a history and, of a tree, the leaf of each with its route."""
     live, order = live_by_id(history), np.argsort(state["id"], kind="stable")
     if not np.array_equal(state["id"][order], history.id[live]):
@@ -84,7 +84,7 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: 
         ids = {"missing_ids": lost[:3].tolist(), "extra_ids": extra[:3].tolist()}
         sizes = {"held": len(order), "live": len(live), "missing": len(lost), "extra": len(extra)}
         return [message("audits.examples", **sizes, **ids)]
-    known: dict[str, tuple[str, npt.NDArray[Any]]]
+    known: dict[str, tuple[str, AnyArray]]
     known = {"y": ("label", history.y), "born": ("time of insertion", history.inserted)}
     if "weight" in state or history.weight is not None:
         known["weight"] = ("weight", given_weights(history.weight, len(history.id)))
@@ -97,7 +97,7 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: 
     return failures
 
 
-def wrong_values(what: str, ids: Ints, values: npt.NDArray[Any], expected: npt.NDArray[Any]) -> list[Message]:
+def wrong_values(what: str, ids: Ints, values: AnyArray, expected: AnyArray) -> list[Message]:
     """Return a message that counts the examples whose value is wrong and names the first, or none."""
     wrong = np.flatnonzero(values != expected)
     if not len(wrong):
@@ -107,7 +107,7 @@ def wrong_values(what: str, ids: Ints, values: npt.NDArray[Any], expected: npt.N
     return [message("audits.example_value", what=what, examples=len(wrong), **shown)]
 
 
-def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: RoutedHistory) -> list[Message]:
+def compare_counts(state: Mapping[str, AnyArray], truth: RoutedHistory) -> list[Message]:
     """Class counts of all nodes, from which labels follow, against the live examples."""
     recorded = np.zeros_like(truth.live_counts)
     recorded[:, : state["counts"].shape[1]] = state["counts"]
@@ -120,7 +120,7 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 
 
-def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> list[Message]:
+def compare_warmup(state: Mapping[str, AnyArray], history: History) -> list[Message]:
     """How many insertions a warm-up still waits for: none once it has ended, which the end of the stream does too."""
     left, expected = int(state["warmup_left"][0]), max(0, history.warmup - len(history.id))
     return [] if left in (0, expected) else [message("audits.value", name="warmup_left", found=left, expected=expected)]

@@ -7,17 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from raydt.audits.recorded_bins import Floats, Ints
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.examples.history import History
 from raydt.examples.weights import MOST, UNIT
 from raydt.messages import Message, message
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 
-def given_weights(weight: npt.NDArray[Any] | None, n: int) -> Ints:
+def given_weights(weight: AnyArray | None, n: int) -> Ints:
     """Weights of n examples, 1 where there are none."""
     return np.full(n, UNIT, np.int64) if weight is None else np.asarray(weight, np.int64)
 
@@ -28,7 +27,7 @@ def times(numbers: Ints, weight: Ints) -> Ints:
     return np.where(numbers < 0, -size, size)
 
 
-def effective(weight: Ints, y: npt.NDArray[Any], factors: Ints | None) -> Ints:
+def effective(weight: Ints, y: AnyArray, factors: Ints | None) -> Ints:
     """Return effective weights of examples: their own times those of their classes."""
     if factors is None:
         return weight

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import turned_block
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints
 from raydt.examples.features import CATEGORICAL, NUMERIC
 from raydt.parallel.threads import run, threads
 
@@ -32,8 +33,6 @@ SPARSE = 2
 WIDTH = 1e-10
 #: Numbers of an exponent beyond this are moved by as many bits as ``MOVED``, so that all their differences are normal.
 FAR, MOVED = 960, 64
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 @inner_kernel
@@ -113,7 +112,7 @@ def _encode(X: Any, bins: Any, slots: Any, codes: Any, x: Any, low: Any) -> None
                 codes[j, np.uint32(slots[first + i])] = _code_at(x[i], bins.kinds[j], bins, low[i], begin, end)
 
 
-def encode(X: npt.NDArray[np.float64], bins: Bins, slots: npt.NDArray[np.int32], codes: npt.NDArray[Any]) -> None:
+def encode(X: Floats, bins: Bins, slots: Int32s, codes: AnyArray) -> None:
     """Write the bins of the dense features of some rows into ``codes``. O(rows x features x log(bins)).
 
     ``X`` has shape (n, d), ``codes`` (d, slots); ``slots`` names the column of ``codes`` for each row. ``bins`` are of
@@ -150,15 +149,13 @@ def _few(values: Any, most: int, ends: Any) -> int:
     return distinct
 
 
-def _moved(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _moved(values: Floats) -> Floats:
     """Numbers whose differences neither overflow nor lose bits: very large or small ones times a power of two."""
     exponent = math.frexp(max(-values[0], values[-1]))[1]
     return values if abs(exponent) <= FAR else np.ldexp(values, -MOVED if exponent > 0 else MOVED)
 
 
-def numeric_bins(
-    x: npt.NDArray[np.float64], most: int, method: str
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def numeric_bins(x: Floats, most: int, method: str) -> tuple[Floats, Ints]:
     """Return the boundaries of at most ``most`` bins of some numbers, ascending, and how many numbers are in each.
 
     O(n log n). A value up to a boundary lies below it. ``x``, which is sorted here, has no NaN; ``method`` is as
@@ -192,15 +189,15 @@ class Bins(NamedTuple):
     kinds: npt.NDArray[np.int8]  #: Shape (d,): NUMERIC, CATEGORICAL or SPARSE; sparse features come last.
     #: One feature after the other: the boundaries of a numeric one, the kept categories of a categorical one,
     #: ascending.
-    values: npt.NDArray[np.float64]
-    ranks: npt.NDArray[np.int32]  #: Bin of each kept category; 0 for boundaries.
-    starts: npt.NDArray[np.int64]  #: Shape (d + 1,): where the values of each feature begin.
+    values: Floats
+    ranks: Int32s  #: Bin of each kept category; 0 for boundaries.
+    starts: Ints  #: Shape (d + 1,): where the values of each feature begin.
     #: Shape (d,): whether the first rows had a NaN (numeric), another category (categorical); 1 of a sparse feature.
     seen: npt.NDArray[np.uint8]
     #: Shape (d,): the most frequent code, of equals the smaller; 0 for sparse features. It decides what is stored, not
     #: results.
-    default: npt.NDArray[np.int32]
-    sparse: npt.NDArray[np.int32]  #: Index of each sparse feature, in order.
+    default: Int32s
+    sparse: Int32s  #: Index of each sparse feature, in order.
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -210,23 +207,23 @@ class Bins(NamedTuple):
         """Number of dense features."""
         return len(self.kinds) - len(self.sparse)
 
-    def numbers(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def numbers(self, places: AnyArray) -> AnyArray:
         """Numbers of features given by place; what is negative stays."""
         all_numbers = np.concatenate([np.arange(self.dense), self.dense + self.sparse.astype(np.int64), [-1]])
         return np.where(places < 0, places, all_numbers[places])
 
-    def places(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def places(self, numbers: AnyArray) -> AnyArray:
         """Places of features given by number; d for a number without bins, and what is negative stays."""
         place = self.dense + np.searchsorted(self.sparse, numbers - self.dense)
         known = np.append(self.sparse, -1)[place - self.dense] == numbers - self.dense
         return np.where(numbers < self.dense, numbers, np.where(known, place, len(self)))
 
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> Ints:
         """Bins of each feature, int64, shape (d,)."""
         sizes = np.diff(self.starts)
         return np.select([self.kinds == NUMERIC, self.kinds == CATEGORICAL], [sizes + 2, sizes + 1], 2)
 
-    def cuts(self) -> npt.NDArray[np.int64]:
+    def cuts(self) -> Ints:
         """Cuts of each feature, int64, shape (d,): they are numbered from 0."""
         available = np.diff(self.starts) + self.seen
         return np.where(self.kinds == CATEGORICAL, np.where(available > 2, available, available == 2), available)
@@ -246,7 +243,7 @@ class Bins(NamedTuple):
         found = cls(**{name: arrays[f"bins_{name}"] for name in cls._fields[:-1]}, sparse=sparse)
         return found.with_sparse(found.sparse) if len(found.sparse) else found
 
-    def with_sparse(self, sparse: npt.NDArray[np.int32]) -> Bins:
+    def with_sparse(self, sparse: Int32s) -> Bins:
         """These bins, which are of dense features, and those of the sparse features of some indices after them."""
         s = len(sparse)
         return Bins(
@@ -259,7 +256,7 @@ class Bins(NamedTuple):
             sparse=sparse,
         )
 
-    def select(self, features: npt.NDArray[np.int64]) -> Bins:
+    def select(self, features: Ints) -> Bins:
         """Bins of some of the features, in the order given."""
         starts, sizes = self.starts[features], np.diff(self.starts)[features]
         begin = np.concatenate([[0], np.cumsum(sizes)])
@@ -273,7 +270,9 @@ class Bins(NamedTuple):
 
 
 def joined(parts: Sequence[Bins]) -> Bins:
-    """Bins of several lists of features, one after the other."""
+    """Bins of several lists of features, one after the other; of a single list these themselves."""
+    if len(parts) == 1:
+        return parts[0]
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return Bins(
         np.concatenate([part.kinds for part in parts]),
@@ -291,12 +290,7 @@ _TURNED = 8
 
 
 def learn_bins(
-    X: npt.NDArray[np.float64],
-    kinds: npt.NDArray[np.int8],
-    max_bins: int,
-    method: str,
-    sparse: npt.NDArray[np.int32],
-    rows: npt.NDArray[np.int32] | None = None,
+    X: Floats, kinds: npt.NDArray[np.int8], max_bins: int, method: str, sparse: Int32s, rows: Int32s | None = None
 ) -> Bins:
     """Make the bins of the features of the first rows, at most ``max_bins`` with that of NaN. O(d n log n).
 
@@ -326,9 +320,7 @@ def learn_bins(
     ).with_sparse(sparse)
 
 
-def _learn(
-    x: npt.NDArray[np.float64], kind: int, max_bins: int, method: str
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32], bool, int]:
+def _learn(x: Floats, kind: int, max_bins: int, method: str) -> tuple[Floats, Int32s, bool, int]:
     """``values``, ``ranks``, ``seen`` and ``default`` (:class:`Bins`) of a dense feature, whose numbers are sorted."""
     if kind == NUMERIC:
         missing = np.isnan(x)

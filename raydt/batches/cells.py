@@ -17,6 +17,7 @@ from raydt.arrays.blocks import as_slice
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.ragged import RaggedStore
 from raydt.arrays.sparse import is_one
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, encode
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import NUMERIC
@@ -31,13 +32,13 @@ _ARRANGED = 1 << 12
 class Cells(NamedTuple):
     """Rows as kernels take them."""
 
-    columns: npt.NDArray[Any]  #: Shape (dense features, capacity): codes by slot, for splitting.
-    matrix: npt.NDArray[Any]  #: Shape (capacity, features in the matrix): codes again, row by row.
-    first_bin: npt.NDArray[np.int64]  #: Shape (features in the matrix,): where the bins of each begin.
+    columns: AnyArray  #: Shape (dense features, capacity): codes by slot, for splitting.
+    matrix: AnyArray  #: Shape (capacity, features in the matrix): codes again, row by row.
+    first_bin: Ints  #: Shape (features in the matrix,): where the bins of each begin.
     #: ``begin``, ``end``, ``values``: Other than default bins of the listed features by slot, as in
     #: :class:`raydt.arrays.ragged.RaggedRows`. Without values nothing is to be read of ``begin`` and ``end``.
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
+    begin: Ints
+    end: Ints
     values: npt.NDArray[np.uint32]
 
 
@@ -87,7 +88,7 @@ class CellStore:
         self._of_matrix = np.empty(0, dtype=np.int64)
         self._matrix = np.empty((0, 0), dtype=self._columns.dtype)
 
-    def make_room(self, slots: npt.NDArray[np.int32]) -> None:
+    def make_room(self, slots: Int32s) -> None:
         """Room for the columns of some rows."""
         have, need = self._columns.shape[1], int(slots.max(initial=-1)) + 1
         if need > have:
@@ -95,11 +96,11 @@ class CellStore:
             longer[:, :have] = self._columns
             self._columns = longer
 
-    def add_columns(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
+    def add_columns(self, slots: Int32s, X: Floats) -> None:
         """Encode the dense features of some rows, shape (rows, dense), for which there is room."""
         encode(X, self._bins, slots, self._columns)
 
-    def put_columns(self, features: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], codes: Any) -> None:
+    def put_columns(self, features: Ints, slots: Int32s, codes: Any) -> None:
         """Take codes of some dense features, shape (features, rows), of rows for which there is room."""
         taken = as_slice(slots)
         for j, of_feature in zip(features.tolist(), codes, strict=True):
@@ -110,7 +111,7 @@ class CellStore:
         """Of codes."""
         return self._columns.dtype
 
-    def default_counts(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def default_counts(self, slots: Int32s) -> Ints:
         """Count, of some rows, those in the default bin of each dense feature."""
         taken = as_slice(slots)
 
@@ -119,7 +120,7 @@ class CellStore:
 
         return np.array(run([partial(count, j) for j in range(len(self._columns))]), dtype=np.int64)
 
-    def choose(self, counts: npt.NDArray[np.int64], rows: int) -> None:
+    def choose(self, counts: Ints, rows: int) -> None:
         """Choose the features of the matrix, by how many of the first rows are in the default bins."""
         dense = len(self._columns)
         for j in np.flatnonzero((self._bins.kinds[:dense] == NUMERIC) & (self._bins.cuts()[:dense] > 0)).tolist():
@@ -127,7 +128,7 @@ class CellStore:
         self._of_matrix = np.flatnonzero(self.whole[:dense])
         self._matrix = np.empty((0, len(self._of_matrix)), dtype=self._columns.dtype)
 
-    def arrange(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
+    def arrange(self, slots: Int32s, rows: RowBlock) -> None:
         """Complete rows whose columns are encoded."""
         have, need = len(self._matrix), self._columns.shape[1]
         if need > have:
@@ -143,7 +144,7 @@ class CellStore:
             for part, (counts, entries) in zip(parts, arranged, strict=True):
                 self._lists.put(slots[part], counts, entries)
 
-    def _arrange(self, slots: npt.NDArray[np.int32], indptr: npt.NDArray[np.int64], rows: RowBlock) -> tuple[Any, Any]:
+    def _arrange(self, slots: Int32s, indptr: Ints, rows: RowBlock) -> tuple[Any, Any]:
         """Fill the matrix of some rows; returns the lengths of their lists, and the lists."""
         listed = np.flatnonzero(~self.whole[: len(self._columns)])
         counts = np.empty(len(slots), dtype=np.int64)
@@ -163,7 +164,7 @@ class CellStore:
         before = np.concatenate([[0], np.cumsum(known)])
         return rows._replace(indptr=before[rows.indptr], indices=place[known].astype(np.int32))
 
-    def add(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
+    def add(self, slots: Int32s, rows: RowBlock) -> None:
         """Keep rows once the features of the matrix are chosen."""
         if len(slots):
             self.make_room(slots)

@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice, blocks, equal_rows, put_rows
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, merged
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints, Slots
 from raydt.examples.features import Features
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.meeting import Steps
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
-
-Slots = npt.NDArray[np.int32]
 
 #: Rows that are compared with one at once.
 _COMPARED = 1 << 14
@@ -30,12 +29,12 @@ _COMPARED = 1 << 14
 class RowBlock(NamedTuple):
     """n rows: ``X``, shape (n, dense features), and the sparse features that are 1 (``indptr``, ``indices``)."""
 
-    X: npt.NDArray[np.float64]
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int32]
+    X: Floats
+    indptr: Ints
+    indices: Int32s
 
     @classmethod
-    def of(cls, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> RowBlock:
+    def of(cls, X: Floats, sparse: SparseRows | None = None) -> RowBlock:
         """Rows of a matrix and, if there are some, its sparse features."""
         sparse = sparse or SparseRows.empty(0, len(X))
         return cls(np.ascontiguousarray(X, dtype=np.float64), sparse.indptr, sparse.indices)
@@ -49,7 +48,7 @@ class RowBlock(NamedTuple):
         """The sparse features alone."""
         return SparseRows(self.indptr, self.indices, n_features)
 
-    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> RowBlock:
+    def take(self, rows: npt.NDArray[np.integer] | Bools) -> RowBlock:
         """Some of the rows."""
         return RowBlock.of(self.X[rows], self.sparse(0)[rows])
 
@@ -67,10 +66,10 @@ class RowsOnShards:
         for shard, columns in enumerate(self.columns):
             self._shard_of_columns[columns] = shard
 
-    def owners(self, features: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def owners(self, features: Ints) -> Ints:
         """The shard that has each of some features, by number. O(features asked for)."""
         dense = len(self._features.names)
-        owners: npt.NDArray[np.int64] = np.empty(len(features), dtype=np.int64)
+        owners: Ints = np.empty(len(features), dtype=np.int64)
         is_dense = features < dense
         owners[is_dense] = self._shard_of_columns[features[is_dense]]
         owners[~is_dense] = self._shard_of_groups[self._features.groups_of(features[~is_dense] - dense)]
@@ -81,10 +80,10 @@ class RowsOnShards:
         if len(slots):
             yield Tell("rows", {"slots": slots}, self.parts(rows))
 
-    def equal(self, slots: Slots, row: RowBlock) -> Exchange[npt.NDArray[np.bool_]]:
+    def equal(self, slots: Slots, row: RowBlock) -> Exchange[Bools]:
         """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
         replies = yield Ask("equal", {"slots": slots}, self.parts(row))
-        equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
+        equal: Bools = np.logical_and.reduce(replies)
         return equal
 
     def take(self, slots: Slots) -> Exchange[RowBlock]:
@@ -106,7 +105,7 @@ class RowsOnShards:
         sparse = merged([SparseRows(part["indptr"], part["indices"], n) for part in parts]) if n else None
         return RowBlock.of(X, sparse)
 
-    def dealt(self, held: HeldRows, slots: Slots, owner: npt.NDArray[Any], index: int) -> Steps[RowBlock]:
+    def dealt(self, held: HeldRows, slots: Slots, owner: AnyArray, index: int) -> Steps[RowBlock]:
         """On shard ``index``: deal the columns ``held`` here to the owners of the rows; returns the own rows, whole."""
         parts = yield [held.gather(slots[owner == shard]) for shard in range(len(self._groups))]
         return self.merged(parts, int(np.count_nonzero(owner == index)))
@@ -127,7 +126,7 @@ class RowsOnShards:
 class HeldRows:
     """A shard's half: the columns and sparse features of the groups it owns, of every row, by slot."""
 
-    def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, features: Features, groups: Ints) -> None:
         self._features, self._groups = features, groups
         self.columns = features.columns_of(groups)  #: Of ``X``, those of the groups.
         self.X = np.empty((0, len(self.columns)))  #: Shape (slots, columns).
@@ -153,12 +152,16 @@ class HeldRows:
                 more = np.arange(have, len(self.X), dtype=np.int32)
                 self._sparse.put(more, np.zeros(len(more), np.int64), np.empty(0, np.int32))
 
+    def trim(self) -> None:
+        """Give up room for more rows."""
+        self.X = trimmed(self.X, self.used)
+
     @property
     def ones(self) -> RaggedRows:
         """The arrays of sparse features by slot, for kernels; valid until the next :meth:`put`."""
         return self._sparse.rows
 
-    def sparse(self, slots: npt.NDArray[np.int32]) -> SparseRows:
+    def sparse(self, slots: Int32s) -> SparseRows:
         """Sparse features of some rows; without any where there are none."""
         width = self._features.sparse
         return SparseRows.of_lengths(*self._sparse.take(slots), width) if width else SparseRows.empty(0, len(slots))
@@ -169,7 +172,7 @@ class HeldRows:
         sparse = self.sparse(np.array(slots))
         return {"X": self.X[as_slice(slots)], "indptr": sparse.indptr, "indices": sparse.indices}
 
-    def equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+    def equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> Bools:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
         self.make_room(slots)
         mine = self.X[slots]
@@ -182,7 +185,7 @@ class HeldRows:
             equal[equal] = (held == indices).all(axis=1)
         return equal
 
-    def by_group(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def by_group(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
         groups = self._groups.tolist()
         if not groups:
@@ -196,7 +199,7 @@ class HeldRows:
                 rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
         return rows
 
-    def among(self, slots: Slots, row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    def among(self, slots: Slots, row: Mapping[str, Any]) -> Bools:
         """Which of many slots have a row that equals one, as :meth:`equal`; those that never had a row may."""
         found = np.zeros(len(slots), dtype=np.bool_)
         (seen,) = np.nonzero(slots < self.used)
@@ -239,18 +242,22 @@ def without_rows(part: Mapping[str, Any]) -> dict[str, Any]:
 class ShardWithRows:
     """A learner's shard that keeps its rows here: what it answers of them, and how a request finds its method."""
 
-    def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, features: Features, groups: Ints) -> None:
         self._features, self.groups = features, groups
         self._held = HeldRows(features, groups)
         self.reader: FeatureReader | None = None
         self.columns = self._held.columns  #: Of ``X``, those of the groups.
+
+    def trim(self) -> None:
+        """Give up room for more rows."""
+        self._held.trim()
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``."""
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def rows(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
         return self._held.by_group(slots)
 
@@ -266,6 +273,6 @@ class ShardWithRows:
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         return self._held.gather(slots)
 
-    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> Bools:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
         return self._held.equal(slots, X, indptr, indices)

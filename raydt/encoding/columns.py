@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.errors import InputError
 from raydt.messages import message
 
@@ -118,7 +118,7 @@ def id_values(column: pa.Array) -> pa.Array:
     return plain(column)
 
 
-def beyond_int64(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def beyond_int64(column: pa.Array) -> Bools | None:
     """Mask of the unsigned integers that do not fit into a signed 64-bit integer; None if there are none."""
     if not pa.types.is_uint64(column.type):
         return None
@@ -126,7 +126,7 @@ def beyond_int64(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return wide if wide.any() else None
 
 
-def equal_to(column: pa.Array, text: str) -> npt.NDArray[np.bool_] | None:
+def equal_to(column: pa.Array, text: str) -> Bools | None:
     """Mask of the values of a column that are this text; None if there are none."""
     if pa.types.is_dictionary(column.type):
         same = equal_to(column.dictionary, text)
@@ -146,22 +146,22 @@ def plain(column: pa.Array) -> pa.Array:
     return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
-def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+def numbers(column: pa.Array) -> Floats:
     """Values of a numeric or boolean column (or a dictionary of such) as float64, null as NaN; may be read-only."""
     return unconverted(column).astype(np.float64, copy=False)
 
 
-def unconverted(column: pa.Array) -> npt.NDArray[Any]:
+def unconverted(column: pa.Array) -> AnyArray:
     """Return the array that :func:`numbers` converts: integers stay integers if none is null."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count or pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.float64(), safe=False)
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    values: AnyArray = column.to_numpy(zero_copy_only=False)
     return values
 
 
-def inexact(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def inexact(column: pa.Array) -> Bools | None:
     """Mask of the integers beyond 2**53, which float64 cannot hold exactly; None if there are none."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -177,7 +177,7 @@ def inexact(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return np.asarray(outside, dtype=np.bool_)
 
 
-def missing(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def missing(column: pa.Array) -> Bools | None:
     """Mask of null (and, among floats, NaN and infinite) values of a column that is to be coded; None if none."""
     if pa.types.is_dictionary(column.type):
         lost = missing(column.dictionary)
@@ -196,7 +196,7 @@ def missing(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return np.array(column.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def infinite(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def infinite(column: pa.Array) -> Bools | None:
     """Mask of the infinite values of a column, or a dictionary, of numbers; None if there are none."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -206,7 +206,7 @@ def infinite(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return mask if mask.any() else None
 
 
-def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Bools | None]:
     """Return a column of text as ``kind``, null where a text cannot be read, and the mask of these (None: none)."""
     if is_text(kind):
         return column, None
@@ -271,13 +271,7 @@ class Dictionary:
         """How many values appeared before ``row`` (all, if None). O(log n)."""
         return len(self.values) if row is None else bisect_left(self._first_row, row)
 
-    def encode(
-        self,
-        column: pa.Array,
-        row: int,
-        keep: npt.NDArray[np.bool_] | None = None,
-        of: npt.NDArray[np.int64] | None = None,
-    ) -> npt.NDArray[np.int64]:
+    def encode(self, column: pa.Array, row: int, keep: Bools | None = None, of: Ints | None = None) -> Ints:
         """Return the codes of a column's values, -1 where null or passed over; new values get the next codes.
 
         ``row`` is the number of the first value's row. Values outside of ``keep``, shape (n,), are passed over. ``of``,
@@ -289,11 +283,11 @@ class Dictionary:
             self._add(distinct, local, row, of)
         return self._look_up(distinct, local)
 
-    def find(self, column: pa.Array) -> npt.NDArray[np.int64]:
+    def find(self, column: pa.Array) -> Ints:
         """Codes of a column's values, -1 where null or unknown; no value is added. Cost as of :meth:`encode`."""
         return self._look_up(*_distinct(column, None))
 
-    def learn(self, values: Sequence[Any], rows: Sequence[int]) -> npt.NDArray[np.int64]:
+    def learn(self, values: Sequence[Any], rows: Sequence[int]) -> Ints:
         """Return the codes of ``values``, distinct ones in order of appearance, of which each came first in its row.
 
         New values get the next codes. They are codes also with ``by_value``. O(values).
@@ -315,7 +309,7 @@ class Dictionary:
             self._codes.pop(value, None)  # none has a code if adding it was broken off
         del self.values[n:], self._first_row[n:]
 
-    def _look_up(self, distinct: list[Any], local: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _look_up(self, distinct: list[Any], local: Ints) -> Ints:
         codes = np.array([self._codes.get(value, -1) for value in distinct] + [-1], dtype=np.int64)
         if self._by_value:
             known = [
@@ -324,9 +318,7 @@ class Dictionary:
             codes = np.array([*known, -1], dtype=np.int64)
         return codes[local]
 
-    def _add(
-        self, distinct: list[Any], local: npt.NDArray[np.int64], row: int, of: npt.NDArray[np.int64] | None
-    ) -> None:
+    def _add(self, distinct: list[Any], local: Ints, row: int, of: Ints | None) -> None:
         first = np.zeros(len(distinct) + 1, dtype=np.int64)
         first[local[::-1]] = np.arange(len(local) - 1, -1, -1)  # of repeated places the last assignment stays
         rows = first if of is None or not len(of) else of[first]
@@ -337,7 +329,7 @@ class Dictionary:
                 self._codes[value] = len(self.values) - 1
 
 
-def _distinct(column: pa.Array, keep: npt.NDArray[np.bool_] | None) -> tuple[list[Any], npt.NDArray[np.int64]]:
+def _distinct(column: pa.Array, keep: Bools | None) -> tuple[list[Any], Ints]:
     """The distinct values of a column in order of appearance, and each row's place among them (-1: none)."""
     table = None
     if pa.types.is_dictionary(column.type):

@@ -7,15 +7,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.arrays.types import Bools
 from raydt.errors import InputError
 from raydt.messages import message
 from raydt.messages.rows import IN_MEMORY
 from raydt.redaction import quoted
 
-Mask = npt.NDArray[np.bool_]
+Mask = Bools
 
 
 class Fault(NamedTuple):
@@ -56,11 +56,7 @@ class Faults(dict[int, Fault]):
 
 
 def error_of(
-    fault: Fault,
-    *,
-    file: str | None = None,
-    row: int | None = None,
-    stored: Mapping[str, str] | None = None,
+    fault: Fault, *, file: str | None = None, row: int | None = None, stored: Mapping[str, str] | None = None
 ) -> InputError:
     """Return the error of a fault in a row of a file or of data in memory; ``stored`` has other names of columns."""
     shown = {"value": quoted(fault.value, 40), **fault.more}

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Bools, Floats
 from raydt.encoding.columns import Dictionary, inexact, infinite, missing, unconverted
 from raydt.encoding.faults import Faults, Mask
 from raydt.encoding.indices import read_indices
@@ -59,8 +59,8 @@ class FeatureEncoder:
         return self.categories | ({} if self.tokens is None else {self.tokens.name: self.tokens.dictionary})
 
     def check(
-        self, columns: Columns, faults: Faults, needed: Mask | None = None, X: npt.NDArray[np.float64] | None = None
-    ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
+        self, columns: Columns, faults: Faults, needed: Mask | None = None, X: Floats | None = None
+    ) -> tuple[Floats, SparseRows | None]:
         """Return numbers, 0 for categories, and indices, and mark the rows whose features cannot be used.
 
         Only rows ``needed``, shape (n,), must have features. ``X``, shape (n, d), are the numbers if they are a matrix
@@ -96,7 +96,7 @@ class FeatureEncoder:
             return X, read_indices(columns[name], name, self.features.sparse, needed, faults)
         return X, None
 
-    def _fill(self, columns: Columns, X: npt.NDArray[np.float64], numeric: Sequence[int]) -> None:
+    def _fill(self, columns: Columns, X: Floats, numeric: Sequence[int]) -> None:
         """Enter the columns of numbers: some rows of all of them while these rows are in the cache."""
         columns_at_once = max(1, _FEW_CELLS // max(1, len(X)))
         taken = ranges(len(numeric), columns_at_once, each=2)
@@ -112,7 +112,7 @@ class FeatureEncoder:
 
         run([partial(work, part) for part in ranges(len(X), _FEW_CELLS // max(1, len(numeric)))])
 
-    def _check_rows(self, X: npt.NDArray[np.float64], finite: npt.NDArray[np.bool_]) -> None:
+    def _check_rows(self, X: Floats, finite: Bools) -> None:
         """Mark the numbers that are finite or may be missing; of zeros and of NaNs there is one kind afterwards."""
         with np.errstate(invalid="ignore"):  # a signalling NaN is reported like any other
             X += 0.0  # turns -0.0 into 0.0
@@ -125,7 +125,7 @@ class FeatureEncoder:
     def encode(
         self,
         columns: Columns,
-        X: npt.NDArray[np.float64],
+        X: Floats,
         faults: Faults,
         needed: Mask | None = None,
         *,
@@ -148,5 +148,5 @@ class FeatureEncoder:
         return sparse
 
 
-def _unconverted(columns: Sequence[pa.Array]) -> list[npt.NDArray[Any]]:
+def _unconverted(columns: Sequence[pa.Array]) -> list[AnyArray]:
     return [*map(unconverted, columns)]

@@ -7,14 +7,13 @@ number of features make their row bad; only the order within a list, which says 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
+from raydt.arrays.types import AnyArray, Ints
 from raydt.encoding.columns import in_words, named_features
 from raydt.encoding.faults import Faults, Mask
 from raydt.encoding.tokens import holds_tokens
@@ -101,9 +100,7 @@ def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, f
     return SparseRows.of_lengths(lengths, values.astype(np.int32), width)
 
 
-def _first(
-    wrong: Mask, row: npt.NDArray[Any], values: npt.NDArray[np.int64], n: int
-) -> tuple[Mask, npt.NDArray[np.int64]]:
+def _first(wrong: Mask, row: AnyArray, values: Ints, n: int) -> tuple[Mask, Ints]:
     """Return which of n rows have a wrong value, and the first such value of each, shape (n,) both."""
     found, first = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64)
     found[row[wrong]] = True
@@ -111,7 +108,7 @@ def _first(
     return found, first
 
 
-def _as_int64(flat: pa.Array) -> npt.NDArray[np.int64]:
+def _as_int64(flat: pa.Array) -> Ints:
     """Indices, null as 0; those of uint64 that do not fit as the largest that does."""
     values = np.asarray(flat.fill_null(0)) if len(flat) else np.empty(0, dtype=np.int64)
     if values.dtype == np.uint64:

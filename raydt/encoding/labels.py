@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.arrays.types import Floats, Int32s
 from raydt.encoding.columns import Dictionary, inexact, infinite, missing, numbers
 from raydt.encoding.faults import Faults, Mask
 from raydt.errors import ConfigError
@@ -73,11 +73,7 @@ class Labels:
     dtype = CODES
 
     def __init__(
-        self,
-        positive: list[Any] | None = None,
-        rest: Sequence[Any] = (),
-        most: int | None = None,
-        with_more: str = "",
+        self, positive: list[Any] | None = None, rest: Sequence[Any] = (), most: int | None = None, with_more: str = ""
     ) -> None:
         self.positive, self._rest, self._most = positive, list(rest), most
         self._more = f", use {with_more}" if with_more else ""
@@ -104,7 +100,7 @@ class Labels:
 
     def read(
         self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
-    ) -> npt.NDArray[np.int32]:
+    ) -> Int32s:
         """Return the class codes of a column, -1 where a label is missing, passed over or of one class too many.
 
         Rows ``wanted``, shape (n,), may have a label, others are passed over; rows ``needed`` must have one. Bad are
@@ -122,7 +118,7 @@ class Labels:
             y[beyond] = -1
         return y
 
-    def encode(self, column: pa.Array, row: int, keep: Mask | None = None) -> npt.NDArray[np.int32]:
+    def encode(self, column: pa.Array, row: int, keep: Mask | None = None) -> Int32s:
         """Return class codes, shape (n,): -1 where missing, passed over, or neither positive nor among the rest."""
         codes = self._seen.encode(column, row, keep)
         if self.positive is not None:
@@ -163,7 +159,7 @@ class NumericLabels:
 
     def read(
         self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """Return float64 labels, shape (n,), -0.0 as 0.0 and NaN for none; arguments as of ``Labels.read``."""
         faults.mark("infinite_label", name, infinite(column), wanted)
         faults.mark("inexact_label", name, inexact(column), wanted)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
+from raydt.arrays.types import Bools
 from raydt.encoding.columns import Dictionary, beyond_int64, missing
 from raydt.encoding.faults import Faults
 from raydt.examples.updates import OP_NAMES
@@ -67,7 +68,7 @@ class OpValues(BaseModel):
 
 
 def read_operations(
-    column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, faults: Faults
+    column: pa.Array, name: str, values: OpValues, tombstone: Bools | None, faults: Faults
 ) -> npt.NDArray[np.int8]:
     """Return n operation codes, :data:`IGNORED` in rows of ``tombstone``, a number below it in bad rows."""
     seen, known = Dictionary(), values.codes()

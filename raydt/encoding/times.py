@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydt.arrays.types import Bools, Ints
 from raydt.encoding.columns import in_words, is_text, parse
 from raydt.errors import InputError
 from raydt.messages import message
@@ -63,7 +63,7 @@ def kind_of_times(texts: pa.Array) -> pa.DataType | None:
     return kinds[0] if integers > sum(moments) else kinds[1 + moments.index(max(moments))]
 
 
-def times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+def times(column: pa.Array) -> tuple[Ints, Bools | None]:
     """Return the values of a column of times, 0 where null or too large, and the mask of those too large, if any."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":

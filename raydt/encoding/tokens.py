@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Ints
 from raydt.encoding.columns import Dictionary, is_text, plain
 from raydt.encoding.faults import Fault, Faults, Mask
 
@@ -81,9 +81,7 @@ class Tokens:
         lengths = np.bincount(of[first], minlength=len(column))
         return SparseRows.of_lengths(lengths, codes[first].astype(np.int32), self.width)
 
-    def _one_by_one(
-        self, flat: pa.Array, of: npt.NDArray[np.int64], row: int, taken: Mask | None, faults: Faults
-    ) -> npt.NDArray[np.int64]:
+    def _one_by_one(self, flat: pa.Array, of: Ints, row: int, taken: Mask | None, faults: Faults) -> Ints:
         """Codes where there is no room for all new tokens: a row whose new ones do not fit is bad, and gives none."""
         codes = self.dictionary.find(flat)
         new = (codes < 0) & (True if taken is None else taken)
@@ -111,7 +109,7 @@ def _flat(column: pa.Array) -> pa.Array:
     return pc.cast(flat, pa.string()) if pa.types.is_null(flat.type) else plain(flat)
 
 
-def _rows_of(column: pa.Array) -> npt.NDArray[np.int64]:
+def _rows_of(column: pa.Array) -> Ints:
     """Place of the list that each token is in."""
     if pa.types.is_null(column.type):
         return np.empty(0, dtype=np.int64)

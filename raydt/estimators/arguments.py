@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import ConfigError, InputError
 from raydt.examples import weights as fixed_point
@@ -24,7 +24,7 @@ from raydt.examples.targets import OUT_OF_RANGE, out_of_range
 from raydt.messages import Message, message, message_of
 
 
-def _one_column(y: Any) -> npt.NDArray[Any]:
+def _one_column(y: Any) -> AnyArray:
     """``y`` as an array of shape (n,)."""
     given = np.asarray(y)
     if given.ndim == 2 and given.shape[1] == 1:
@@ -35,7 +35,7 @@ def _one_column(y: Any) -> npt.NDArray[Any]:
     return given
 
 
-def labels_of(y: Any) -> npt.NDArray[Any]:
+def labels_of(y: Any) -> AnyArray:
     """One label per row, shape (n,): text, or booleans, integers of 64 bits and whole numbers. All can be saved."""
     if y is None:
         raise ValueError(message("estimators.no_labels"))
@@ -81,7 +81,7 @@ def text_column(labels: Any) -> pa.Array | None:
     return column if usable and not pc.any(pc.ends_with(column, "\0")).as_py() else None
 
 
-def distinct_labels(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def distinct_labels(labels: AnyArray) -> AnyArray:
     """Return the different labels, sorted."""
     column = text_column(labels) if labels.dtype.kind == "O" else None
     if column is None:
@@ -89,7 +89,7 @@ def distinct_labels(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.array(sorted(column.unique().to_pylist()), dtype=np.object_)
 
 
-def numbers_of(y: Any) -> npt.NDArray[np.float64]:
+def numbers_of(y: Any) -> Floats:
     """One number per row as float64, shape (n,), -0.0 as 0.0."""
     if y is None:
         raise ValueError(message("estimators.no_labels"))
@@ -153,7 +153,7 @@ def is_missing(label: Any) -> bool:
     )
 
 
-def ids_of(ids: Any, what: str = "id") -> npt.NDArray[np.int64]:
+def ids_of(ids: Any, what: str = "id") -> Ints:
     """Ids as int64, shape (n,): one or several integers, or floats that are whole and that no other id rounds to."""
     given = np.atleast_1d(np.asarray(ids))
     if given.ndim != 1:

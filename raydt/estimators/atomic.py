@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Slots
 from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
@@ -27,7 +27,6 @@ from raydt.sessions.session import InProcessSession
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Locked")
-Slots = npt.NDArray[np.int32]
 
 
 class Values(Protocol):

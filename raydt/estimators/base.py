@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.frames import nothing_in
@@ -253,9 +254,7 @@ class Estimator(NamedExamples):
 
         return replaced
 
-    def _apply_with_receipt(
-        self, batch: UpdateBatch, asked: Asked, before: str | None, shown: npt.NDArray[Any]
-    ) -> Receipt:
+    def _apply_with_receipt(self, batch: UpdateBatch, asked: Asked, before: str | None, shown: AnyArray) -> Receipt:
         """Apply a batch that cannot be refused, whose ids are ``shown``; with digests if that ``before`` is given."""
         whose = None if self._subjects is None else self._subjects.of(asked.key)
         self._change_begins(batch, asked.slots)
@@ -275,7 +274,7 @@ class Estimator(NamedExamples):
             self._known["digest"] = receipt.digest_after
         return receipt.answering(whose, asked.subjects, asked.missing)
 
-    def _insertable(self, X: Any, y: Any, beside: Beside, gone: npt.NDArray[np.int64]) -> NewExamples:
+    def _insertable(self, X: Any, y: Any, beside: Beside, gone: Ints) -> NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
@@ -316,7 +315,7 @@ class Estimator(NamedExamples):
             log = joined([log, self.session_.finish()])
         self._advance(batch, log)
 
-    def _change_begins(self, batch: UpdateBatch, slots: npt.NDArray[np.int32]) -> None:
+    def _change_begins(self, batch: UpdateBatch, slots: Int32s) -> None:
         """Note, unless the model is a new one that nobody sees yet, that a batch comes next, which empties slots."""
         if self._change is not None:
             self._change.begin(batch, slots, bool(len(slots)) and self._traits.erases)
@@ -360,8 +359,8 @@ class Estimator(NamedExamples):
     def _next_batch(
         self,
         op: npt.NDArray[np.int8],
-        key: npt.NDArray[np.int64],
-        X: npt.NDArray[np.float64],
+        key: Ints,
+        X: Floats,
         y: Targets,
         sparse: SparseRows | None,
         warmup: int = 0,
@@ -388,13 +387,13 @@ class Estimator(NamedExamples):
         """Take from the first ``y``, or from all classes declared, what there is to know of targets."""
 
     @abstractmethod
-    def _checked(self, y: Any) -> npt.NDArray[Any]:
+    def _checked(self, y: Any) -> AnyArray:
         """One target per row as the user gives it, shape (n,), or an error."""
 
     @abstractmethod
-    def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
+    def _looked_up(self, given: AnyArray) -> Targets:
         """The same without learning anything from it: what no example has is -1."""
 
     @abstractmethod
-    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+    def _encoded(self, given: AnyArray) -> Targets:
         """Convert the result of :meth:`_checked` to the learner's form."""

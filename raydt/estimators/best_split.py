@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats
 from raydt.estimators.explaining import SumOfTrees, require_counted
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
@@ -77,7 +77,7 @@ class SparseBestSplit(SumOfTrees, Classifier):
         return Split(int(split.feature[0]), score_of_split(self._fitted_options.entropy, split, unit_of(model)))
 
     @property
-    def feature_importances_(self) -> npt.NDArray[np.float64]:
+    def feature_importances_(self) -> Floats:
         """Return 1 for the feature of the best split and 0 for the others, shape (d,); all 0 before there is one."""
         self._require_fitted()
         require_counted(self._features())

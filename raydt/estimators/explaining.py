@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.arrays.types import Floats
 from raydt.errors import InputError
 from raydt.estimators.fitted import Fitted
 from raydt.examples.features import Features
@@ -28,7 +28,7 @@ class SumOfTrees(Fitted):
     """An estimator whose model is one decision tree, or a sum of trees."""
 
     @property
-    def feature_importances_(self) -> npt.NDArray[np.float64]:
+    def feature_importances_(self) -> Floats:
         """Share of each feature in the impurity that all splits take away, shape (d,); all 0 without a split.
 
         Impurity is the Gini index, or the variance where labels are numbers, times the live examples of a node; of
@@ -37,7 +37,7 @@ class SumOfTrees(Fitted):
         """
         self._require_fitted()
         require_counted(self._features())
-        shares: npt.NDArray[np.float64] = self._described().importances()
+        shares: Floats = self._described().importances()
         return shares
 
     def explain(self, X: Any) -> Explanation:

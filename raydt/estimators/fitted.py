@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import InputError, ModelFileError
 from raydt.estimators.atomic import AtomicCalls, Values
@@ -44,9 +44,9 @@ class Fitted(Parameters, AtomicCalls):
     session_: InProcessSession
     #: Ids of the rows of the last ``fit`` or ``partial_fit``, int64, or objects where they are not integers; of a model
     #: loaded with its examples, all live ids, oldest first.
-    row_ids_: npt.NDArray[Any]
+    row_ids_: AnyArray
     n_features_in_: int
-    feature_names_in_: npt.NDArray[Any]  #: Only for data frames: names, dtype object.
+    feature_names_in_: AnyArray  #: Only for data frames: names, dtype object.
     _fitted_options: Any
     _encoder: FrameEncoder
     #: Whether all classes were named before the first examples came.
@@ -64,7 +64,7 @@ class Fitted(Parameters, AtomicCalls):
     #: Of the state that was loaded, if one was: the columns that its labels and ids came from.
     _columns: dict[str, Any]
     #: Arrays of a model that was loaded without examples.
-    _loaded: dict[str, npt.NDArray[Any]]
+    _loaded: dict[str, AnyArray]
     _interrupted = "estimators.interrupted"
 
     def digest(self) -> str:
@@ -168,7 +168,7 @@ class Fitted(Parameters, AtomicCalls):
 
     # ------------------------------------------------------------ inside
 
-    def _take_keys(self, saved: SavedModel, live: npt.NDArray[np.int64]) -> None:
+    def _take_keys(self, saved: SavedModel, live: Ints) -> None:
         """Take text ids and subjects of a state, whose ``live`` examples have these numbers, oldest first."""
         stream = saved.components.get("stream", {})
         try:
@@ -231,6 +231,13 @@ class Fitted(Parameters, AtomicCalls):
         if "session_" in self.__dict__ and self._store().live <= _FEW_ROWS:
             self.session_.rest()
 
+    def _trim(self) -> None:
+        """Use as little memory as can be until the next call, which may not come for long."""
+        if "session_" in self.__dict__:
+            with self._lock:  # somebody may predict
+                self._known.pop("predictor", None)
+                self.session_.trim()
+
     def _store(self) -> ExampleStore:
         return self.session_.coordinator.store
 
@@ -238,8 +245,8 @@ class Fitted(Parameters, AtomicCalls):
         assert self._encoder.features is not None
         return self._encoder.features
 
-    def _model(self) -> dict[str, npt.NDArray[Any]]:
-        loaded: dict[str, npt.NDArray[Any]] | None = getattr(self, "_loaded", None)
+    def _model(self) -> dict[str, AnyArray]:
+        loaded: dict[str, AnyArray] | None = getattr(self, "_loaded", None)
         return self.session_.model() if loaded is None else loaded
 
     def _predictor(self) -> Any:
@@ -268,7 +275,7 @@ class Fitted(Parameters, AtomicCalls):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "session_") or hasattr(self, "_loaded")
 
-    def _rows(self, X: Any, *, known: bool = False) -> tuple[npt.NDArray[np.float64], dict[str, SparseRows]]:
+    def _rows(self, X: Any, *, known: bool = False) -> tuple[Floats, dict[str, SparseRows]]:
         """Rows to predict, and their sparse features as a keyword of predictors, if there are some."""
         self._require_fitted()
         rows, sparse = self._encoder.encode(X, type(self).__name__, known=known)

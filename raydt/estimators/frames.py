@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.blocks import is_clean
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Floats
 from raydt.encoding.columns import LARGEST_INTEGER, Dictionary, column_kind, in_words, is_text, missing, plain
 from raydt.encoding.faults import Fault, Faults, error_of
 from raydt.encoding.features import FeatureEncoder
@@ -110,7 +110,7 @@ class FrameEncoder:
 
     def encode(
         self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
-    ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
+    ) -> tuple[Floats, SparseRows | None]:
         """Encode n rows: a float64 matrix, shape (n, d), in C order, finite or missing, and sparse features, if any.
 
         The matrix is ``X`` itself if nothing in it needs to be changed; nobody writes to it or keeps it.
@@ -220,7 +220,7 @@ def nothing_in(shape: tuple[int, ...], what: str) -> ValueError:
     return ValueError(message("estimators.empty", what=what, shape=shape))
 
 
-def array_of(X: Any) -> npt.NDArray[Any]:
+def array_of(X: Any) -> AnyArray:
     """``X``, or a copy, as an array of shape (n, d), with the field's usual messages when it is none."""
     if is_sparse_matrix(X):
         raise TypeError(message("estimators.not_dense"))
@@ -242,14 +242,14 @@ def array_of(X: Any) -> npt.NDArray[Any]:
     return array if array.dtype.kind in "biuf" else _converted(array)
 
 
-def matrix_of(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def matrix_of(array: AnyArray) -> Floats:
     """A float64 copy of an array of numbers in C order."""
     matrix = np.empty(array.shape)
     run([partial(np.copyto, matrix[part], array[part]) for part in ranges(len(array), _FEW_CELLS // array.shape[1])])
     return matrix
 
 
-def _converted(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _converted(array: AnyArray) -> Floats:
     """Numbers that are given as objects or text."""
     try:
         return np.array(array, dtype=np.float64, order="C")
@@ -257,7 +257,7 @@ def _converted(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         raise type(error)(message("estimators.not_numbers", reason=str(error))) from error
 
 
-def _is_clean(array: npt.NDArray[Any]) -> bool:
+def _is_clean(array: AnyArray) -> bool:
     """Whether learners can take an array as it is: float64 in C order, all finite and nothing a negative zero."""
     flags = array.flags
     if array.dtype != np.float64 or not (flags.c_contiguous and flags.aligned and flags.writeable):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats
 from raydt.errors import UpdateError
 from raydt.estimators.base import Estimator
 from raydt.estimators.explaining import SumOfTrees
@@ -79,10 +79,10 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         super()._advance(batch, log)
         self._last_update = {name: column[-1].item() for name, column in log.items() if len(column)}
 
-    def _staged(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+    def _staged(self, X: Any) -> Iterator[Floats]:
         """Return raw scores after 1, 2, ... iterations, shape (n, trees of one), in one array; errors come at once."""
         rows, sparse = self._rows(X)
-        staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **sparse))
+        staged: Iterator[Floats] = iter(self._described().staged(rows, **sparse))
         return staged
 
 
@@ -116,7 +116,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
 
     _fixed: ClassVar[dict[str, Any]] = {"update_every": _UNTIL_THE_CALL_ENDS}
 
-    def staged_predict_proba(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """Shares of the classes after 1, 2, ... iterations, each of shape (n, len(classes_)).
 
         O(n) per tree and step of a row's path, for all stages together.
@@ -124,7 +124,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         staged = self._staged(X)
         return (self._predictor().shares_of(F, len(self.classes_)) for F in staged)
 
-    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
+    def staged_predict(self, X: Any) -> Iterator[AnyArray]:
         """Labels after 1, 2, ... iterations, each of shape (n,); of equal shares the first class."""
         staged = self._staged(X)
         return (self.classes_[self._predictor().classes_of(F)] for F in staged)
@@ -154,7 +154,7 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
 
     _fixed: ClassVar[dict[str, Any]] = {"objective": "squared_error", "update_every": _UNTIL_THE_CALL_ENDS}
 
-    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+    def _encoded(self, given: AnyArray) -> Targets:
         """The numbers; refused before any row is taken if one is far out of the scale of the last training."""
         session = getattr(self, "session_", None)
         ensemble = None if session is None else session.coordinator.ensemble
@@ -166,7 +166,7 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
             raise UpdateError(said, row=row)
         return given
 
-    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+    def staged_predict(self, X: Any) -> Iterator[Floats]:
         """Numbers after 1, 2, ... iterations, each of shape (n,)."""
         staged = self._staged(X)
         return (self._predictor().classes_of(F) for F in staged)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
+from raydt.arrays.types import Floats
 from raydt.encoding.indices import N_FEATURES, holds_indices
 from raydt.errors import InputError
 from raydt.estimators.frames import FrameEncoder, as_table
@@ -46,7 +46,7 @@ class ListEncoder(FrameEncoder):
 
     def encode(
         self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
-    ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
+    ) -> tuple[Floats, SparseRows | None]:
         """Encode n rows; lists by themselves have no dense features."""
         return super().encode(self._frame(X), estimator, grow=grow, known=known)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats
 from raydt.errors import InputError
 from raydt.estimators.arguments import distinct_labels, labels_of, numbers_of
 from raydt.estimators.keyed_base import Keyed
@@ -53,9 +53,7 @@ class KeyedClassifier(Keyed):
     key: str | None = None
     unknown: Literal["error", "prior"] = field(default="error", kw_only=True)
 
-    classes_: npt.NDArray[Any] = field(
-        init=False
-    )  #: Labels of all keys, in the order of the columns of ``predict_proba``.
+    classes_: AnyArray = field(init=False)  #: Labels of all keys, in the order of the columns of ``predict_proba``.
     _declared: bool = field(init=False)
     _inner, _example = Classifier, "FullyDynamicTreeClassifier"
 
@@ -81,7 +79,7 @@ class KeyedClassifier(Keyed):
         """
         return self._more(X, y, classes, Beside(ids, subjects, sample_weight), keys)
 
-    def predict(self, X: Any, *, keys: Any = None) -> npt.NDArray[Any]:
+    def predict(self, X: Any, *, keys: Any = None) -> AnyArray:
         """Labels, shape (n,), each of the model of its row's key."""
         rows, unknown = self._asked(X, keys)
         out = np.empty(rows.n, dtype=self.classes_.dtype)
@@ -91,13 +89,13 @@ class KeyedClassifier(Keyed):
             out[unknown] = self.classes_[np.argmax(self._prior_of_all().shares(self.classes_))]
         return out
 
-    def predict_proba(self, X: Any, *, keys: Any = None) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, keys: Any = None) -> Floats:
         """Shares of the classes, shape (n, len(classes_)); 0 for classes that a key has not."""
         rows, unknown = self._asked(X, keys)
         out = np.zeros((rows.n, len(self.classes_)))
         columns = {label: column for column, label in enumerate(self.classes_.tolist())}
 
-        def shares_of(model: Any, part: Any) -> tuple[list[Any], npt.NDArray[np.float64]]:
+        def shares_of(model: Any, part: Any) -> tuple[list[Any], Floats]:
             shares = model.predict_proba(part)
             return model.classes_.tolist(), shares
 
@@ -111,10 +109,10 @@ class KeyedClassifier(Keyed):
         """Accuracy over the rows of all keys: the share of rows, or of ``sample_weight``, that is predicted right."""
         return accuracy(y, self.predict(X, keys=keys), sample_weight)
 
-    def _checked(self, y: Any, n: int) -> npt.NDArray[Any]:
+    def _checked(self, y: Any, n: int) -> AnyArray:
         return _as_many(labels_of(y), n)
 
-    def _learn_targets(self, given: npt.NDArray[Any], classes: Any) -> None:
+    def _learn_targets(self, given: AnyArray, classes: Any) -> None:
         known = self.__dict__.get("classes_")
         if known is None:
             self._declared = classes is not None
@@ -161,7 +159,7 @@ class KeyedRegressor(Keyed):
         """Insert examples into the models of their keys; all of them or, if an error is raised, none."""
         return self._more(X, y, None, Beside(ids, subjects, sample_weight), keys)
 
-    def predict(self, X: Any, *, keys: Any = None) -> npt.NDArray[np.float64]:
+    def predict(self, X: Any, *, keys: Any = None) -> Floats:
         """Numbers, shape (n,), each of the model of its row's key."""
         rows, unknown = self._asked(X, keys)
         out = np.empty(rows.n)
@@ -175,11 +173,11 @@ class KeyedRegressor(Keyed):
         """R squared over the rows of all keys, which may count by ``sample_weight``."""
         return r_squared(y, self.predict(X, keys=keys), sample_weight)
 
-    def _checked(self, y: Any, n: int) -> npt.NDArray[Any]:
+    def _checked(self, y: Any, n: int) -> AnyArray:
         return _as_many(numbers_of(y), n)
 
 
-def _as_many(given: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+def _as_many(given: AnyArray, n: int) -> AnyArray:
     if len(given) != n:
         raise InputError(message("estimators.other_labels", rows=n, labels=len(given)))
     return given

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import require_some_weight, weights_of
 from raydt.estimators.keyed_changes import Apply, change_together, prepared
@@ -26,6 +26,7 @@ from raydt.estimators.keys import index_of, keys_of
 from raydt.estimators.named import Beside
 from raydt.examples.subjects import objects
 from raydt.examples.updates import running_ids
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import Key
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
@@ -81,6 +82,7 @@ class Keyed(KeyedModels):
                 after.models_[key] = prepared(begin, key, rows.rows)
                 after.models_[key]._rest()
             after._set_fitted()
+            after._awake.use(of_key)
             self.__dict__ = after.__dict__
         return self
 
@@ -193,7 +195,7 @@ class Keyed(KeyedModels):
         after.estimator_ = _clone(self.estimator)
         after.estimator_._options()  # or an error
         after.models_, after._form, after._next_id = {}, None, 0
-        after._with_subjects, after._prior = None, None
+        after._with_subjects, after._prior, after._awake = None, None, Awake()
         return after
 
     def _more(self: Self, X: Any, y: Any, classes: Any, beside: Beside, keys: Any) -> Self:
@@ -280,8 +282,11 @@ class Keyed(KeyedModels):
             self.__dict__ = after.__dict__ if broken is None else before | ({"_broken": True} if broken else {})
 
         results = change_together(after.models_, changes, become, {} if rows is None else rows.rows)
-        for key in changes if rows is None else {**changes, **rows.rows}:
+        used = changes if rows is None else {**changes, **rows.rows}
+        for key in used:
             self.models_[key]._rest()
+        for key in self._awake.use(used):
+            self.models_[key]._trim()
         return results
 
     def _receipt(self, receipts: Mapping[Key, Receipt], missing: tuple[Hashable, ...], note: str) -> KeyedReceipt:
@@ -292,10 +297,10 @@ class Keyed(KeyedModels):
     # ------------------------------------------------------------ what y is
 
     @abstractmethod
-    def _checked(self, y: Any, n: int) -> npt.NDArray[Any]:
+    def _checked(self, y: Any, n: int) -> AnyArray:
         """One target per row as the user gives it, shape (n,), or an error."""
 
-    def _learn_targets(self, given: npt.NDArray[Any], classes: Any) -> None:
+    def _learn_targets(self, given: AnyArray, classes: Any) -> None:
         """Take from the targets of a call what all models know of them."""
 
     def _declared_classes(self) -> Any:

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError, ModelFileError, UpdateError
 from raydt.estimators.atomic import Change, DeferredInterrupt
 from raydt.keyed.groups import Key
@@ -20,7 +18,7 @@ from raydt.redaction import quoted
 
 #: A change of one key's model, prepared: it cannot be refused any more.
 Apply = Callable[[], Any]
-Places = Mapping[Key, npt.NDArray[np.int64]]
+Places = Mapping[Key, Ints]
 
 
 def change_together(
@@ -86,7 +84,7 @@ def prepared(step: Callable[[], Any], key: Key, rows: Places) -> Any:
         raise named from error
 
 
-def at_key(error: Exception, key: Key, rows: npt.NDArray[np.int64] | None = None) -> Exception:
+def at_key(error: Exception, key: Key, rows: Ints | None = None) -> Exception:
     """Return an error of one key's model with the key, and the row of the call in place of that among ``rows``."""
     if isinstance(error, InputError) and not isinstance(error, ModelFileError):
         row = error.row if error.row is None or rows is None else int(rows[error.row])

@@ -14,6 +14,7 @@ from raydt.estimators.keyed_prior import Prior
 from raydt.estimators.keyed_saving import OWN
 from raydt.estimators.targets import Regressor
 from raydt.examples.subjects import objects
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import Key, group_of
 from raydt.keyed.saved import SavedKeys
 from raydt.messages import message
@@ -39,6 +40,7 @@ def load_keyed(saved: SavedKeys, estimator_of: Callable[[Any], Any]) -> Keyed:
         if own.get("n_features") is not None:
             template.n_features = own["n_features"]
         keyed: Keyed = kind(template, meta[BY_KEY], unknown=own.get("unknown", "error"))
+        keyed._awake = Awake()
         keyed.estimator_, keyed.models_ = type(first)(**template.get_params()), models
         keyed._next_id = own.get("next_id", max(getattr(model, "_next_id", 0) for model in models.values()))
         keyed._with_subjects = own.get("with_subjects", getattr(first, "_subjects", None) is not None)

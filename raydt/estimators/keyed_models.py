@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Ints
 from raydt.errors import HalfAppliedError, InputError
 from raydt.estimators.atomic import Locked
 from raydt.estimators.base import Estimator
@@ -17,6 +18,7 @@ from raydt.estimators.keyed_prior import Prior, prior_of
 from raydt.estimators.keyed_rows import DividedRows, Form, divided, shown
 from raydt.estimators.parameters import Parametrised
 from raydt.examples.subjects import objects
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import Key, digest_of
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -35,12 +37,13 @@ class KeyedModels(Parametrised, Locked):
     models_: dict[Key, Any]
     estimator_: Any  #: Not fitted: models of keys that are new begin as its copies.
     n_features_in_: int  #: Features, of which the key is none.
-    feature_names_in_: npt.NDArray[Any]  #: Only for data frames: names, dtype object.
-    row_ids_: npt.NDArray[Any]  #: Ids of the rows of the last ``fit`` or ``partial_fit``.
+    feature_names_in_: AnyArray  #: Only for data frames: names, dtype object.
+    row_ids_: AnyArray  #: Ids of the rows of the last ``fit`` or ``partial_fit``.
     _inner: ClassVar[type[Estimator]]
     _example: ClassVar[str]
     _form: Form
     _next_id: int
+    _awake: Awake  #: Models that had a change in the last calls; the others use little memory.
     #: Whether examples have subjects; None before there are examples.
     _with_subjects: bool | None
     #: What stands for keys without a model, once it was needed; of a model without its examples, always.
@@ -57,7 +60,7 @@ class KeyedModels(Parametrised, Locked):
         return objects(list(self.models_))
 
     @property
-    def live_ids_(self) -> npt.NDArray[Any]:
+    def live_ids_(self) -> AnyArray:
         """Ids of all live examples, key by key, the oldest of each first."""
         with self._lock:
             self._require_fitted()
@@ -82,7 +85,7 @@ class KeyedModels(Parametrised, Locked):
                 model._rest()
             return digest_of(digests)
 
-    def has_model(self, X: Any, *, keys: Any = None) -> npt.NDArray[np.bool_]:
+    def has_model(self, X: Any, *, keys: Any = None) -> Bools:
         """Return which rows are of a key that has a model, shape (n,); the others are unknown to ``predict``."""
         self._require_fitted()
         rows = self._divided(X, keys)
@@ -128,8 +131,7 @@ class KeyedModels(Parametrised, Locked):
     # ------------------------------------------------------------ inside
 
     def _threads(self) -> int | None:
-        limit: int | None = self.estimator._threads() if isinstance(self.estimator, Parametrised) else None
-        return limit
+        return self.estimator._threads() if isinstance(self.estimator, Parametrised) else None
 
     def _divided(self, X: Any, keys: Any) -> DividedRows:
         model = self.estimator_
@@ -139,16 +141,14 @@ class KeyedModels(Parametrised, Locked):
 
     # ------------------------------------------------------------ predictions
 
-    def _answers(
-        self, rows: DividedRows, answer: Callable[[Any, Any], Any]
-    ) -> Iterable[tuple[npt.NDArray[np.int64], Any]]:
+    def _answers(self, rows: DividedRows, answer: Callable[[Any, Any], Any]) -> Iterable[tuple[Ints, Any]]:
         """Give the places of the rows of each key that has a model, and what its model answers."""
         for key, places in rows.rows.items():
             model = self.models_.get(key)
             if model is not None:
                 yield places, prepared(partial(answer, model, rows.X[key]), key, rows.rows)
 
-    def _asked(self, X: Any, keys: Any) -> tuple[DividedRows, npt.NDArray[np.int64]]:
+    def _asked(self, X: Any, keys: Any) -> tuple[DividedRows, Ints]:
         """Return rows to predict, and the places of those of unknown keys, or refuse these."""
         self._require_fitted()
         rows = self._divided(X, keys)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats
 from raydt.examples.weights import UNIT
 
 
@@ -31,7 +31,7 @@ class Prior:
         weight = sum(self.counts)
         return self.total / (weight / UNIT) if weight else 0.0
 
-    def shares(self, classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def shares(self, classes: AnyArray) -> Floats:
         """Return the share of each class, shape (classes,); equal ones without rows."""
         counts = dict(zip(self.labels, self.counts, strict=True))
         found = np.array([counts.get(label, 0) for label in classes.tolist()], dtype=np.float64)
@@ -42,7 +42,7 @@ class Prior:
         return {"labels": self.labels, "counts": self.counts, "total": self.total}
 
 
-def prior_of(models: Iterable[Any], classes: npt.NDArray[Any] | None) -> Prior:
+def prior_of(models: Iterable[Any], classes: AnyArray | None) -> Prior:
     """Return the prior of models with their examples; ``classes`` are None where labels are numbers. O(rows)."""
     counts = dict.fromkeys([None] if classes is None else classes.tolist(), 0)
     numbers: list[float] = []

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Bools
 from raydt.errors import InputError
 from raydt.estimators.keyed_rows import checked_keys, shown
 from raydt.estimators.keys import keys_of
@@ -114,7 +114,7 @@ def found_by_key(models: Mapping[Key, Any], ids: Any, subjects: Any, missing: st
     return Request(found, tuple(one for _, one in unknown))
 
 
-def _live(model: Any, ids: list[Hashable]) -> npt.NDArray[np.bool_]:
+def _live(model: Any, ids: list[Hashable]) -> Bools:
     """Return which ids have a live example in a model."""
-    live: npt.NDArray[np.bool_] = model._find(ids)[1] >= 0
+    live: Bools = model._find(ids)[1] >= 0
     return live

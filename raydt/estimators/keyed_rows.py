@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.arrays.types import Ints
 from raydt.errors import InputError
 from raydt.estimators.frames import array_of, as_table, nothing_in
 from raydt.estimators.keys import keys_of
@@ -30,7 +30,7 @@ class DividedRows(NamedTuple):
     """The rows of a call by key; keys are in the order in which they appear."""
 
     n: int
-    rows: dict[Key, npt.NDArray[np.int64]]  #: Places of the rows of each key, ascending.
+    rows: dict[Key, Ints]  #: Places of the rows of each key, ascending.
     X: dict[Key, Any]  #: Their features, in the same order.
     form: Form
 
@@ -145,7 +145,7 @@ def _of_form(given: Any, form: Form, estimator: str) -> Any:
     return given
 
 
-def _taken(given: Any, order: npt.NDArray[np.int64]) -> Any:
+def _taken(given: Any, order: Ints) -> Any:
     if isinstance(given, list | tuple):
         return [given[row] for row in order.tolist()]
     return given.take(pa.array(order)) if hasattr(given, "to_pylist") else given[order]
@@ -155,7 +155,7 @@ def _part(given: Any, begin: int, end: int) -> Any:
     return given.slice(begin, end - begin) if hasattr(given, "to_pylist") else given[begin:end]
 
 
-def chosen(values: Any, rows: Mapping[Key, npt.NDArray[np.int64]]) -> dict[Key, Any]:
+def chosen(values: Any, rows: Mapping[Key, Ints]) -> dict[Key, Any]:
     """Return the values of the rows of each key; None and numbers stand for all rows."""
     if isinstance(values, list):
         return {key: [values[row] for row in places.tolist()] for key, places in rows.items()}

@@ -15,12 +15,13 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Ints
 from raydt.errors import InputError
 from raydt.estimators.arguments import ids_of, is_missing
 from raydt.examples.subjects import objects
 from raydt.messages import message
 
-Integers = npt.NDArray[np.int64]
+Integers = Ints
 
 
 def keys_of(given: Any, what: str = "id") -> list[Hashable]:
@@ -69,7 +70,7 @@ def columns_named(X: Any, features: Sequence[str], **given: Any) -> dict[str, st
     return columns | ({"id_kind": "integer"} if "id" in columns else {})
 
 
-def _listed(given: Any) -> npt.NDArray[Any] | list[Any]:
+def _listed(given: Any) -> AnyArray | list[Any]:
     """Return values as an array of numbers, or a list of Python's own values."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         return [given.item() if isinstance(given, np.generic) else given]
@@ -135,7 +136,7 @@ class ExampleNames:
             if self._numbers[name] == number:
                 del self._numbers[name]
 
-    def numbers_of(self, names: Sequence[Hashable]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def numbers_of(self, names: Sequence[Hashable]) -> tuple[Integers, Bools]:
         """Return the newest number of each name, and whether there is one."""
         found = [self._numbers.get(name) for name in names]
         known = np.array([number is not None for number in found], dtype=np.bool_)

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.fitted import Fitted
 from raydt.estimators.keys import ExampleNames, keys_of
@@ -25,8 +25,8 @@ from raydt.messages import message
 class Asked(NamedTuple):
     """A request to delete: live examples, the subjects that it names, and what it names that is not there."""
 
-    key: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
+    key: Ints
+    slots: Int32s
     subjects: tuple[Hashable, ...] = ()
     missing: tuple[Hashable, ...] = ()
 
@@ -42,8 +42,8 @@ class Beside(NamedTuple):
 class NewExamples(NamedTuple):
     """Examples to insert; where ids are not integers, ``names`` is the table to note ``ids`` in."""
 
-    key: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.float64]
+    key: Ints
+    rows: Floats
     sparse: SparseRows | None
     targets: Targets
     ids: list[Hashable] | None
@@ -73,7 +73,7 @@ class NamedExamples(Fitted, ABC):
     """Base of :class:`raydt.estimators.base.Estimator`."""
 
     @property
-    def live_ids_(self) -> npt.NDArray[Any]:
+    def live_ids_(self) -> AnyArray:
         """Ids of the live examples, oldest first: int64, or objects where they are not integers."""
         with self._lock:
             self._require_fitted()
@@ -112,7 +112,7 @@ class NamedExamples(Fitted, ABC):
             refuse_unknown(unknown, given)
         return Asked(key, slots, tuple(dict.fromkeys(whose)), tuple(one for _, one in unknown))
 
-    def _find(self, ids: Sequence[Hashable]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    def _find(self, ids: Sequence[Hashable]) -> tuple[Ints, Int32s]:
         """Return number and slot of the live example of each id; where there is none, the slot is -1."""
         if self._names is not None:
             key, known = self._names.numbers_of(ids)
@@ -121,7 +121,7 @@ class NamedExamples(Fitted, ABC):
             key = np.array([one if isinstance(one, int) else 0 for one in ids], dtype=np.int64)
         return key, np.where(known, self._store().find(key), -1).astype(np.int32)
 
-    def _rows_of_subjects(self, subjects: Sequence[Hashable]) -> tuple[npt.NDArray[np.int64], list[Hashable]]:
+    def _rows_of_subjects(self, subjects: Sequence[Hashable]) -> tuple[Ints, list[Hashable]]:
         """Return the numbers of the live examples of some subjects, oldest first, and whose each is."""
         if self._subjects is None:
             raise InputError(message("estimators.no_subjects"))
@@ -130,7 +130,7 @@ class NamedExamples(Fitted, ABC):
         live = (slots >= 0) & (self._store().born[slots] == born) if len(key) else slots >= 0
         return key[live], whose[live].tolist()
 
-    def _shown(self, key: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def _shown(self, key: Ints) -> AnyArray:
         """Return the ids of examples as the user knows them."""
         return key if self._names is None else self._names.names_of(key)
 
@@ -142,9 +142,7 @@ class NamedExamples(Fitted, ABC):
         if self._subjects is not None:
             self._subjects.end(key, np.full(len(key), start))
 
-    def _named(
-        self, ids: Any, n: int, gone: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], list[Hashable] | None, ExampleNames | None]:
+    def _named(self, ids: Any, n: int, gone: Ints) -> tuple[Ints, list[Hashable] | None, ExampleNames | None]:
         """Return numbers for ``n`` examples to insert; where ids are not integers, the ids and their table, too.
 
         An error if an id is live, and not among the numbers ``gone``, or is repeated.
@@ -168,7 +166,7 @@ class NamedExamples(Fitted, ABC):
             names.add(live, live.tolist())
         return running, shown, names
 
-    def _refuse(self, bad: npt.NDArray[np.bool_], key: Sequence[Any] | npt.NDArray[Any], reason: int) -> None:
+    def _refuse(self, bad: Bools, key: Sequence[Any] | AnyArray, reason: int) -> None:
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             problem, remedy = REFUSALS[reason]

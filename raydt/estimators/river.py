@@ -16,9 +16,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
+from raydt.arrays.types import Floats
 from raydt.audits.audit_report import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
@@ -43,7 +43,7 @@ else:
     except ImportError:
         _Classifier = object
 
-Row = npt.NDArray[np.float64]
+Row = Floats
 
 #: Types of values that are numbers as they are.
 _PLAIN = frozenset((float, int, bool))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from raydt.arrays.blocks import taken
+from raydt.arrays.types import AnyArray, Floats, Int32s
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import distinct_labels, labels_of, numbers_of, text_column
 from raydt.estimators.base import Estimator
@@ -22,7 +22,7 @@ C = TypeVar("C", bound="Classifier")
 R = TypeVar("R", bound="Regressor")
 
 
-def _codes_of(given: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def _codes_of(given: AnyArray, classes: AnyArray) -> Int32s:
     """Return the place of each label among some classes, -1 of a label that is none of them."""
     texts = text_column(given) if given.dtype.kind == "O" else None
     known_texts = None if texts is None else text_column(classes.tolist())
@@ -33,16 +33,16 @@ def _codes_of(given: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray
         return np.array([known.get(label, -1) for label in given.tolist()], dtype=np.int32)
     order = np.argsort(classes, kind="stable")
     places = order[np.minimum(np.searchsorted(classes, given, sorter=order), len(classes) - 1)]
-    codes: npt.NDArray[np.int32] = np.where(classes[places] == given, places, -1).astype(np.int32)
+    codes: Int32s = np.where(classes[places] == given, places, -1).astype(np.int32)
     return codes
 
 
-def accuracy(y: Any, predicted: npt.NDArray[Any], sample_weight: Any) -> float:
+def accuracy(y: Any, predicted: AnyArray, sample_weight: Any) -> float:
     """Return the share of rows, or of ``sample_weight``, that is predicted right."""
     return float(np.average(predicted == np.asarray(y), weights=sample_weight))
 
 
-def r_squared(y: Any, predicted: npt.NDArray[np.float64], sample_weight: Any) -> float:
+def r_squared(y: Any, predicted: Floats, sample_weight: Any) -> float:
     """Return R squared of predictions; NaN if all of ``y`` is equal."""
     truth = numbers_of(y)
     counts = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
@@ -51,9 +51,7 @@ def r_squared(y: Any, predicted: npt.NDArray[np.float64], sample_weight: Any) ->
     return 1.0 - squared / variation if variation > 0.0 else float("nan")
 
 
-def with_unseen(
-    classes: npt.NDArray[Any], given: npt.NDArray[Any], declared: bool
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+def with_unseen(classes: AnyArray, given: AnyArray, declared: bool) -> tuple[AnyArray, Int32s]:
     """Return classes with, after them, sorted, the labels that are none of them; and the place of each label.
 
     ``InputError`` for such a label if all classes were ``declared``, and for one of another kind.
@@ -78,7 +76,7 @@ def with_unseen(
 class Classifier(Estimator):
     """Labels are classes: integers, booleans or strings."""
 
-    classes_: npt.NDArray[Any]  #: Labels in the order of the columns of ``predict_proba``.
+    classes_: AnyArray  #: Labels in the order of the columns of ``predict_proba``.
 
     def partial_fit(
         self: C,
@@ -101,20 +99,20 @@ class Classifier(Estimator):
         """
         return self._more(X, y, classes, self._beside(ids, subjects, sample_weight))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> AnyArray:
         """Labels, shape (n,)."""
         rows, sparse = self._rows(X)
         predictor, classes = self._predicting()
         return taken(classes, predictor.predict(rows, **sparse))
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Floats:
         """Shares of the classes, shape (n, len(classes_))."""
         rows, sparse = self._rows(X)
         predictor, classes = self._predicting()
-        shares: npt.NDArray[np.float64] = predictor.predict_proba(rows, len(classes), **sparse)
+        shares: Floats = predictor.predict_proba(rows, len(classes), **sparse)
         return shares
 
-    def _predicting(self) -> tuple[Any, npt.NDArray[Any]]:
+    def _predicting(self) -> tuple[Any, AnyArray]:
         """Return the predictor and the labels of its codes: another thread may add a class meanwhile."""
         with self._lock:
             return self._predictor(), self.classes_
@@ -146,7 +144,7 @@ class Classifier(Estimator):
     def _most_classes(self) -> int:
         return self._traits.reading.most_classes(sparse=self._features().sparse > 0)
 
-    def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:
+    def _require_few(self, known: Sequence[Any], given: AnyArray, argument: str) -> None:
         """Refuse more classes, known ones and those given, than the learner takes with its options."""
         most = self._most_classes()
         seen = dict.fromkeys(known)
@@ -168,13 +166,13 @@ class Classifier(Estimator):
                 raise InputError(said, row=row if argument == "y" else None)
             seen[label] = None
 
-    def _checked(self, y: Any) -> npt.NDArray[Any]:
+    def _checked(self, y: Any) -> AnyArray:
         return labels_of(y)
 
-    def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
+    def _looked_up(self, given: AnyArray) -> Targets:
         return _codes_of(given, self.classes_)
 
-    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+    def _encoded(self, given: AnyArray) -> Targets:
         """Codes of labels; unseen ones become classes, unless all classes were declared."""
         classes, codes = with_unseen(self.classes_, given, self._declared)
         if len(classes) > len(self.classes_):
@@ -200,10 +198,10 @@ class Regressor(Estimator):
         """Insert examples; all of them or, if an error is raised, none. All else is as of ``fit``."""
         return self._more(X, y, None, self._beside(ids, subjects, sample_weight))
 
-    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict(self, X: Any) -> Floats:
         """Numbers, shape (n,)."""
         rows, sparse = self._rows(X)
-        numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **sparse)
+        numbers: Floats = self._predictor().predict(rows, **sparse)
         return numbers
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -226,13 +224,13 @@ class Regressor(Estimator):
     def _learn_targets(self, y: Any, classes: Any) -> None:
         """Nothing is known before the rows are."""
 
-    def _checked(self, y: Any) -> npt.NDArray[Any]:
+    def _checked(self, y: Any) -> AnyArray:
         return numbers_of(y)
 
-    def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
+    def _looked_up(self, given: AnyArray) -> Targets:
         return given
 
-    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+    def _encoded(self, given: AnyArray) -> Targets:
         return given
 
     def __sklearn_tags__(self) -> Any:

@@ -31,9 +31,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.types import Floats, Ints
 
 #: Outcomes between two checks (a power of two), buckets of one size, least outcomes of a side, and outcomes before the
 #: first check.
@@ -50,13 +50,13 @@ _LOG_2 = math.log(2.0)
 class Adwin(NamedTuple):
     """A window of outcomes."""
 
-    reg: npt.NDArray[np.int64]  #: Shape (4,): registers ``WIDTH`` to ``SIZES``.
+    reg: Ints  #: Shape (4,): registers ``WIDTH`` to ``SIZES``.
     #: ``used``, ``first``: Shape (64,): buckets of 2^k outcomes: how many, and where in its ring of ``errors`` the
     #: oldest is.
-    used: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-    errors: npt.NDArray[np.int64]  #: Shape (64, 8): errors of each bucket.
-    sides: npt.NDArray[np.float64]  #: Shape (2,): shares of errors before and after the last change that was found.
+    used: Ints
+    first: Ints
+    errors: Ints  #: Shape (64, 8): errors of each bucket.
+    sides: Floats  #: Shape (2,): shares of errors before and after the last change that was found.
 
 
 def new_adwin() -> Adwin:

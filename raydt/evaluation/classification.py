@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
 from raydt.evaluation.adwin import Adwin, new_adwin
 from raydt.evaluation.counting import (
     LAST,
@@ -34,22 +34,10 @@ from raydt.evaluation.counting import (
     score_classes,
 )
 from raydt.evaluation.ranking import LEVELS, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
-from raydt.evaluation.scoring import (
-    CLASS_SCORES,
-    DELTA,
-    FADED,
-    FADING,
-    KAPPAS,
-    Alarm,
-    Evaluation,
-    Floats,
-    beyond,
-    cohen,
-    ratio,
-)
+from raydt.evaluation.scoring import CLASS_SCORES, DELTA, FADED, FADING, KAPPAS, Alarm, Evaluation, beyond, cohen, ratio
 from raydt.examples.weights import UNIT
 
-Codes = npt.NDArray[np.int32]
+Codes = Int32s
 
 _NO_RANKS = no_ranks()
 _NO_LEVELS = np.empty(0, dtype=np.uint16)
@@ -68,8 +56,8 @@ class Hits:
 class _Moment(NamedTuple):
     """The counts at one moment: what scores are made from. Arrays as in ``ClassCounts``."""
 
-    hits: npt.NDArray[np.int64]
-    classes: npt.NDArray[np.int64]
+    hits: Ints
+    classes: Ints
     faded: Floats
     faded_classes: Floats
     auc: float = math.nan
@@ -130,7 +118,7 @@ class Prequential(Evaluation):
             self._window_ranks = dense_ranks(window)
 
     @property
-    def confusion(self) -> npt.NDArray[np.int64]:
+    def confusion(self) -> Ints:
         """Return counts by true class (row) and predicted class (column), shape (K, K)."""
         return self.counts.confusion
 
@@ -152,8 +140,8 @@ class Prequential(Evaluation):
         prediction: Codes,
         rivals: tuple[Codes, Codes],
         levels: Levels | None = None,
-        seq: npt.NDArray[np.int64] | None = None,
-        weight: npt.NDArray[Any] | None = None,
+        seq: Ints | None = None,
+        weight: AnyArray | None = None,
     ) -> None:
         """Score predictions beside those of the baselines; parameters as of :meth:`update`."""
         n = len(truth)
@@ -211,9 +199,9 @@ class Prequential(Evaluation):
             hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
             self._before = self._before._replace(hits=hits, classes=classes)
 
-    def sums(self) -> npt.NDArray[np.int64]:
+    def sums(self) -> Ints:
         """Return counts that may be added up over several streams: scored, and right ones as in :class:`Hits`."""
-        sums: npt.NDArray[np.int64] = self.counts.hits.copy()
+        sums: Ints = self.counts.hits.copy()
         return sums
 
     def snapshot(self) -> Hits:
@@ -300,7 +288,7 @@ class Prequential(Evaluation):
             "auc": np.array([moment.auc for moment in moments]),
         }
 
-    def _auc(self, scored: int, since: npt.NDArray[np.int64]) -> float:
+    def _auc(self, scored: int, since: Ints) -> float:
         """Return the AUC; NaN without a positive class, and if not every prediction had a score."""
         if (not self.positive and len(self.inserted) > 2) or not scored or not since.size:
             return math.nan
@@ -322,17 +310,17 @@ class Prequential(Evaluation):
             )
 
 
-def _padded(counts: npt.NDArray[Any], K: int) -> npt.NDArray[Any]:
+def _padded(counts: AnyArray, K: int) -> AnyArray:
     """Return counts with room for K classes on the last axis."""
     missing = K - counts.shape[1]
     return np.pad(counts, ((0, 0), (0, missing))) if missing else counts
 
 
-def _copied(arrays: Mapping[str, npt.NDArray[Any]], prefix: str = "") -> dict[str, npt.NDArray[Any]]:
+def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:
     return {prefix + name: array.copy() for name, array in arrays.items()}
 
 
-def _by_class(moments: Sequence[_Moment]) -> npt.NDArray[np.int64]:
+def _by_class(moments: Sequence[_Moment]) -> Ints:
     """Return ``classes`` of all moments, shape (m, 3, K), K of the last of them."""
     K = moments[-1].classes.shape[1]
     return np.array([_padded(moment.classes, K) for moment in moments])
@@ -346,7 +334,7 @@ def _differences(moments: Sequence[_Moment], before: Sequence[_Moment]) -> list[
     ]
 
 
-def _kappas(hits: npt.NDArray[Any], classes: npt.NDArray[Any]) -> dict[str, Floats]:
+def _kappas(hits: AnyArray, classes: AnyArray) -> dict[str, Floats]:
     """Return the three kappas: against chance, against *no change* and against *majority*."""
     right, scored = hits[:, LEARNER], hits[:, SCORED]
     values = (
@@ -365,7 +353,7 @@ def _faded(moments: Sequence[_Moment]) -> dict[str, Floats]:
     return {f"faded_{name}": values for name, values in scores.items()}
 
 
-def _baselines(hits: npt.NDArray[np.int64]) -> dict[str, Floats]:
+def _baselines(hits: Ints) -> dict[str, Floats]:
     rivals = {"no_change": NO_CHANGE, "majority": MAJORITY}
     return {name: ratio(hits[:, column], hits[:, SCORED]) for name, column in rivals.items()}
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import Floats, Int32s, Ints
 from raydt.evaluation.adwin import WIDTH, observe
 from raydt.evaluation.ranking import NO_LEVEL
 
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
+Numbers = Floats
 
 #: Registers of the rivals of a classification: the last label, and the most frequent one.
 LAST, LEADER = 0, 1
@@ -56,10 +56,10 @@ class Predictions(NamedTuple):
 
     #: ``truth``, ``learner``, ``no_change``, ``majority``: Shape (n,): the true class, and the one that each predicted;
     #: where the learner has -1, nothing is scored.
-    truth: npt.NDArray[np.int32]
-    learner: npt.NDArray[np.int32]
-    no_change: npt.NDArray[np.int32]
-    majority: npt.NDArray[np.int32]
+    truth: Int32s
+    learner: Int32s
+    no_change: Int32s
+    majority: Int32s
     levels: npt.NDArray[np.uint16]  #: Shape (n,) or (0,): scores of class 1, if the learner gives any.
     weight: Ints  #: Shape (n,): what each counts, in units.
 

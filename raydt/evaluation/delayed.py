@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Ints
 from raydt.evaluation.ranking import NO_LEVEL
 
 #: What is kept of a query.
@@ -22,12 +23,12 @@ _COLUMNS = ("id", "prediction", "level", "no_change", "rival")
 class Asked(NamedTuple):
     """Rows of a batch that were inserted or only predicted, in stream order; arrays of one length n."""
 
-    id: npt.NDArray[np.int64]
-    query: npt.NDArray[np.bool_]  #: Only predicted.
-    truth: npt.NDArray[Any]  #: ``truth``, ``prediction``: The truth of a query is not read.
-    prediction: npt.NDArray[Any]
+    id: Ints
+    query: Bools  #: Only predicted.
+    truth: AnyArray  #: ``truth``, ``prediction``: The truth of a query is not read.
+    prediction: AnyArray
     levels: npt.NDArray[np.uint16] | None
-    seq: npt.NDArray[np.int64]
+    seq: Ints
     weight: npt.NDArray[np.uint32] | None = None  #: That of a query is not read.
 
 
@@ -45,7 +46,7 @@ class Delayed:
         rivals = self._evaluation.rivals(learned)
         # What the baselines predict at a query is what they predict at the next insertion.
         known = [np.append(rival, now) for rival, now in zip(rivals, self._evaluation.rivals_now(), strict=True)]
-        place: npt.NDArray[np.int64] = np.cumsum(inserted) - inserted
+        place: Ints = np.cumsum(inserted) - inserted
         prediction = rows.prediction.copy()
         levels = np.full(len(rows.id), NO_LEVEL) if rows.levels is None else rows.levels.copy()
         for i, (id_, query, at) in enumerate(zip(rows.id.tolist(), rows.query.tolist(), place.tolist(), strict=True)):

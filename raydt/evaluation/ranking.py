@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import AnyArray, Int32s, Ints
 
 #: Steps of a score.
 LEVELS = 1 << 12
@@ -26,7 +27,7 @@ NO_LEVEL = np.uint16(np.iinfo(np.uint16).max)
 Levels = npt.NDArray[np.uint16]
 
 
-def levels_of(positive: npt.NDArray[Any], total: npt.NDArray[Any], of_nothing: int) -> Levels:
+def levels_of(positive: AnyArray, total: AnyArray, of_nothing: int) -> Levels:
     """Return the level of each share ``positive / total``, rounded half up; ``of_nothing`` for 0 / 0."""
     n = np.maximum(total, 1).astype(np.int64)
     level = (2 * LEVELS * positive.astype(np.int64) + n) // (2 * n)
@@ -34,30 +35,30 @@ def levels_of(positive: npt.NDArray[Any], total: npt.NDArray[Any], of_nothing: i
     return known
 
 
-def no_ranks(levels: int = 0) -> npt.NDArray[np.int64]:
+def no_ranks(levels: int = 0) -> Ints:
     """Return a table without examples: by class (0: negative, 1: positive) and level, shape (2, levels)."""
     return np.zeros((2, levels), dtype=np.int64)
 
 
 #: What is not 0 in a table of ranks: places and numbers.
-Sparse = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
+Sparse = tuple[Int32s, Ints]
 
 
-def sparse_ranks(ranks: npt.NDArray[np.int64]) -> Sparse:
+def sparse_ranks(ranks: Ints) -> Sparse:
     """Return what is not 0 in a table, as places in it, one class after the other, and numbers."""
     flat = ranks.reshape(-1)
     places = np.flatnonzero(flat)
     return places.astype(np.int32), flat[places]
 
 
-def dense_ranks(sparse: Sparse) -> npt.NDArray[np.int64]:
+def dense_ranks(sparse: Sparse) -> Ints:
     """Return the table of :func:`sparse_ranks`."""
     ranks = no_ranks(LEVELS + 1)
     ranks.reshape(-1)[sparse[0]] = sparse[1]
     return ranks
 
 
-def auc(ranks: npt.NDArray[Any], since: npt.NDArray[Any]) -> tuple[float, float]:
+def auc(ranks: AnyArray, since: AnyArray) -> tuple[float, float]:
     """Return the AUC of the examples that ``ranks`` has in addition to ``since``, and their number.
 
     NaN while one of the classes has no example. O(LEVELS). Exact up to 2^32 examples; sums of weights are float64.

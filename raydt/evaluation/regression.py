@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.evaluation.counting import (
     ABSOLUTE,
     FIRST_LABEL,
@@ -28,10 +28,10 @@ from raydt.evaluation.counting import (
     rival_numbers,
     score_numbers,
 )
-from raydt.evaluation.scoring import FADING, Alarm, Evaluation, Floats, determination, ratio
+from raydt.evaluation.scoring import FADING, Alarm, Evaluation, determination, ratio
 from raydt.examples.weights import UNIT
 
-Numbers = npt.NDArray[np.float64]
+Numbers = Floats
 
 #: Sums over predictions, ``N_SCORED`` to ``SPREAD_SQUARED``.
 _SUMS = SPREAD_SQUARED + 1
@@ -76,8 +76,8 @@ class PrequentialErrors(Evaluation):
         prediction: Numbers,
         rivals: tuple[Numbers, Numbers],
         levels: None = None,
-        seq: npt.NDArray[np.int64] | None = None,
-        weight: npt.NDArray[Any] | None = None,
+        seq: Ints | None = None,
+        weight: AnyArray | None = None,
     ) -> None:
         """Score predictions beside those of the baselines; parameters as of :meth:`update`."""
         targets = np.ascontiguousarray(truth), np.ascontiguousarray(prediction)

@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-
+from raydt.arrays.types import AnyArray, Floats
 
 #: In faded scores a prediction counts so many times as much as the next one.
 FADING = 0.999
@@ -82,7 +80,7 @@ class Evaluation:
         self.score(truth, prediction, self.rivals(truth), levels, seq, weight)
 
 
-def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
+def ratio(part: AnyArray, total: AnyArray) -> Floats:
     """Return ``part / total``; NaN where the total is 0. Integers of any size are divided exactly, then rounded."""
     known = total != 0
     result = np.full(np.shape(total), np.nan)
@@ -90,14 +88,12 @@ def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
     return result
 
 
-def beyond(right: npt.NDArray[Any], rival: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
+def beyond(right: AnyArray, rival: AnyArray, total: AnyArray) -> Floats:
     """Return the share of a rival's errors that is right, (right - rival) / (total - rival); NaN without any."""
     return ratio(right - rival, total - rival)
 
 
-def cohen(
-    right: npt.NDArray[Any], true: npt.NDArray[Any], predicted: npt.NDArray[Any], total: npt.NDArray[Any]
-) -> Floats:
+def cohen(right: AnyArray, true: AnyArray, predicted: AnyArray, total: AnyArray) -> Floats:
     """Return Cohen's kappa of m moments, from counts by true and by predicted class, shape (m, K). O(m K).
 
     Whole counts are multiplied as Python integers: their products exceed int64 on long streams.

@@ -13,12 +13,11 @@ H. R. Kuensch, The jackknife and the bootstrap for general stationary observatio
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.rng import stream_key, uniform
+from raydt.arrays.types import AnyArray, Floats
 
 #: Up to so many pairs that differ, the test is exact.
 EXACT_PAIRS = 1000
@@ -43,7 +42,7 @@ def mcnemar(first_only: int, second_only: int) -> float:
     return min(1.0, 2 * tail / (1 << n))
 
 
-def interval(differences: npt.NDArray[np.float64], share: float = 0.95) -> tuple[float, float]:
+def interval(differences: Floats, share: float = 0.95) -> tuple[float, float]:
     """Return an interval that covers the mean of n >= 1 differences, in stream order, in ``share`` of cases.
 
     Its ends are percentiles of :data:`RESAMPLES` means over blocks of n^(1/3) predictions, drawn with replacement.
@@ -54,7 +53,7 @@ def interval(differences: npt.NDArray[np.float64], share: float = 0.95) -> tuple
     return interval_of_blocks(np.add.reduceat(differences, begins), np.diff(np.append(begins, n)), share)
 
 
-def interval_of_blocks(sums: npt.NDArray[Any], sizes: npt.NDArray[Any], share: float = 0.95) -> tuple[float, float]:
+def interval_of_blocks(sums: AnyArray, sizes: AnyArray, share: float = 0.95) -> tuple[float, float]:
     """Return the interval of :func:`interval` from the sums of the differences in blocks of ``sizes`` predictions."""
     key, blocks = stream_key(0, "bootstrap"), len(sums)
     means = np.empty(RESAMPLES)

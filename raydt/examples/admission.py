@@ -7,16 +7,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import Int32s
 from raydt.examples.updates import CARRIES_ROW
 
 
 class Admission(NamedTuple):
     """Decisions of admission by update: slots emptied (``old``) and filled (``new``), -1: none, and faults."""
 
-    old: npt.NDArray[np.int32]
-    new: npt.NDArray[np.int32]
+    old: Int32s
+    new: Int32s
     fault: npt.NDArray[np.int8]
-    row: npt.NDArray[np.int32]
+    row: Int32s
 
 
 def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.blake2b import SIZE
+from raydt.arrays.types import AnyArray, Bools, Slots
 from raydt.examples.row_owners import BUCKETS, buckets_of
-from raydt.examples.row_tree import CHILDREN, MOST, Ids, Records, RowTree, Slots
+from raydt.examples.row_tree import CHILDREN, MOST, Ids, Records, RowTree
 from raydt.exchange.messages import Buckets
 
 #: Rows, hash, and whether there are records instead, of every bucket of a shard; and these records.
-Hashes = Mapping[str, npt.NDArray[Any]]
+Hashes = Mapping[str, AnyArray]
 
 #: A tree of so few rows, or of fewer than eight times the changes, is made anew.
 _FEW = 64
@@ -31,7 +30,7 @@ _FEW = 64
 class BucketTree(RowTree):
     """The tree over the rows of one shard."""
 
-    def hashes(self, buckets: Buckets, records: Records) -> dict[str, npt.NDArray[Any]]:
+    def hashes(self, buckets: Buckets, records: Records) -> dict[str, AnyArray]:
         """Return ``rows``, ``hash`` and ``given`` of each own bucket, and ``records`` of the given ones by key."""
         self.root(records)
         trie, n = self._trie, len(buckets)
@@ -80,9 +79,7 @@ class BucketDigest:
         """All rows may have changed."""
         self._tree, self._changed, self._changes = None, [], 0
 
-    def hashes(
-        self, buckets: Buckets, ids: Ids, live: npt.NDArray[np.bool_], records: Records
-    ) -> dict[str, npt.NDArray[Any]]:
+    def hashes(self, buckets: Buckets, ids: Ids, live: Bools, records: Records) -> dict[str, AnyArray]:
         """As :meth:`BucketTree.hashes`; ``ids``, ``live``: by slot."""
         if self._tree is None:
             slots = np.flatnonzero(live).astype(np.int32)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import LARGEST_WIDTH, hashed_groups
+from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError
 from raydt.messages import message
 
@@ -69,20 +70,20 @@ class Features:
             [*dense, {"name": self.sparse_column, "kind": "sparse", "features": self.sparse}] if self.sparse else dense
         )
 
-    def group_columns(self, group: int) -> npt.NDArray[np.int64]:
+    def group_columns(self, group: int) -> Ints:
         """Columns of ``X`` in one group: a contiguous range, sizes differing by at most one."""
         d, g = len(self.names), self.groups
         return np.arange(group * d // g, (group + 1) * d // g)
 
-    def columns_of(self, groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def columns_of(self, groups: Ints) -> Ints:
         """Columns of ``X`` in several groups, in the order of the groups."""
         return np.concatenate([np.empty(0, dtype=np.int64), *(self.group_columns(int(g)) for g in groups)])
 
-    def groups_of(self, indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def groups_of(self, indices: AnyArray) -> Ints:
         """Group of each of some sparse features, given by index: a fixed hash (``raydt.arrays.sparse``)."""
         return hashed_groups(indices, self.groups)
 
-    def assign(self, shards: int) -> list[npt.NDArray[np.int64]]:
+    def assign(self, shards: int) -> list[Ints]:
         """Groups of each of ``shards`` shards, contiguous and in order; a shard beyond G owns none."""
         g = self.groups
         return [np.arange(s * g // shards, (s + 1) * g // shards) for s in range(shards)]

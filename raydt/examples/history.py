@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows, merged
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.examples.weights import Weights
@@ -19,11 +18,11 @@ from raydt.examples.weights import Weights
 class History:
     """Every example ever inserted, with the interval of updates during which it was live."""
 
-    id: npt.NDArray[np.int64]  #: Shape (n,).
-    X: npt.NDArray[np.float64]  #: Shape (n, d).
+    id: Ints  #: Shape (n,).
+    X: Floats  #: Shape (n, d).
     y: Targets  #: Shape (n,).
-    inserted: npt.NDArray[np.int64]  #: Shape (n,): sequence number of the insertion.
-    deleted: npt.NDArray[np.int64]  #: Shape (n,): sequence number of the deletion, or the largest int64 while live.
+    inserted: Ints  #: Shape (n,): sequence number of the insertion.
+    deleted: Ints  #: Shape (n,): sequence number of the deletion, or the largest int64 while live.
     warmup: int = 0  #: Leading inserts that built the model at once.
     #: False if only the live examples are known (an estimator's store): what needs the past is not checked.
     complete: bool = True
@@ -32,7 +31,7 @@ class History:
 
 
 def history_of_live(
-    state: Mapping[str, npt.NDArray[Any]], groups: Mapping[int, Mapping[str, npt.NDArray[Any]]], features: Features
+    state: Mapping[str, AnyArray], groups: Mapping[int, Mapping[str, AnyArray]], features: Features
 ) -> History:
     """Return the history in a state: its live examples, from ``X`` and the sparse rows of all groups."""
     X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)

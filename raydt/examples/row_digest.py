@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.digest import Part
-from raydt.examples.row_tree import Ids, RowTree, Slots
+from raydt.arrays.types import Slots
+from raydt.examples.row_tree import Ids, RowTree
 from raydt.examples.store import ExampleStore
 from raydt.examples.weights import filled
 

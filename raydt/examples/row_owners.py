@@ -12,18 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Ints, Slots
 from raydt.examples.row_tree import BITS, keys_of
 from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.messages import Buckets
 from raydt.messages import message
 
-Ids = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
+Ids = Ints
 
 #: Buckets of rows, those below the nodes of the tree of rows at this depth.
 BUCKETS, _DEPTH = 256, 2
@@ -33,16 +32,16 @@ _WEIGHT = "weight"
 _COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 
-def buckets_of(ids: Ids) -> npt.NDArray[np.int64]:
+def buckets_of(ids: Ids) -> Ints:
     """Return the bucket of each row, by id."""
-    buckets: npt.NDArray[np.int64] = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
+    buckets: Ints = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
     return buckets
 
 
-def are_in(ids: Ids, part: Buckets) -> npt.NDArray[np.bool_]:
+def are_in(ids: Ids, part: Buckets) -> Bools:
     """Return which rows are in some buckets, by id."""
     bucket = buckets_of(ids)
-    found: npt.NDArray[np.bool_] = (bucket >= part.begin) & (bucket < part.end)
+    found: Bools = (bucket >= part.begin) & (bucket < part.end)
     return found
 
 
@@ -69,12 +68,12 @@ class RowOwners:
         ends = [own.begin + len(own) * i // max(1, n) for i in range(n + 1)]
         return [Buckets(begin, end) for begin, end in pairwise(ends)]
 
-    def of(self, ids: Ids) -> npt.NDArray[np.int64]:
+    def of(self, ids: Ids) -> Ints:
         """Return the shard that owns each row, by id."""
-        owners: npt.NDArray[np.int64] = self._owner[buckets_of(ids)]
+        owners: Ints = self._owner[buckets_of(ids)]
         return owners
 
-    def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+    def shard_of(self, slots: npt.NDArray[np.integer]) -> AnyArray:
         """Return the shard that owns the row in each of some slots."""
         return slots // _RUN % self.shards
 
@@ -100,9 +99,9 @@ class RowOwners:
         return slots
 
 
-def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, AnyArray]]) -> dict[str, AnyArray]:
     """Put together arrays by row that were divided by buckets, all but ``id``. Raises as :func:`rows_of_parts`."""
-    joined: dict[str, npt.NDArray[Any]] = {}
+    joined: dict[str, AnyArray] = {}
     for rows, arrays in rows_of_parts(ids, parts):
         if not joined:
             joined = {
@@ -113,7 +112,7 @@ def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[An
     return joined
 
 
-def joined_by_birth(parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+def joined_by_birth(parts: Mapping[Buckets, Mapping[str, AnyArray]]) -> dict[str, AnyArray]:
     """Put together what owners have of all rows, in the order of their births, with ``born`` and perhaps ``weight``.
 
     ValueError if parts do not have the same arrays, or rows of other buckets, or a birth is in two, or a bucket is in
@@ -144,8 +143,8 @@ def require_all_buckets(parts: Iterable[Buckets], examples: int) -> None:
 
 
 def rows_of_parts(
-    ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]
-) -> Iterator[tuple[npt.NDArray[np.intp], Mapping[str, npt.NDArray[Any]]]]:
+    ids: Ids, parts: Mapping[Buckets, Mapping[str, AnyArray]]
+) -> Iterator[tuple[npt.NDArray[np.intp], Mapping[str, AnyArray]]]:
     """Yield which rows each part has, and its arrays; ValueError unless each bucket is there once, in full."""
     bucket, names = buckets_of(ids), None
     if parts:

@@ -24,10 +24,10 @@ import numpy.typing as npt
 from raydt.arrays.blake2b import SIZE, hash_all, room_for, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.arrays.types import Bools, Int32s, Ints, Slots
 from raydt.parallel.threads import run
 
-Ids = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
+Ids = Ints
 #: What is hashed of each of some rows, by ids and slots.
 Records = Callable[[Ids, Slots], npt.NDArray[np.void]]
 
@@ -51,14 +51,14 @@ class Trie(NamedTuple):
 
     #: Shape (nodes,): the first of sixteen children, which follow each other; -1 of a leaf; of the first of sixteen
     #: free nodes, the next such node.
-    child: npt.NDArray[np.int32]
-    rows: npt.NDArray[np.int64]  #: Shape (nodes,): how many are below.
-    ids: npt.NDArray[np.int64]  #: Shape (nodes, 32): of a leaf, in ascending order of their keys.
+    child: Int32s
+    rows: Ints  #: Shape (nodes,): how many are below.
+    ids: Ints  #: Shape (nodes, 32): of a leaf, in ascending order of their keys.
     #: Shape (nodes, 32): where these rows are: to look up the neighbours of each changed row by id takes as long as to
     #: hash them.
-    slots: npt.NDArray[np.int32]
-    stale: npt.NDArray[np.bool_]  #: Shape (nodes,).
-    reg: npt.NDArray[np.int64]  #: Shape (2,).
+    slots: Int32s
+    stale: Bools  #: Shape (nodes,).
+    reg: Ints  #: Shape (2,).
 
 
 def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:
@@ -359,7 +359,7 @@ class RowTree:
         stale = stale[: levels[-1]]
         leaves = stale[trie.child[stale] < 0]
 
-        def hash_part(part: npt.NDArray[np.int32]) -> None:
+        def hash_part(part: Int32s) -> None:
             count = trie.rows[part]
             ids, slots = np.empty(int(count.sum()), dtype=np.int64), np.empty(int(count.sum()), dtype=np.int32)
             _list_rows(trie, part, ids, slots)

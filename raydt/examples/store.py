@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import put_rows
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.examples.admission import Admission
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
@@ -30,9 +31,9 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 class Index(NamedTuple):
     """The map from id to slot: ``table`` of ``2**bits`` slots (-1: empty), whose keys are in ``ids`` by slot."""
 
-    table: npt.NDArray[np.int32]
+    table: Int32s
     bits: int
-    ids: npt.NDArray[np.int64]
+    ids: Ints
 
 
 @inner_kernel
@@ -176,10 +177,19 @@ class ExampleStore:
             _fill(Index(table, bits, self.id), slots)
             self.table = table
 
+    def trim(self) -> None:
+        """Give up the room beyond the slots that were ever used. O(slots)."""
+        used = int(self.reg[USED])
+        if used < self.capacity:
+            columns = {name: trimmed(getattr(self, name), used) for name in ("X", "id", "born", "y")}
+            if self.weight is not None:
+                columns["weight"] = trimmed(self.weight, used)
+            self.__dict__.update(columns, capacity=used)  # at once: all have as many slots, wherever a signal arrives
+
     def admit(
         self,
         op: npt.NDArray[np.int8],
-        key: npt.NDArray[np.int64],
+        key: Ints,
         begin: int,
         skip: bool,
         admission: Admission,
@@ -189,7 +199,7 @@ class ExampleStore:
             self.changes += 1  # before, so that a change that is broken off is counted
         return int(admit_updates(op, key, begin, skip, self._index, self.reg, admission))
 
-    def retract(self, old: npt.NDArray[np.int32], new: npt.NDArray[np.int32]) -> None:
+    def retract(self, old: Int32s, new: Int32s) -> None:
         """Take back the last updates that were admitted, of which these slots were emptied and filled (-1: none)."""
         for emptied, filled in zip(old[::-1].tolist(), new[::-1].tolist(), strict=True):
             if filled >= 0:
@@ -205,7 +215,7 @@ class ExampleStore:
         _remove(self._index, _find(self._index, self.id[slot]))
         self.reg[LIVE] -= 1
 
-    def enter(self, slots: Any, y: Targets, born: npt.NDArray[np.int64], weights: Weights | None) -> None:
+    def enter(self, slots: Any, y: Targets, born: Ints, weights: Weights | None) -> None:
         """Record labels, births and weights (None: all are 1) of examples that were admitted."""
         self.y[slots], self.born[slots] = y, born
         if weights is not None:
@@ -219,7 +229,7 @@ class ExampleStore:
         if self.weight is None:
             self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
 
-    def release(self, slots: npt.NDArray[np.int32]) -> None:
+    def release(self, slots: Int32s) -> None:
         """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""
         if self.uneven and self.weight is not None:
             self.uneven -= np.count_nonzero(self.weight[slots] != UNIT)
@@ -228,7 +238,7 @@ class ExampleStore:
             self.id[slots[-1]] = self.reg[FREE]
             self.reg[FREE] = slots[0]
 
-    def put(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
+    def put(self, slots: Int32s, X: Floats) -> None:
         """Keep the features of rows whose slots lie within the budget."""
         cached = slots < len(self.X)
         if cached.all():
@@ -240,28 +250,23 @@ class ExampleStore:
         """Weights of the examples in some slots, copied; None if all are 1."""
         return None if self.weight is None or not self.uneven else unless_equal(np.array(self.weight[slots]))
 
-    def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    def find(self, keys: Ints) -> Int32s:
         """Slot of each id, -1 where it is not live."""
         out = np.empty(len(keys), dtype=np.int32)
         _lookup(self._index, np.ascontiguousarray(keys, dtype=np.int64), out)
         return out
 
-    def slots(self) -> npt.NDArray[np.int32]:
+    def slots(self) -> Int32s:
         """Live slots in ascending order."""
         return np.sort(self.table[self.table >= 0])
 
-    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
+    def in_order_of_birth(self) -> Int32s:
         """Live slots, the oldest example first."""
         slots = self.slots()
         return slots[np.argsort(self.born[slots], kind="stable")]
 
     def fill(
-        self,
-        key: npt.NDArray[np.int64],
-        y: Targets,
-        born: npt.NDArray[np.int64],
-        listed: npt.NDArray[np.bool_] | None = None,
-        weights: Weights | None = None,
+        self, key: Ints, y: Targets, born: Ints, listed: Bools | None = None, weights: Weights | None = None
     ) -> None:
         """Replace everything by examples in slots 0, 1, ...; features are put separately.
 

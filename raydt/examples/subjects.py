@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import grown
+from raydt.arrays.types import Bools, Ints
 from raydt.messages import message
 
-Integers = npt.NDArray[np.int64]
 #: Values as a user gives them, dtype object.
 Values = npt.NDArray[np.object_]
 
@@ -35,7 +35,7 @@ class Subjects:
         #: By entry, in order of birth; those from ``_used`` on are room.
         self._id, self._born, self._code = (np.empty(0, dtype=np.int64) for _ in range(3))
         self._used = self._dropped = 0
-        self._ended: list[tuple[Integers, Integers]] = []  # ids, and the numbers of the updates that delete them
+        self._ended: list[tuple[Ints, Ints]] = []  # ids, and the numbers of the updates that delete them
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Subjects:
         self._keep(np.ones(self._used, dtype=np.bool_))
         return list(self._codes)
 
-    def add(self, ids: Integers, born: Integers, subjects: Sequence[Any] | Values) -> None:
+    def add(self, ids: Ints, born: Ints, subjects: Sequence[Any] | Values) -> None:
         """Note insertions, later than all before. Amortised O(1) for each."""
         n, codes = len(ids), self._codes
         if self._used + n > len(self._id):
@@ -71,7 +71,7 @@ class Subjects:
         self._code[new] = [codes.setdefault(value, len(codes)) for value in values]
         self._used += n
 
-    def end(self, ids: Integers, seq: Integers) -> None:
+    def end(self, ids: Ints, seq: Ints) -> None:
         """Note that no example with one of the ``ids`` lives that was born before ``seq``, ascending. O(log) each."""
         if len(ids):
             self._ended.append((np.array(ids), np.array(seq)))
@@ -79,7 +79,7 @@ class Subjects:
             if self._waiting >= max(_TOGETHER, self._used // 2):
                 self._drop_ended()
 
-    def keep(self, ids: Integers, born: Integers) -> None:
+    def keep(self, ids: Ints, born: Ints) -> None:
         """Drop the entries of all but the examples with these ids and births, shape (n,). O(n log n)."""
         order = np.argsort(born)
         here = np.zeros(self._used, dtype=np.bool_)
@@ -90,14 +90,14 @@ class Subjects:
         self._ended, self._waiting = [], 0
         self._keep(here)
 
-    def rows_of(self, subjects: Iterable[Any]) -> tuple[Integers, Integers, Values]:
+    def rows_of(self, subjects: Iterable[Any]) -> tuple[Ints, Ints, Values]:
         """Return ids, births and subjects of the entries of some subjects, in order of birth. O(entries)."""
         known = {self._codes[subject]: subject for subject in subjects if subject in self._codes}
         entries = self._without_ended(np.flatnonzero(np.isin(self._code[: self._used], list(known))))
         whose = [known[code] for code in self._code[entries].tolist()]
         return self._id[entries], self._born[entries], objects(whose)
 
-    def of(self, ids: Integers) -> Values:
+    def of(self, ids: Ints) -> Values:
         """Return the subjects of live examples, shape (n,), None of one without an entry. O(entries)."""
         entries = self._without_ended(np.flatnonzero(np.isin(self._id[: self._used], ids)))
         code = dict(zip(self._id[entries].tolist(), self._code[entries].tolist(), strict=True))
@@ -131,14 +131,14 @@ class Subjects:
 
     # ------------------------------------------------------------ inside
 
-    def _without_ended(self, entries: Integers) -> Integers:
+    def _without_ended(self, entries: Ints) -> Ints:
         """Return the positions of entries, in order, without those of examples that deletions which wait have ended."""
         if not self._ended or not len(entries):
             return entries
         ids, seq = (np.concatenate(column)[::-1] for column in zip(*self._ended, strict=True))
         gone, last = np.unique(ids, return_index=True)  # of each id the last deletion
         place = np.minimum(np.searchsorted(gone, self._id[entries]), len(gone) - 1)
-        left: Integers = entries[(gone[place] != self._id[entries]) | (self._born[entries] >= seq[last][place])]
+        left: Ints = entries[(gone[place] != self._id[entries]) | (self._born[entries] >= seq[last][place])]
         return left
 
     def _drop_ended(self) -> None:
@@ -149,7 +149,7 @@ class Subjects:
             self._ended, self._waiting = [], 0
             self._keep(chosen)
 
-    def _keep(self, chosen: npt.NDArray[np.bool_]) -> None:
+    def _keep(self, chosen: Bools) -> None:
         """Drop all other entries, and the subjects that have none then."""
         used = len(chosen)
         self._id, self._born, code = (one[:used][chosen] for one in (self._id, self._born, self._code))

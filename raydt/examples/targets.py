@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.messages import message
 
 #: Class codes or numbers, shape (n,).
-Targets = npt.NDArray[Any]
+Targets = AnyArray
 
 CODES = np.dtype(np.int32)
 NUMBERS = np.dtype(np.float64)
@@ -30,10 +30,10 @@ NUMBERS_FROM, NUMBERS_TO = 1e-140, 1e140
 OUT_OF_RANGE = message("examples.label_range", least=NUMBERS_FROM, most=NUMBERS_TO)
 
 
-def out_of_range(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def out_of_range(numbers: Floats) -> Bools:
     """Mask of the numbers that no learner takes, shape (n,); NaN is not among them."""
     size = np.abs(numbers)
-    mask: npt.NDArray[np.bool_] = (size > NUMBERS_TO) | ((size < NUMBERS_FROM) & (size > 0.0))
+    mask: Bools = (size > NUMBERS_TO) | ((size < NUMBERS_FROM) & (size > 0.0))
     return mask
 
 
@@ -47,13 +47,13 @@ def no_targets(n: int, dtype: np.dtype[Any]) -> Targets:
     return np.full(n, np.nan if dtype == NUMBERS else -1, dtype=dtype)
 
 
-def there(targets: Targets) -> npt.NDArray[np.bool_]:
+def there(targets: Targets) -> Bools:
     """Mask of the targets that are there, shape (n,)."""
-    mask: npt.NDArray[np.bool_] = ~np.isnan(targets) if targets.dtype == NUMBERS else targets >= 0
+    mask: Bools = ~np.isnan(targets) if targets.dtype == NUMBERS else targets >= 0
     return mask
 
 
-def in_order(labels: Sequence[Any], positive: bool = False) -> npt.NDArray[np.int64]:
+def in_order(labels: Sequence[Any], positive: bool = False) -> Ints:
     """Class codes in ascending order of their labels, shape (classes,), where ``labels`` are those of codes 0, 1, ...
 
     Numbers and truth values ascend by size, strings by code points. Under ``positive`` class 0 is the rest whatever it

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.targets import Targets
 from raydt.exchange.blocks import Block
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 INSERT, DELETE, QUERY, DELETE_VALUE, UPDATE = 0, 1, 2, 3, 4
 
 #: A learner's own record of what it did, see :attr:`BatchResult.log`.
-Log = dict[str, npt.NDArray[Any]]
+Log = dict[str, AnyArray]
 
 #: Which operations carry a row of features, indexed by operation code.
 CARRIES_ROW = np.array([True, False, True, True, True])
@@ -51,14 +52,14 @@ REFUSALS = {
 }
 
 
-def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np.int64]:
+def running_ids(next_id: int, n: int, file: str | None = None) -> Ints:
     """Return the next ids for ``n`` rows without ids of their own; InputError, about ``file``, beyond 64 bits."""
     if next_id + n > np.iinfo(np.int64).max:
         raise InputError(message("examples.no_numbers"), file=file)
     return np.arange(next_id, next_id + n, dtype=np.int64)
 
 
-def refuse_numbered(ranges: Sequence[Sequence[int]], ids: npt.NDArray[np.int64], file: str | None = None) -> None:
+def refuse_numbered(ranges: Sequence[Sequence[int]], ids: Ints, file: str | None = None) -> None:
     """Refuse to delete by running ids the rows of data frames whose index has a name: the index may be meant.
 
     ``ranges`` has the first of such ids and the one after the last; an id in one of them is an InputError.
@@ -75,24 +76,24 @@ class UpdateBatch:
 
     start: int  #: Sequence number of the first update.
     op: npt.NDArray[np.int8]  #: Shape (m,): operation codes.
-    id: npt.NDArray[np.int64]  #: Shape (m,): stable id of the example; ignored for QUERY and DELETE_VALUE.
+    id: Ints  #: Shape (m,): stable id of the example; ignored for QUERY and DELETE_VALUE.
     #: Shape (r, d): the d dense features of each update that carries any, in order. Finite, but NaN where a number is
     #: missing and the learner takes that; -0.0 is stored as 0.0. A categorical feature holds its integer code, -1 if
     #: missing.
-    X: npt.NDArray[np.float64]
+    X: Floats
     #: Shape (r,): class code of each row of ``X``; -1 where a query has none. Of a regression float64, the targets; NaN
     #: where a query has none.
     y: Targets
     n_classes: int  #: Classes known once the last row of this batch has been read; 0 of a regression.
     #: Shape (m,): row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion
     #: ordered by row r of a deletion log. ``Stream.where`` reads it.
-    row: npt.NDArray[np.int64]
+    row: Ints
     warmup: int = 0  #: How many leading updates of the *stream* are warm-up inserts.
     barrier: Barrier | None = None  #: A snapshot is wanted once this batch is applied in full.
     sparse: SparseRows | None = None  #: The sparse features of each row of ``X``; None where there are none.
     #: Shape (n_classes,): class codes in ascending order of their labels (:func:`raydt.examples.targets.in_order`):
     #: codes are given in order of appearance, which is history. None: the codes ascend as the labels do.
-    class_order: npt.NDArray[np.int64] | None = None
+    class_order: Ints | None = None
     #: The statistics are wanted at each multiple of this within the batch, too (:attr:`BatchResult.within`); 0 if not.
     #: Only learners that say so in their traits give them.
     every: int = 0
@@ -103,14 +104,14 @@ class UpdateBatch:
     digest: bool = False  #: The digest of the model before this batch is wanted (:attr:`BatchResult.digest`).
     #: Shape (r,): event times of the rows of ``X``, ``raydt.encoding.times.NO_TIME`` of one without; None of a source
     #: without times. For whoever takes the result; no learner knows the time.
-    time: npt.NDArray[np.int64] | None = None
+    time: Ints | None = None
     #: Shape (r,): weight of each row of ``X`` (``raydt.examples.weights``); None where all are 1.
     weight: Weights | None = None
     #: Without features, because the shards have read those of these rows, which are all of the warm-up: the blocks of
     #: the source in which the rows lie.
     blocks: tuple[Block, ...] = ()
     #: Shape (m,): deletions that it is no fault to refuse because their example is not live; None where there are none.
-    tolerated: npt.NDArray[np.bool_] | None = None
+    tolerated: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -199,7 +200,7 @@ class BatchResult:
     log: Log = field(default_factory=dict)
     #: Shape (m,): nodes whose class counts each update changed: those from the root to the leaf of its example, as the
     #: model was just then; the two of an UPDATE are added up. 0 for queries and refused updates.
-    path: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    path: Int32s = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: The coordinator's statistics after the batch: ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``,
     #: ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
     statistics: dict[str, int] = field(default_factory=dict)
@@ -213,7 +214,7 @@ class BatchResult:
     #: many updates of the stream had been applied, for each multiple of ``every`` inside the part that was applied.
     within: list[dict[str, int]] = field(default_factory=list)
 
-    def give_levels(self, position: npt.NDArray[np.int64], levels: npt.NDArray[Any]) -> None:
+    def give_levels(self, position: Ints, levels: AnyArray) -> None:
         """Enter the scores of the predictions at these positions; those of the others are not known."""
         if self.levels is None:
             self.levels = np.full(len(self.predictions), np.iinfo(np.uint16).max, dtype=np.uint16)

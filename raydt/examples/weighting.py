@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.memory import grown
+from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError
 from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import Targets
@@ -33,10 +33,10 @@ class Weighting:
     def __init__(self, is_balanced: bool) -> None:
         self._is_balanced = is_balanced
         #: Of each class, int64 in units, once they are resolved; classes that come later have 1.
-        self.factors: npt.NDArray[np.int64] | None = None
+        self.factors: Ints | None = None
         self.resolved = 0  #: Updates of the stream before they were.
         #: Factors to take, when they are resolved, in place of those that the examples give.
-        self.given: npt.NDArray[np.int64] | None = None
+        self.given: Ints | None = None
         self._by_slot = NO_WEIGHTS
         self._most = self._new = 0  # the sum of all weights is not larger (0: not counted, all are 1); of new ones
 
@@ -111,24 +111,24 @@ class Weighting:
         self.enter(store, np.asarray(later, dtype=np.int32))
         return True
 
-    def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
+    def resolve(self, sums: Ints, seq: int) -> None:
         """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
         self.take(balanced(sums) if self.given is None else self.given, seq)
 
-    def take(self, factors: npt.NDArray[np.int64] | None, seq: int = 0) -> None:
+    def take(self, factors: Ints | None, seq: int = 0) -> None:
         """Take factors that were resolved before update ``seq``."""
         self.factors, self.resolved, self._by_slot, self._most = factors, seq, NO_WEIGHTS, 0
 
-    def digested(self) -> dict[str, npt.NDArray[Any]]:
+    def digested(self) -> dict[str, AnyArray]:
         """Return the factors of classes, which belong to the digest; none before they are resolved."""
         return {} if self.factors is None else {"class_weight": self.factors}
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> dict[str, AnyArray]:
         """Return the arrays of a state beside the own weights: the factors, and when they were resolved."""
         found = self.digested()
         return found | {"weighed": np.array([self.resolved], dtype=np.int64)} if found else found
 
-    def restore(self, state: Mapping[str, npt.NDArray[Any]], store: ExampleStore | None = None) -> None:
+    def restore(self, state: Mapping[str, AnyArray], store: ExampleStore | None = None) -> None:
         """Continue with what :meth:`state` gave; the examples of a store that has been filled enter."""
         self.take(None)
         if self._is_balanced and "class_weight" in state:

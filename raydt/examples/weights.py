@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.examples.targets import Targets
 
 #: Bits after the binary point, and a weight of 1.
@@ -30,13 +31,13 @@ DTYPE = np.dtype(np.uint32)
 NO_WEIGHTS: Weights = np.empty(0, dtype=DTYPE)
 
 
-def out_of_range(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def out_of_range(weights: Floats) -> Bools:
     """Mask of the numbers that are no weights, shape (n,); NaN is among them."""
-    inside: npt.NDArray[np.bool_] = (weights == 0.0) | ((weights >= 1.0 / UNIT) & (weights <= MOST / UNIT))
+    inside: Bools = (weights == 0.0) | ((weights >= 1.0 / UNIT) & (weights <= MOST / UNIT))
     return ~inside
 
 
-def fixed(weights: npt.NDArray[np.float64]) -> Weights:
+def fixed(weights: Floats) -> Weights:
     """Round weights to whole units: those in range that are not 0 are at least one."""
     return np.rint(weights * UNIT).astype(DTYPE)
 
@@ -51,18 +52,18 @@ def unless_equal(weights: Weights | None) -> Weights | None:
     return None if weights is None or (weights == UNIT).all() else weights
 
 
-def of_codes(factors: npt.NDArray[np.int64], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def of_codes(factors: Ints, codes: AnyArray) -> Ints:
     """Return the factors of some classes; 1 of those that came later."""
-    found: npt.NDArray[np.int64] = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
+    found: Ints = np.append(factors, UNIT)[np.minimum(codes, len(factors))]
     return found
 
 
-def counting(rows: npt.NDArray[Any], weights: Weights | None) -> npt.NDArray[Any]:
+def counting(rows: AnyArray, weights: Weights | None) -> AnyArray:
     """Return those of some rows that count: all but the ones of weight 0."""
     return rows if weights is None else rows[weights > 0]
 
 
-def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:
+def products(weights: Weights | int, factors: AnyArray) -> Weights:
     """Multiply weights, rounded to the nearest unit and kept within range."""
     whole = np.asarray(weights, dtype=np.uint64) * factors.astype(np.uint64)
     scaled = (whole + np.uint64(UNIT // 2)) >> np.uint64(BITS)
@@ -95,14 +96,14 @@ def unknown_labels(class_weight: Sequence[tuple[str, float]], labels: Sequence[A
     return [label for label, _ in class_weight if label not in known]
 
 
-def sums_by_class(weights: Weights | None, y: Targets, classes: int = 0) -> npt.NDArray[np.int64]:
+def sums_by_class(weights: Weights | None, y: Targets, classes: int = 0) -> Ints:
     """Add up the weights of each class, in units; None: all are 1. As long as ``classes``, or as the classes need."""
     if weights is None:
         return np.bincount(y, minlength=classes) * UNIT
     return np.bincount(y, weights, minlength=classes).astype(np.int64)  # exact: LARGEST_SUM is far below 2**53
 
 
-def balanced(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def balanced(sums: Ints) -> Ints:
     """Return the factor of each class, in units: all classes come to weigh the same, and all examples what they did.
 
     That is n / (K n_c), with the sums of weights (:func:`sums_by_class`) for n and n_c and the number of classes that

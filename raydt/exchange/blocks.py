@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +22,11 @@ class Block:
     stop: int
     #: Of each categorical feature, by name: the code of each of its categories, in the order of their first appearance.
     #: Of a column of tokens: the code of each of these.
-    codes: Mapping[str, npt.NDArray[np.int64]]
+    codes: Mapping[str, Ints]
 
 
 class FeatureReader(Protocol):
     """A shard's way to the features it reads itself."""
 
-    def take(self, rows: npt.NDArray[np.int64], blocks: Sequence[Block]) -> tuple[npt.NDArray[np.float64], SparseRows]:
+    def take(self, rows: Ints, blocks: Sequence[Block]) -> tuple[Floats, SparseRows]:
         """Return the shard's features of rows in checked blocks, which are dropped behind the last row."""

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.messages import message
 
 #: An array, or arrays by name.
-Content = npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
+Content = AnyArray | Mapping[str, AnyArray]
 
 #: First bytes of a frame; then epoch, number, and the lengths of description and arrays.
 _MAGIC, _HEAD = b"rdt1", struct.Struct("<4sQQIQ")
@@ -202,9 +203,9 @@ def swap_together(
     return [list(parts) for parts in zip(*rows, strict=True)]
 
 
-def _bundle(rows: Sequence[Sequence[Content]]) -> dict[str, npt.NDArray[Any]]:
+def _bundle(rows: Sequence[Sequence[Content]]) -> dict[str, AnyArray]:
     """Return what several shards have for each of as many, by names; equal parts of neighbours are there once."""
-    bundle: dict[str, npt.NDArray[Any]] = {}
+    bundle: dict[str, AnyArray] = {}
     for sender, parts in enumerate(rows):
         for place, part in enumerate(parts):
             if not place or part is not parts[place - 1]:

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.exchange.blocks import FeatureReader
 
 Payload = Mapping[str, Any]
@@ -96,8 +94,8 @@ SET_ASIDE = "set_aside"
 class GroupSnapshot(NamedTuple):
     """One feature group in a snapshot: what never changes, of some of its examples; and all else, in full."""
 
-    rows: dict[str, npt.NDArray[Any]]
-    state: dict[str, npt.NDArray[Any]]
+    rows: dict[str, AnyArray]
+    state: dict[str, AnyArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +119,16 @@ class Buckets:
 class ShardWorker(Protocol):
     """A learner's work on one shard."""
 
-    columns: npt.NDArray[np.int64]
+    columns: Ints
     reader: FeatureReader | None  #: Of a shard that reads features itself (:attr:`raydt.learners.base.Traits.reads`).
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
 
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def rows(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Arrays of each owned feature group that never change, one entry for each example in ``slots``; copies."""
 
-    def state(self, slots: npt.NDArray[np.int32]) -> Mapping[Any, dict[str, Any]]:
+    def state(self, slots: Int32s) -> Mapping[Any, dict[str, Any]]:
         """All other arrays of each owned feature group and, if it owns whole rows, of its :class:`Buckets`.
 
         Arrays by example are in the order of ``slots``, all that live. Copies: they are written while the next batches
@@ -139,3 +137,11 @@ class ShardWorker(Protocol):
 
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups (both kinds, of all examples, in slots 0, 1, ...)."""
+
+
+@runtime_checkable
+class TrimmedWorker(Protocol):
+    """A worker that has room for more than its rows and what was counted."""
+
+    def trim(self) -> None:
+        """Give up room that the next request makes again: no request may come for long."""

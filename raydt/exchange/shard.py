@@ -10,7 +10,7 @@ from typing import Any
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.meeting import Steps, swaps
-from raydt.exchange.messages import SET_ASIDE, Ended, GroupSnapshot, Payload, Position, ShardWorker
+from raydt.exchange.messages import SET_ASIDE, Ended, GroupSnapshot, Payload, Position, ShardWorker, TrimmedWorker
 from raydt.exchange.snapshot import Parts
 from raydt.messages import message
 
@@ -97,6 +97,11 @@ class FeatureShard:
             raise ExchangeError(message("exchange.other_snapshot", shard=self.index, found=at, wanted=number))
         self._aside = (0, 0), {}
         return aside
+
+    def trim(self) -> None:
+        """Drop what the next message makes again."""
+        if isinstance(self.worker, TrimmedWorker):
+            self.worker.trim()
 
     def work(self) -> dict[str, Any]:
         """Return the columns and work of this shard: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""

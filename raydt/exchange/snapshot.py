@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Ints
 from raydt.exchange.messages import Buckets, GroupSnapshot, Position
-
-Arrays = dict[str, "npt.NDArray[Any]"]
-
 
 #: In a state without rows, because their owners have these: how many are live, and wait to be inserted and deleted.
 OWNED = "owned"
@@ -48,7 +45,7 @@ class Owned(NamedTuple):
     """Numbers of examples, where the owners of the rows have these."""
 
     live: list[int]  #: Live examples of each segment that is stored and stays, and those that are new.
-    counts: npt.NDArray[np.int64]  #: Shape (3,): live ones; those that wait to be inserted and to be deleted.
+    counts: Ints  #: Shape (3,): live ones; those that wait to be inserted and to be deleted.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class Snapshot:
 
     since: int  #: The examples born from here on are in ``rows``; those before are stored.
     #: Shape (live examples,): births of all live examples, ascending. None, where their owners have them: in the parts.
-    born: npt.NDArray[np.int64]
+    born: Ints
     rows: Arrays  #: What never changes of the examples born since, in this order.
     state: Arrays  #: Everything else the coordinator knows; arrays by example are in the order of ``born``.
     aside: Position  #: Epoch and number under which the shards have set their parts aside.
@@ -81,6 +78,6 @@ class Snapshot:
     owned: Owned | None = None  #: What is known of the rows where their owners have them.
 
 
-def living(born: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def living(born: Ints, edges: Ints) -> Ints:
     """Count births, which ascend, between neighbours of some edges, and from the last one on."""
     return np.diff(np.append(np.searchsorted(born, edges), len(born)))

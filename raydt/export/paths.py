@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Floats
 from raydt.errors import InputError
 from raydt.export.interface import Interface
 from raydt.messages import message
@@ -17,13 +17,7 @@ from raydt.trees.tree_sum import LARGEST, TreeSum
 _NAMED = 3
 
 
-def sentences(
-    trees: TreeSum,
-    X: npt.NDArray[np.float64],
-    sparse: SparseRows | None,
-    tree: int,
-    interface: Interface,
-) -> list[list[str]]:
+def sentences(trees: TreeSum, X: Floats, sparse: SparseRows | None, tree: int, interface: Interface) -> list[list[str]]:
     """Return the sentences of each row, on its way through one tree, given by its number."""
     if not 0 <= tree < trees.trees:
         raise InputError(message("export.no_tree", tree=tree, trees=trees.trees))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.errors import InputError
 from raydt.export.interface import Interface
 from raydt.messages import message
@@ -26,8 +27,8 @@ class _Tests(NamedTuple):
     """Columns that the first step makes, each from one column of the input, and the test of every node on them."""
 
     steps: list[tuple[str, Any, list[int]]]
-    column: npt.NDArray[np.int64]
-    threshold: npt.NDArray[np.float64]
+    column: Ints
+    threshold: Floats
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
@@ -119,14 +120,7 @@ def _boosting(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     return model
 
 
-def _fitted(
-    estimator: Any,
-    trees: TreeSum,
-    tree: int,
-    tests: _Tests,
-    value: npt.NDArray[np.float64],
-    labels: npt.NDArray[Any],
-) -> Any:
+def _fitted(estimator: Any, trees: TreeSum, tree: int, tests: _Tests, value: Floats, labels: AnyArray) -> Any:
     from sklearn.tree._tree import NODE_DTYPE, Tree
 
     begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
@@ -154,7 +148,7 @@ def _fitted(
     return estimator
 
 
-def _fill_inner(values: npt.NDArray[np.float64], nodes: npt.NDArray[np.void]) -> None:
+def _fill_inner(values: Floats, nodes: npt.NDArray[np.void]) -> None:
     """Give inner nodes the mean of the nodes below, as scikit-learn does; no prediction reads it."""
     left, right, n = nodes["left_child"], nodes["right_child"], nodes["weighted_n_node_samples"]
     for node in np.flatnonzero(left >= 0)[::-1].tolist():

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel
+from raydt.arrays.types import Bools, Floats
 
 #: Rows of a node stay below two to this power, and the units of its mass do not exceed the other: the least rho that is
 #: not 0 is one row, or unit, of them all.
@@ -33,16 +34,16 @@ class Buckets(NamedTuple):
     entropy: bool  #: The criterion; else Gini.
     #: ``s``, ``t``: Shape (buckets,): a member whose rho (1 - rho if mirrored) is outside [s, t] is in the wrong
     #: bucket.
-    s: npt.NDArray[np.float64]
-    t: npt.NDArray[np.float64]
-    low: npt.NDArray[np.bool_]  #: ``low``, ``high``: Shape (buckets,): whether rho can be below s, above t at all.
-    high: npt.NDArray[np.bool_]
+    s: Floats
+    t: Floats
+    low: Bools  #: ``low``, ``high``: Shape (buckets,): whether rho can be below s, above t at all.
+    high: Bools
     #: ``a``, ``b``: Shape (buckets,): key of a member: its own impurity (``of_side``; twice that for Gini) plus ``a``
     #: c10 plus ``b`` c11.
-    a: npt.NDArray[np.float64]
-    b: npt.NDArray[np.float64]
-    mirrored: npt.NDArray[np.bool_]  #: Shape (buckets,).
-    edges: npt.NDArray[np.float64]  #: Where one bucket follows on another (:func:`bucket_of`).
+    a: Floats
+    b: Floats
+    mirrored: Bools  #: Shape (buckets,).
+    edges: Floats  #: Where one bucket follows on another (:func:`bucket_of`).
 
 
 @functools.lru_cache(maxsize=8)  # of every shard of a process

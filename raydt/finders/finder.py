@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.types import AnyArray, Bools, Int32s, Ints
 from raydt.examples.weights import UNIT
 from raydt.finders.buckets import Buckets, among_masses, buckets_of
 from raydt.finders.pool import (
@@ -45,13 +46,13 @@ class FinderSteps(NamedTuple):
 
     #: Shape (steps,): 1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query. Of masses (int64) the
     #: sign is times the row's mass.
-    sign: npt.NDArray[Any]
+    sign: AnyArray
     label: npt.NDArray[np.int8]  #: Shape (steps,): class of the row, 0 or 1.
     #: Shape (steps + 1,): step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
-    indptr: npt.NDArray[np.int64]
-    feature: npt.NDArray[np.int32]
-    unit: npt.NDArray[np.int32]
-    query: npt.NDArray[np.bool_]  #: Shape (steps,): whether the candidates after a step are wanted.
+    indptr: Ints
+    feature: Int32s
+    unit: Int32s
+    query: Bools  #: Shape (steps,): whether the candidates after a step are wanted.
 
 
 class Finder:
@@ -105,7 +106,7 @@ class Finder:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self._pool) + self._table.nbytes
 
-    def apply(self, steps: FinderSteps) -> npt.NDArray[np.int32]:
+    def apply(self, steps: FinderSteps) -> Int32s:
         """Take steps in order and answer the queries, int32, shape (queries, groups, ``CANDIDATE``)."""
         if not self.weighted:
             self._table = table_of(self._buckets.entropy, self.n + len(steps.sign), self._table)
@@ -128,7 +129,7 @@ class Finder:
         self.n, self.c1 = totals.tolist()
         return answers
 
-    def _fitting(self, indptr: npt.NDArray[np.int64], step: int) -> int:
+    def _fitting(self, indptr: Ints, step: int) -> int:
         """The step up to which all ones from ``step`` on surely fit into the pool."""
         room = len(self._pool.feature) - int(self._pool.reg[LIVE])
         return int(np.searchsorted(indptr, indptr[step] + room, side="right")) - 1
@@ -137,7 +138,7 @@ class Finder:
     def _structure(self) -> Structure:
         return Structure(self._pool, self._buckets, self._table)
 
-    def state(self, unit: int) -> dict[str, npt.NDArray[Any]]:
+    def state(self, unit: int) -> dict[str, AnyArray]:
         """Of one group: ``feature`` (ascending), ``n1``, ``c11``, ``bucket``, of the features with ones."""
         p = self._pool
         used = int(p.reg[USED])
@@ -145,7 +146,7 @@ class Finder:
         mine = mine[np.argsort(p.feature[mine])]
         return {name: getattr(p, name)[mine] for name in ("feature", "n1", "c11", "bucket")}
 
-    def restore(self, n: int, c1: int, states: list[dict[str, npt.NDArray[Any]]]) -> None:
+    def restore(self, n: int, c1: int, states: list[dict[str, AnyArray]]) -> None:
         """Replace everything by what :meth:`state` gave of each group."""
         self.clear()
         self.n, self.c1 = n, c1

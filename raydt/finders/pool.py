@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.memory import empty, grown
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.examples.weights import UNIT
 from raydt.finders.heaps import LINK
 
@@ -34,20 +35,20 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 class Pool(NamedTuple):
     """Entries by number, and what leads to them."""
 
-    feature: npt.NDArray[np.int32]  #: ``feature``, ``unit``, ``n1``, ``c11``: Shape (capacity,).
-    unit: npt.NDArray[np.int32]
-    n1: npt.NDArray[Any]  #: ``n1``, ``c11``, ``journal``: int32, or int64 of masses (``raydt.trees.masses``).
-    c11: npt.NDArray[Any]
+    feature: Int32s  #: ``feature``, ``unit``, ``n1``, ``c11``: Shape (capacity,).
+    unit: Int32s
+    n1: AnyArray  #: ``n1``, ``c11``, ``journal``: int32, or int64 of masses (``raydt.trees.masses``).
+    c11: AnyArray
     #: Shape (capacity,): -1 of an entry that is in none: n1 is 0, or the finder is a scan.
     bucket: npt.NDArray[np.int16]
-    next: npt.NDArray[np.int32]  #: Shape (capacity,): the next entry of the unit, or the next free one.
+    next: Int32s  #: Shape (capacity,): the next entry of the unit, or the next free one.
     links: npt.NDArray[np.void]  #: Shape (3, capacity): places in the heaps T, L and U.
-    table: npt.NDArray[np.int32]  #: Shape (power of two,): entries by unit and feature; -1 where empty.
-    first: npt.NDArray[np.int32]  #: Shape (units,): the first entry of each unit.
-    roots: npt.NDArray[np.int32]  #: Shape (units, buckets, 3).
+    table: Int32s  #: Shape (power of two,): entries by unit and feature; -1 where empty.
+    first: Int32s  #: Shape (units,): the first entry of each unit.
+    roots: Int32s  #: Shape (units, buckets, 3).
     filled: npt.NDArray[np.uint64]  #: Shape (units, words): which buckets have members.
-    journal: npt.NDArray[Any]  #: Shape (notes, 4): what was changed: entry, and its n1, c11 and bucket before.
-    reg: npt.NDArray[np.int64]  #: Shape (6,).
+    journal: AnyArray  #: Shape (notes, 4): what was changed: entry, and its n1, c11 and bucket before.
+    reg: Ints  #: Shape (6,).
 
 
 def new_pool(buckets: int, counter: type[np.int32] | type[np.int64] = np.int32) -> Pool:

@@ -13,9 +13,9 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.arrays.types import Floats
 from raydt.examples.weights import UNIT
 
 
@@ -42,7 +42,7 @@ def _fill(table: Any, begin: int) -> None:
 _SHORTEST = 1024
 
 
-def xlogx_table(rows: int, table: npt.NDArray[np.float64] | None = None) -> npt.NDArray[np.float64]:
+def xlogx_table(rows: int, table: Floats | None = None) -> Floats:
     """k log k for k = 0, ..., ``rows`` or more, 0 for 0; ``table`` itself if that is long enough.
 
     Nobody writes to a table: the shortest is the same for all.
@@ -60,11 +60,11 @@ def xlogx_table(rows: int, table: npt.NDArray[np.float64] | None = None) -> npt.
 
 
 @functools.cache
-def _shortest() -> npt.NDArray[np.float64]:
+def _shortest() -> Floats:
     return xlogx_table(0, np.empty(0))
 
 
-def table_of(entropy: bool, rows: int, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def table_of(entropy: bool, rows: int, table: Floats) -> Floats:
     """Lookup table of scores at up to ``rows`` rows: :func:`xlogx_table`, of which Gini needs nothing."""
     return xlogx_table(rows, table) if entropy else table
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel
+from raydt.arrays.types import Floats
 from raydt.finders import heaps
 from raydt.finders.buckets import Buckets, bucket_of
 from raydt.finders.pool import MOVES, NOTES, L, Pool, T, U, find_or_add
@@ -38,7 +38,7 @@ class Structure(NamedTuple):
 
     pool: Pool
     buckets: Buckets
-    table: npt.NDArray[np.float64]
+    table: Floats
 
 
 @inlined_kernel

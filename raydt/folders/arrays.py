@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.lazy import Lazy
+from raydt.arrays.types import AnyArray
 from raydt.errors import InputError, ModelFileError, shortage
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import (
@@ -178,15 +178,15 @@ def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[st
     return files
 
 
-def _little(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _little(name: str, array: AnyArray) -> AnyArray:
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise TypeError(message("models.dtype", name=name, dtype=str(array.dtype)))
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _arrays(data: bytes, types: dict[str, ArrayType], file: str) -> dict[str, npt.NDArray[Any]]:
+def _arrays(data: bytes, types: dict[str, ArrayType], file: str) -> dict[str, AnyArray]:
     """The arrays of an ``.npz`` file, which must be those the manifest lists."""
-    arrays: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, AnyArray] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as members:
             if any(item.compress_type != zipfile.ZIP_STORED for item in members.infolist()):

@@ -21,8 +21,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Bools, Ints
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import OWNED, Segment, Snapshot
@@ -45,7 +45,6 @@ from raydt.messages import message
 
 log = logging.getLogger(__name__)
 
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
@@ -70,7 +69,7 @@ class _Stored(NamedTuple):
     """A segment with the births of its examples, and the files it is in."""
 
     segment: Segment
-    born: npt.NDArray[np.int64] | None  #: None where the owners of the rows know.
+    born: Ints | None  #: None where the owners of the rows know.
     files: list[FileEntry]
 
     @property
@@ -210,7 +209,7 @@ class CheckpointStore:
         """
         here, since, owned = Written([], []), snapshot.since, snapshot.owned
         rest: Mapping[str, Any] = snapshot.state
-        born: npt.NDArray[np.int64] | None = None
+        born: Ints | None = None
         if owned is not None:
             segment = Segment(since, number, owned.live[-1], owned=True)
             place = Place(folder, BESIDE, segment, none_live=not any(owned.live))
@@ -254,7 +253,7 @@ class CheckpointStore:
                 self.folder.discard(name)
 
 
-def _alive_of(stored: Sequence[_Stored], snapshot: Snapshot) -> Iterator[tuple[int, npt.NDArray[np.bool_] | None]]:
+def _alive_of(stored: Sequence[_Stored], snapshot: Snapshot) -> Iterator[tuple[int, Bools | None]]:
     """Yield how many examples of each segment live and which, unless their owners know."""
     for number, entry in enumerate(stored):
         alive = None if entry.born is None else among(entry.born, snapshot.born)

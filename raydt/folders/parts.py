@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Bools, Ints
 from raydt.examples.row_owners import component_of
 from raydt.exchange.messages import Buckets, GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment
@@ -17,8 +17,6 @@ from raydt.folders.arrays import publish_component
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import FileEntry
 from raydt.messages import Message, message
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: How the two arrays of a ragged entry are called.
 _LENGTHS, _VALUES = "_lengths", "_values"
@@ -94,13 +92,13 @@ def component_of_segment(segment: Segment) -> str:
     return f"rows-{name_of_segment(segment)}"
 
 
-def uneven(arrays: Mapping[str, npt.NDArray[Any]], examples: int) -> Message | None:
+def uneven(arrays: Mapping[str, AnyArray], examples: int) -> Message | None:
     """Return what is wrong with arrays that do not have an entry for each example."""
     found = [column for column, entries in _entries(arrays).items() if entries != examples]
     return message("models.uneven", columns=", ".join(found), examples=examples) if found else None
 
 
-def among(born: npt.NDArray[np.int64], living: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def among(born: Ints, living: Ints) -> Bools:
     """Return which births are among others, which ascend. O(n log n), and a byte of memory for each."""
     found = np.zeros(len(born), dtype=np.bool_)
     for begin in range(0, len(born) if len(living) else 0, _AT_ONCE):
@@ -110,7 +108,7 @@ def among(born: npt.NDArray[np.int64], living: npt.NDArray[np.int64]) -> npt.NDA
     return found
 
 
-def chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]) -> Arrays:
+def chosen(arrays: Mapping[str, AnyArray], alive: Bools) -> Arrays:
     """Return the entries of the examples that live."""
     if problem := uneven(arrays, len(alive)):
         raise ValueError(problem)
@@ -121,13 +119,13 @@ def chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_])
     return found
 
 
-def _ragged(arrays: Mapping[str, npt.NDArray[Any]], column: str) -> str | None:
+def _ragged(arrays: Mapping[str, AnyArray], column: str) -> str | None:
     """Name of the lengths, if a column is the values of a ragged entry."""
     lengths = column.removesuffix(_VALUES) + _LENGTHS
     return lengths if column.endswith(_VALUES) and lengths in arrays else None
 
 
-def _entries(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
+def _entries(arrays: Mapping[str, AnyArray]) -> dict[str, int]:
     """How many examples each array has entries for; -1 where values are not as many as their lengths say."""
     entries = {column: len(values) for column, values in arrays.items()}
     for column, values in arrays.items():

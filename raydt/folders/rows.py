@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.lazy import Lazy
+from raydt.arrays.types import AnyArray, Arrays, Bools, Ints
 from raydt.errors import ModelFileError
 from raydt.examples.row_owners import (
     are_in,
@@ -29,9 +29,8 @@ from raydt.exchange.snapshot import OWNED, STORED, Segment
 from raydt.folders.parts import among, chosen, component_of_segment, name_of_segment, uneven
 from raydt.messages import message
 
-Arrays = dict[str, "npt.NDArray[Any]"]
 Components = Mapping[str, Mapping[str, Any]]
-Alive = npt.NDArray[np.bool_]
+Alive = Bools
 
 #: Components of a state that stay in memory while it is restored; larger ones are read group by group.
 KEEP_BYTES = 1 << 28
@@ -83,7 +82,7 @@ def whole_rows(
 
 def _joined(parts: Mapping[Buckets, Mapping[str, Any]]) -> tuple[Arrays, Alive]:
     """Put together what owners have written of all rows; and which of all that are stored live."""
-    stored = list[npt.NDArray[np.int64]]()
+    stored = list[Ints]()
 
     def rows_of(part: Buckets) -> Arrays:
         arrays = dict(parts[part])
@@ -144,7 +143,7 @@ class _StoredRows:
                 return whole | {OWNED: self._components["live"][OWNED]}
             rows, self._all_alive = _joined(self._parts)
             return whole | rows
-        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        columns: dict[str, list[AnyArray]] = {}
         for segment in self._segments:
             prefix, alive = component_of_segment(segment), self._alive.get(segment)
             found = dict(self._components.get(prefix if name == "coordinator" else f"{prefix}-{name}", {}))
@@ -179,7 +178,7 @@ class _StoredRows:
     def _part(self, part: Buckets) -> dict[str, Any]:
         """Return what an owner has written of its rows, with what its segments have of these."""
         found, stored = dict(self._components[self.buckets[part]]), [np.empty(0, dtype=np.int64)]
-        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        columns: dict[str, list[AnyArray]] = {}
         for segment in self._segments:
             of_segment = _together(list(self._own_of(segment, part)))
             stored.append(of_segment["born"])

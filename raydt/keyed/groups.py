@@ -63,3 +63,22 @@ def digest_of(digests: Mapping[Key, str]) -> str:
     for key, digest in digests.items():
         parts.setdefault(group_of(key), {})[key] = digest
     return digest_of_groups({group: digest_of_group(part) for group, part in parts.items()})
+
+
+def owners(sizes: Mapping[int, int], processes: int) -> list[int]:
+    """Return the process that owns each of the 256 groups, given the sizes of those that have some.
+
+    From the largest group on, each goes to the process that has least so far: a group of more than the mean is alone.
+    Groups without a size are dealt in equal parts.
+
+    Examples
+    --------
+    >>> found = owners({7: 60, 1: 20, 200: 10, 3: 10}, 2)
+    >>> found[7], [found[group] for group in (1, 3, 200)]
+    (0, [1, 1, 1])
+    """
+    held, found = [0] * processes, [group * processes // GROUPS for group in range(GROUPS)]
+    for group in sorted(sizes, key=lambda group: (-sizes[group], group)):
+        found[group] = min(range(processes), key=held.__getitem__)
+        held[found[group]] += sizes[group]
+    return found

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import REFUSALS, UNKNOWN_ID
 from raydt.messages import message
@@ -20,16 +20,14 @@ from raydt.redaction import quoted
 from raydt.sources.base import Rows
 from raydt.streams.deletion_log import LoggedDeletions
 
-Integers = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Due:
     """Entries of a log that take effect by the end of a block of rows, in their order."""
 
-    key: Integers  #: Shape (m,): codes of the keys; -1 of an id that no row had.
-    after: Integers  #: Shape (m,): rows of the source before each.
-    row: Integers  #: Shape (m,): rows of the log.
+    key: Ints  #: Shape (m,): codes of the keys; -1 of an id that no row had.
+    after: Ints  #: Shape (m,): rows of the source before each.
+    row: Ints  #: Shape (m,): rows of the log.
     ids: list[Any]
 
     def __len__(self) -> int:
@@ -122,7 +120,7 @@ class KeyLog:
         self.ids: dict[int, Any] = {}
         self.after = self.row = np.empty(0, dtype=np.int64)
 
-    def add(self, due: Due, rows: Integers, read: int) -> None:
+    def add(self, due: Due, rows: Ints, read: int) -> None:
         """Add entries before, among or after the next rows of the key, whose numbers over the source are given."""
         self.after = np.append(self.after, read + np.searchsorted(rows, due.after))
         self.row = np.append(self.row, due.row)

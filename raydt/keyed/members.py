@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.evaluation.classification import Prequential
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
+from raydt.keyed.awake import Awake
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.scores import narrow, whole
 from raydt.keyed.source import KeySource, Part, SharedSource
@@ -29,8 +30,6 @@ from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.tally import Tally
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class Observer(Protocol):
@@ -152,6 +151,7 @@ class Members:
     by_key: dict[Key, Member] = field(default_factory=dict)
     _groups: dict[int, dict[Key, Member]] = field(default_factory=dict)
     _changed: set[int] = field(default_factory=set)  # groups
+    _awake: Awake = field(default_factory=Awake)
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -187,6 +187,12 @@ class Members:
             if observer is not None:
                 observer.after(member)
             member.rest()
+        self._use(member.key for member in taken)
+
+    def _use(self, keys: Iterable[Key]) -> None:
+        """Note that some keys are used; trim those that have not been for long."""
+        for key in self._awake.use(keys):
+            self.by_key[key].session.trim()
 
     def _next(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> UpdateBatch | None:
         """Return the next batch of a key, if there is one."""
@@ -253,7 +259,7 @@ class Members:
         """Return the members of a group."""
         return self._groups.get(group, {})
 
-    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+    def keys_of_groups(self) -> Ints:
         """Return the number of keys of each group, shape (256,)."""
         counts = [len(self.of_group(group)) for group in range(GROUPS)]
         return np.array(counts, dtype=np.int64)
@@ -282,6 +288,7 @@ class Members:
             member = self._add(key)
             member.restore(state)
             member.changed = False
+        self._use(states)
 
 
 def apply_all(

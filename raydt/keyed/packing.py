@@ -12,13 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Ints
 from raydt.folders.manifest import parsed
 from raydt.keyed.groups import Key, bytes_of
 from raydt.messages import message
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Between the names of nested values.
 _SEPARATOR = "/"
@@ -32,10 +30,10 @@ def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
     the places of the keys that have one. O(values).
     """
     keys = sorted(values, key=bytes_of)
-    found: dict[tuple[str, str, int], tuple[list[int], list[npt.NDArray[Any]]]] = {}
+    found: dict[tuple[str, str, int], tuple[list[int], list[AnyArray]]] = {}
     rest = []
     for place, key in enumerate(keys):
-        arrays: list[tuple[str, npt.NDArray[Any]]] = []
+        arrays: list[tuple[str, AnyArray]] = []
         rest.append([key, _taken_apart(values[key], "", arrays)])
         for path, array in arrays:
             places, parts = found.setdefault((path, array.dtype.str, array.ndim), ([], []))
@@ -51,7 +49,7 @@ def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
     return whole
 
 
-def _taken_apart(value: Any, path: str, arrays: list[tuple[str, npt.NDArray[Any]]]) -> Any:
+def _taken_apart(value: Any, path: str, arrays: list[tuple[str, AnyArray]]) -> Any:
     """Return the JSON value without its arrays, which are noted with their paths."""
     if not isinstance(value, Mapping):
         return value
@@ -65,7 +63,7 @@ def _taken_apart(value: Any, path: str, arrays: list[tuple[str, npt.NDArray[Any]
     return rest
 
 
-def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[Key, dict[str, Any]]:
+def unpacked(arrays: Mapping[str, AnyArray]) -> dict[Key, dict[str, Any]]:
     """Return what was packed, by key; ValueError or TypeError if no :func:`packed` has made it. O(values)."""
     rest = _entries(arrays["json"])
     values = [value for _, value in rest]
@@ -93,7 +91,7 @@ def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[Key, dict[str, Any]
     return dict(rest)
 
 
-def _entries(text: npt.NDArray[Any]) -> list[tuple[Key, dict[str, Any]]]:
+def _entries(text: AnyArray) -> list[tuple[Key, dict[str, Any]]]:
     """Return the keys, each once and in their order, and what is no array of each."""
     if text.dtype != np.uint8:
         raise ValueError(message("keyed.uneven", name="json"))
@@ -110,12 +108,12 @@ def _entries(text: npt.NDArray[Any]) -> list[tuple[Key, dict[str, Any]]]:
     return [(key, value) for key, value in rest]
 
 
-def _ascending(places: npt.NDArray[np.int64], end: int) -> bool:
+def _ascending(places: Ints, end: int) -> bool:
     """Whether places of keys are each there once, in order, from 0 up to before ``end``."""
     return bool(len(places) and places[0] >= 0 and places[-1] < end and (np.diff(places) > 0).all())
 
 
-def _put(holder: dict[str, Any], path: list[str], array: npt.NDArray[Any]) -> None:
+def _put(holder: dict[str, Any], path: list[str], array: AnyArray) -> None:
     """Enter an array where nothing is yet."""
     for name in path[:-1]:
         holder = holder.setdefault(name, {})

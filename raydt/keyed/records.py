@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.keyed.groups import Key
@@ -77,7 +77,7 @@ class Records:
         tally = member.tally
         member.marked = tally.updates
         tally.prequential.mark()
-        scores: Mapping[str, npt.NDArray[np.float64]] = tally.prequential.take_rows()
+        scores: Mapping[str, Floats] = tally.prequential.take_rows()
         counts = {name: getattr(tally, name) for name in _COUNTS}
         known = tally.statistics
         figures = {name: known.get(name, 0) for name in (*_STRUCTURE, *self._own)}

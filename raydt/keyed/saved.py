@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.lazy import Lazy
+from raydt.arrays.types import Ints
 from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, digest_of_groups, group_of
@@ -25,6 +26,9 @@ from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, outlined, understood
 from raydt.sessions.session import InProcessSession
+
+#: Entry of the outline's ``meta``: the column of keys, if they are text.
+TEXT_KEY = "text_key"
 
 #: Components of groups are called so, and a text that can be an integer.
 _GROUP, _INTEGER = re.compile(r"group-(0\d\d|1\d\d|2[0-4]\d|25[0-5])"), re.compile(r"-?[0-9]{1,20}")
@@ -134,9 +138,12 @@ class SavedKeys:
         """Kind of the keys; text if there are none."""
         return "integer" if isinstance(next(self.keys(), ""), int) else "text"
 
-    def named(self, text: str) -> Key | None:
-        """Return the key with a model that a text names, as users write it; None if there is none."""
-        keys: list[Key] = [text, *([int(text)] if _INTEGER.fullmatch(text) else [])]
+    def named(self, value: Key) -> Key | None:
+        """Return the key with a model that a value names, as users write it; None if there is none.
+
+        A text names the key of this text or, without one, that of the integer it writes. An integer names the integer.
+        """
+        keys = [value, *([int(value)] if isinstance(value, str) and _INTEGER.fullmatch(value) else [])]
         return next((key for key in keys if key in self), None)
 
     def find(self, text: str) -> Key:
@@ -152,7 +159,9 @@ class SavedKeys:
 
     def outline(self) -> SavedModel:
         """Return what all keys have in common: learner, options, features, and all classes and categories."""
-        return outlined(self.meta, self.components, self.place)
+        outline = outlined(self.meta, self.components, self.place)
+        text = {TEXT_KEY: self.meta[BY_KEY]} if self.kind == "text" else {}
+        return replace(outline, meta=outline.meta | text)
 
     def held(self, key: Key) -> dict[str, Any]:
         """Return what one key holds; ModelFileError if there is no such key."""
@@ -220,8 +229,8 @@ def live(held: Mapping[str, Any]) -> int:
 class Figures(NamedTuple):
     """Of each group of keys: how many keys and live examples it has, shape (256,), and its digest, shape (256, 32)."""
 
-    keys: npt.NDArray[np.int64]
-    active: npt.NDArray[np.int64]
+    keys: Ints
+    active: Ints
     digests: npt.NDArray[np.uint8]  #: Zeros of a group without one.
 
     @classmethod

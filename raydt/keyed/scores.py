@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy.typing as npt
-
+from raydt.arrays.types import AnyArray
 from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.ranking import dense_ranks, sparse_ranks
 from raydt.evaluation.regression import PrequentialErrors
@@ -34,7 +33,7 @@ def whole(scores: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def pooled(sums: npt.NDArray[Any], *, numbers: bool) -> dict[str, float]:
+def pooled(sums: AnyArray, *, numbers: bool) -> dict[str, float]:
     """Return the scores of sums, and those of the trivial predictors of each key; ``numbers``: labels are numbers."""
     if not len(sums):
         return {}

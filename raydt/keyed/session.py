@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Ints
 from raydt.errors import InputError, RaydtError, message_of
 from raydt.examples.updates import Log, Refusal
 from raydt.exchange.messages import GroupSnapshot
@@ -28,8 +28,6 @@ from raydt.keyed.saved import fitting_keys, keys_of
 from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
 from raydt.messages import message
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Statistics that are summed up over all keys; of the depth the largest counts.
 _SUMS = ("active", "nodes", "leaves", "rebuilds", "rebuilt_rows")
@@ -47,12 +45,12 @@ class KeyedResult:
 
     applied: int
     totals: Mapping[str, int]  #: Of all keys, as :data:`raydt.keyed.records.TOTALS`.
-    scores: npt.NDArray[Any]  #: Sums over the keys of each group, shape (256, sums), for the pooled scores.
+    scores: AnyArray  #: Sums over the keys of each group, shape (256, sums), for the pooled scores.
     tables: Mapping[str, Columns]
     statistics: dict[str, int]
     seconds: float = 0.0
     snapshot: Snapshot | None = None
-    keys: npt.NDArray[np.int64] | None = None  #: keys of each group, if a snapshot was set aside
+    keys: Ints | None = None  #: keys of each group, if a snapshot was set aside
     refused: list[Refusal] = field(default_factory=list)
     log: Log = field(default_factory=dict)
     within: list[dict[str, int]] = field(default_factory=list)
@@ -63,7 +61,7 @@ def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
     totals: Counter[str] = Counter()
     statistics: Counter[str] = Counter()
     tables: dict[str, Columns] = {}
-    scores: npt.NDArray[Any] = np.zeros(0)
+    scores: AnyArray = np.zeros(0)
     for result in results:
         totals.update(result.totals)
         statistics.update({name: n for name, n in result.statistics.items() if name != "depth"})
@@ -86,7 +84,7 @@ class KeyedSession:
         self._sums = (*_SUMS, *job.learner.traits(job.options).counts)
         self.members = Members(job)
         self._totals: Counter[str] = Counter()
-        self._scores: npt.NDArray[Any] = np.zeros(0)
+        self._scores: AnyArray = np.zeros(0)
         self._statistics: Counter[str] = Counter()
         self._depths: Counter[int] = Counter()  # keys by depth
         self._seconds = 0.0
@@ -200,7 +198,7 @@ class KeyedSession:
         self._unsaved = set()
         return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": self.keys_of_groups()}, (0, 0), [parts])
 
-    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+    def keys_of_groups(self) -> Ints:
         """Return the number of keys of each group, shape (256,)."""
         return self.members.keys_of_groups()
 

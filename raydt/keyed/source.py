@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Bools, Ints
 from raydt.encoding.columns import number_of
 from raydt.encoding.operations import IGNORED
 from raydt.encoding.times import TimeColumn
@@ -34,7 +34,7 @@ from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
 from raydt.sources.identity import Identity
 
-Codes = npt.NDArray[np.int64]
+Codes = Ints
 
 
 class Part(NamedTuple):
@@ -192,7 +192,7 @@ class KeySource:
         self._read += n
         self._waiting.append(replace(rows, row=number, id=ids, sparse=sparse, key=None))
 
-    def _give_labels(self, labels: _Codes, rows: Rows, good: npt.NDArray[np.bool_]) -> None:
+    def _give_labels(self, labels: _Codes, rows: Rows, good: Bools) -> None:
         """Enter the key's own class codes; a row of one class more than the learner takes becomes bad."""
         at, most = np.flatnonzero(good), self._shared.most
         own = labels.encode(rows.y[at].tolist(), (at + self._read).tolist(), self._shared.source.label_values)

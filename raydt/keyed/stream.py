@@ -46,10 +46,22 @@ class KeyedBatch:
 
     def before(self, row: int) -> KeyedBatch:
         """Return the part of the batch before a row."""
+        return self.cut(row)[0]
+
+    def cut(self, row: int) -> tuple[KeyedBatch, KeyedBatch | None]:
+        """Return the parts of the batch before a row and from it on; None without any."""
         if self.stop <= row:
-            return self
-        due = None if self.due is None else self.due[self.due.after <= row]
-        return replace(self, rows=_part(self.rows, 0, max(0, row - self.start)), due=due)
+            return self, None
+        place, first = max(0, row - self.start), None if self.due is None else self.due.after <= row
+        parts = (
+            (self.start, _part(self.rows, 0, place), first),
+            (self.start + place, _part(self.rows, place, len(self.rows)), None if first is None else ~first),
+        )
+        before, since = (
+            replace(self, start=start, rows=rows, due=None if self.due is None else self.due[due])
+            for start, rows, due in parts
+        )
+        return before, since
 
 
 class KeyedStream:

@@ -10,17 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Arrays, Floats, Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.base import Learner
 from raydt.messages import Message, message
 from raydt.trees.state_schema import HELD_OR_MISSING, Array, check_arrays, check_held
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def audit(
@@ -85,13 +83,7 @@ def compare_stored_rows(
     return failures
 
 
-def _dense(
-    features: Features,
-    columns: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.int64],
-    stored: npt.NDArray[np.float64],
-    source: npt.NDArray[np.float64],
-) -> list[Message]:
+def _dense(features: Features, columns: Ints, ids: Ints, stored: Floats, source: Floats) -> list[Message]:
     """The columns of one feature group, bit for bit, so that NaN equals NaN."""
     bits = [np.ascontiguousarray(X).view(np.uint64) for X in (stored, source)]
     wrong = np.argwhere(bits[0] != bits[1])
@@ -101,7 +93,7 @@ def _dense(
     return [_differing(len(wrong), repr(features.name(int(columns[j]))), ids[i], stored[i, j], source[i, j])]
 
 
-def _sparse(features: Features, ids: npt.NDArray[np.int64], stored: SparseRows, source: SparseRows) -> list[Message]:
+def _sparse(features: Features, ids: Ints, stored: SparseRows, source: SparseRows) -> list[Message]:
     """The sparse features of one feature group that are 1."""
     ours, theirs = (
         np.repeat(np.arange(len(ones)), ones.lengths) * features.sparse + ones.indices for ones in (stored, source)

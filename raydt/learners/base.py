@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
+from raydt.arrays.types import Arrays, Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -20,7 +20,7 @@ from raydt.examples.row_owners import are_in
 from raydt.exchange.messages import Buckets, ShardWorker
 from raydt.exchange.snapshot import OWNED, STORED
 from raydt.learners import description
-from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.messages import message
 from raydt.settings import Settings
 from raydt.trees.state_schema import Schema, check_arrays, check_group, check_held, require
@@ -183,7 +183,7 @@ class Learner(ABC):
         coordinator: BatchCoordinator = self.Coordinator(options, features, shards, plan)
         return coordinator
 
-    def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
+    def shard(self, options: Any, features: Features, groups: Ints, store: Any = None) -> ShardWorker:
         """Make the worker that owns ``groups``; ``store`` is the coordinator's, if they share one.
 
         The default keeps the features of its rows itself.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Arrays, Floats, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -29,11 +30,8 @@ from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
 from raydt.exchange.snapshot import OWNED
 
-Slots = npt.NDArray[np.int32]
-Arrays = dict[str, "npt.NDArray[Any]"]
 
-
-def rows_in(state: Mapping[str, npt.NDArray[Any]]) -> int:
+def rows_in(state: Mapping[str, AnyArray]) -> int:
     """Return how many examples a state has, with those that wait to be deleted."""
     return int(state[OWNED][0] + state[OWNED][2]) if OWNED in state else len(state["born"])
 
@@ -89,7 +87,7 @@ class BatchCoordinator(ABC):
         """
 
     def take_row(
-        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+        self, op: int, number: int, row: Floats, code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
         """Insert one example (``INSERT``), or delete the oldest that equals it (``DELETE_VALUE``), without a batch.
 
@@ -112,7 +110,7 @@ class BatchCoordinator(ABC):
         balanced = self._weighting is not None and (self._weighting.is_open or self._weighting.factors is not None)
         return balanced or self.store.weight is not None
 
-    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+    def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class code that has the largest share, of equals the smallest; None if it takes a batch."""
         return None
 
@@ -251,9 +249,7 @@ class BatchCoordinator(ABC):
         result.deletes = int(np.count_nonzero(admitted.old >= 0))
 
     @staticmethod
-    def _read(
-        slots: Slots, rows: npt.NDArray[np.int64], blocks: tuple[Block, ...], **more: npt.NDArray[Any]
-    ) -> Exchange[None]:
+    def _read(slots: Slots, rows: Ints, blocks: tuple[Block, ...], **more: AnyArray) -> Exchange[None]:
         """Have the shards put rows of the source, which they have read themselves, into slots; ``more`` is sent too."""
         if len(slots):
             yield Tell("read", {"slots": slots, "rows": rows, "blocks": blocks, **more})
@@ -264,33 +260,29 @@ class BatchCoordinator(ABC):
         """Return predictions of the model as it is now."""
         return self.Predictor(self.features, self.model())
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Return shares of the classes, shape (n, n_classes), after :meth:`gather`."""
-        shares: npt.NDArray[np.float64] = self.predictor().predict_proba(X, n_classes, sparse)
+        shares: Floats = self.predictor().predict_proba(X, n_classes, sparse)
         return shares
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:
         """Return class codes or, of a regression, numbers, shape (n,), after :meth:`gather`."""
         targets: Targets = self.predictor().predict(X, sparse)
         return targets
 
     @property
-    def class_factors(self) -> npt.NDArray[np.int64] | None:
+    def class_factors(self) -> Ints | None:
         """Factors of balanced classes, in units, once they are resolved."""
         return None if self._weighting is None else self._weighting.factors
 
-    def weigh_classes(self, factors: npt.NDArray[np.int64]) -> None:
+    def weigh_classes(self, factors: Ints) -> None:
         """Balance classes by these factors, in units, not by those that the first examples would give."""
         assert self._weighting is not None
         self._weighting.given = factors
 
     # ---------------------------------------------------------------- the examples
 
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
+    def find_equal(self, X: Floats, row: int, y: float, sparse: SparseRows | None = None) -> Exchange[Slots]:
         """Return the slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
         rows = RowBlock.of(X, sparse).take(np.array([row]))
         slots = self._alike(rows)
@@ -307,7 +299,7 @@ class BatchCoordinator(ABC):
         """Return which of the rows in some slots equal one row."""
         return (yield from self._rows.equal(slots, row))
 
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
+    def locate(self, ids: Ints) -> Arrays:
         """Return label ``y`` of live examples, in the order of ``ids``, and where the model holds them."""
         slots = self.store.find(ids)
         return {"y": self.store.y[slots], **self._positions(slots)}
@@ -320,13 +312,13 @@ class BatchCoordinator(ABC):
         """Slots of the live examples in order of birth. O(n log n)."""
         return self.store.in_order_of_birth()
 
-    def born(self, slots: Slots) -> npt.NDArray[np.int64]:
+    def born(self, slots: Slots) -> Ints:
         """Number of the update that inserted each example."""
         return self.store.born[slots]
 
-    def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+    def rows(self, slots: Slots) -> Arrays:
         """Return copies of what never changes of examples: ``id``, ``y`` and, unless all are 1, ``weight``."""
-        rows: dict[str, npt.NDArray[Any]] = {"id": self.store.id[slots], "y": self.store.y[slots]}
+        rows: Arrays = {"id": self.store.id[slots], "y": self.store.y[slots]}
         weights = self.store.weights(slots)
         return rows if weights is None else rows | {"weight": weights}
 
@@ -335,9 +327,14 @@ class BatchCoordinator(ABC):
         if self._digested is not None:
             self._digested.forget()
 
+    def trim(self) -> None:
+        """Rest, and give up room for more examples: of a model that has waited for long."""
+        self.rest()
+        self.store.trim()
+
     # ---------------------------------------------------------------- the digest
 
-    def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+    def _row_columns(self, slots: Slots) -> Arrays:
         """What a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
 

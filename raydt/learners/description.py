@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Ints
 from raydt.examples.updates import BatchResult
 from raydt.presentation.blocks import Block, Fact, Section, Text
 from raydt.presentation.charts import POINTS, Chart, Series, has_curve, line_panel, over_stream
@@ -87,8 +87,8 @@ class ReceiptWords:
 class Call:
     """A call of deletions and insertions that was applied."""
 
-    seq: npt.NDArray[np.int64]  #: numbers of its deletions among the updates, shape (m,), ascending
-    path: npt.NDArray[Any]  #: their entries of ``BatchResult.path``, shape (m,)
+    seq: Ints  #: numbers of its deletions among the updates, shape (m,), ascending
+    path: AnyArray  #: their entries of ``BatchResult.path``, shape (m,)
     result: BatchResult  #: with the log of everything that was done
     grown: Mapping[str, int]  #: growth of each of ``Traits.counts``
 
@@ -98,7 +98,7 @@ class Call:
         return {"counts_changed": int(self.result.path.sum()), **self.grown}
 
     @property
-    def changed(self) -> npt.NDArray[np.bool_]:
+    def changed(self) -> Bools:
         """Return which deletions are in the log."""
         return np.isin(self.seq, self.result.log.get("seq", self.seq[:0]))
 
@@ -107,7 +107,7 @@ class Call:
 class Effects:
     """Changes made by a call, for its receipt."""
 
-    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)  #: the learner's columns of the deletions
+    columns: dict[str, AnyArray] = field(default_factory=dict)  #: the learner's columns of the deletions
     work: dict[str, int | float] = field(default_factory=dict)  #: costs of the whole call
     rebuilds: int = 0
     rebuilt_rows: int = 0

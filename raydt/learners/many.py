@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.types import Floats, Int32s, Ints
 from raydt.evaluation.ranking import NO_LEVEL
 from raydt.examples.admission import Admission
 from raydt.examples.store import FREE, LIVE, USED, admit_updates
@@ -33,12 +34,12 @@ class Batches(NamedTuple):
     """Batches of many models; each array has those of one model after those of another."""
 
     op: npt.NDArray[np.int8]
-    id: npt.NDArray[np.int64]
-    X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int64]  #: Shape (models,): number of the first update of each.
-    begin: npt.NDArray[np.int64]  #: Shape (models + 1,): where the updates of each begin.
-    rows: npt.NDArray[np.int64]  #: Shape (models + 1,): where the rows of each begin.
+    id: Ints
+    X: Floats
+    y: Int32s
+    start: Ints  #: Shape (models,): number of the first update of each.
+    begin: Ints  #: Shape (models + 1,): where the updates of each begin.
+    rows: Ints  #: Shape (models + 1,): where the rows of each begin.
     skip: bool  #: Whether bad updates are passed over.
     room: int  #: Steps that there is room for, times the number of updates.
 
@@ -46,16 +47,16 @@ class Batches(NamedTuple):
 class Taken(NamedTuple):
     """What becomes of the updates, by update; their steps begin at ``room`` times where they do."""
 
-    old: npt.NDArray[np.int32]
-    new: npt.NDArray[np.int32]
+    old: Int32s
+    new: Int32s
     fault: npt.NDArray[np.int8]
-    row: npt.NDArray[np.int32]
-    prediction: npt.NDArray[np.int32]
+    row: Int32s
+    prediction: Int32s
     level: npt.NDArray[np.uint16]
-    path: npt.NDArray[np.int32]
+    path: Int32s
     steps: npt.NDArray[np.void]
-    position: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]  #: Shape (models, numbers): see :data:`APPLIED`.
+    position: Ints
+    numbers: Ints  #: Shape (models, numbers): see :data:`APPLIED`.
 
 
 @inner_kernel
@@ -163,7 +164,7 @@ class ManyBatches:
         )
         self.longest = room * max(lengths)  #: Steps of the longest batch, at most.
 
-    def changed(self, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def changed(self, k: int) -> tuple[Ints, Ints]:
         """Ids that the batch of a model has inserted, and those that it has deleted."""
         part = slice(*self.given.begin[k : k + 2].tolist())
         ids = self.given.id[part]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Ints
 from raydt.learners.description import (
     Call,
     Column,
@@ -77,9 +77,9 @@ class RebuildingDescription(Description):
         )
 
 
-def rebuilds_of(seq: npt.NDArray[np.int64], log: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def rebuilds_of(seq: Ints, log: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     """Return depth, rows and nodes of the rebuild that each of some updates caused; ``seq`` ascends."""
-    columns: dict[str, npt.NDArray[Any]] = {
+    columns: dict[str, AnyArray] = {
         "rebuilt_depth": np.full(len(seq), -1, dtype=np.int32),
         "rebuilt_rows": np.zeros(len(seq), dtype=np.int64),
         "rebuilt_nodes": np.zeros(len(seq), dtype=np.int64),

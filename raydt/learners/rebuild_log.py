@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import AnyArray
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS
 
 #: Where a rebuild was done (the learner's log).
@@ -32,7 +33,7 @@ def new_log(rebuilds: int) -> npt.NDArray[np.void]:
     return np.zeros(rebuilds + 1, dtype=REBUILD)
 
 
-def logged(log: npt.NDArray[np.void]) -> dict[str, npt.NDArray[Any]]:
+def logged(log: npt.NDArray[np.void]) -> dict[str, AnyArray]:
     """The rebuilds of a log, by column: ``seq``, ``rows``, ``depth``, ``nodes``, ``place``, ``seconds``."""
     done = log[1 : 1 + int(log["rows"][0])]
     columns = {name: done[name].copy() for name in ("rows", "depth", "nodes", "place", "seconds")}

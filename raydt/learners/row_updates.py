@@ -7,8 +7,8 @@ the work itself is done by the kernels of a batch: so that no bit depends on whi
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import nothing_admitted
 from raydt.examples.row_digest import RowDigest
@@ -24,7 +24,7 @@ class RowUpdates:
         self._op, self._id = np.full(1, INSERT, dtype=np.int8), np.empty(1, dtype=np.int64)
         self._admitted = nothing_admitted(self._op)
 
-    def take(self, row: npt.NDArray[np.float64]) -> RowBlock:
+    def take(self, row: Floats) -> RowBlock:
         """Return a row, shape (1, d), as kernels take it; valid until the next one."""
         self.rows.X[:] = row
         return self.rows

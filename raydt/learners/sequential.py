@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import Bools, Floats, Ints
 from raydt.evaluation.ranking import NO_LEVEL
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.targets import no_targets
@@ -28,9 +29,6 @@ from raydt.examples.updates import (
 from raydt.exchange.messages import Exchange
 from raydt.learners.batch_coordinator import BatchCoordinator
 
-Slots = npt.NDArray[np.int32]
-Positions = npt.NDArray[np.int64]
-
 #: Kinds of a step.
 ADD, REMOVE, LOOK = 0, 1, 2
 
@@ -45,7 +43,7 @@ STEP = np.dtype(
 )
 
 
-def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Positions]:
+def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Ints]:
     """Steps of one part (``STEP`` records), and the position in the batch of each; refused updates have none."""
     op, refused = batch.op[part], admitted.fault[part] != 0
     n = len(op) - np.count_nonzero(refused) + np.count_nonzero((op == UPDATE) & ~refused)
@@ -76,11 +74,7 @@ def fill_steps(op: Any, admitted: Any, start: int, begin: int, end: int, steps: 
 
 
 def enter_steps(
-    result: BatchResult,
-    steps: npt.NDArray[np.void],
-    position: Positions,
-    of: npt.NDArray[np.bool_],
-    numbers: npt.NDArray[np.float64] | None = None,
+    result: BatchResult, steps: npt.NDArray[np.void], position: Ints, of: Bools, numbers: Floats | None = None
 ) -> None:
     """Enter the paths of steps, and the predictions ``of`` some: numeric labels, or codes with their levels."""
     predicted = steps["prediction"] if numbers is None else numbers

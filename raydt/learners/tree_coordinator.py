@@ -10,18 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from raydt.arrays.digest import Part, digest
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import Arrays, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import USED as IN_USE
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import NO_WEIGHTS, Weights, sums_by_class
-from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.trees.canonical_arrays import Arrays, canonical_tree, restored
+from raydt.learners.sequential import SequentialCoordinator
+from raydt.trees.canonical_arrays import canonical_tree, restored
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, new_tree
 from raydt.trees.masses import masses_by_slot
-from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, link_members, list_rows, take_rows
+from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, link_members, list_rows, take_rows, without_room
 from raydt.trees.tree_digest import Outline
 from raydt.trees.weighted_counts import weigh
 
@@ -50,6 +51,12 @@ class LiveTree:
         self.store.reserve(rows)
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
+
+    def trim(self) -> None:
+        """Give up room for more examples and nodes."""
+        self.store.trim()
+        self.members = trimmed(self.members, self.store.capacity)
+        self.tree = without_room(self.tree)
 
     def rows_of(self, leaf: int) -> Slots:
         """Return the slots of the examples in a leaf."""
@@ -135,6 +142,12 @@ class TreeCoordinator(SequentialCoordinator):
         """Return the digest of tree and examples, free of node ids. O(nodes + live examples), then O(depth)."""
         tree = self._outline.root(self.live.tree)
         return digest([("tree", tree), *self._digested_numbers(), *self._class_parts(), self._row_part()])
+
+    def trim(self) -> None:
+        """Rest, and give up the outline and room for more examples and nodes."""
+        super().trim()
+        self._outlined = None
+        self.live.trim()
 
     def _digested_numbers(self) -> list[Part]:
         """What else the digest has."""

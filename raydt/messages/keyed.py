@@ -40,10 +40,6 @@ SENTENCES: dict[str, Sentence] = {
         "an update has changed the key {key} before its warm-up ended, and more rows may come",
         "Update the state again once the run has ended",
     ),
-    "lineage": (
-        "the run has taken in a state that an update wrote, and its keys cannot be compared with the source alone",
-        "Name the state in its checkpoints",
-    ),
     "no_owner": ("deletion of the id {id}: {problem}", "{remedy}"),
     "no_ids": (
         "with source.key, a deletion log needs ids of its own: rows without ids are numbered within their key",

@@ -13,13 +13,12 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.presentation.series import Columns
 from raydt.presentation.words import ABSENT, Form, brief, count, figure, share
 
-Values = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
+Values = AnyArray
 
 #: Points of a curve over the stream, and of one whose points are windows: rows of the metrics are merged for that.
 POINTS, WINDOWS = 400, 200
@@ -334,7 +333,7 @@ class Stretches:
     """
 
     edges: Floats
-    of: npt.NDArray[np.int64]  #: part of each event
+    of: Ints  #: part of each event
 
     @classmethod
     def by(cls, events: Columns, updates: int) -> Stretches:

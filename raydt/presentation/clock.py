@@ -12,13 +12,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Floats
 from raydt.messages import message
 from raydt.presentation.charts import Area, Axis, Box, Chart, Dots, Line, Mark, Panel, Shape, Tick, linear
 from raydt.presentation.words import ABSENT, figure
 
-Floats = npt.NDArray[np.float64]
 B = TypeVar("B")
 
 _SECOND, _HOUR, _DAY = 1.0, 3600.0, 86_400.0
@@ -46,7 +45,7 @@ class Clock:
     latest: float  #: The latest time of a row; ``times`` may end one span later.
 
     @classmethod
-    def of(cls, seq: npt.NDArray[Any], times: npt.NDArray[Any], moments: bool, first: float | None) -> Clock | None:
+    def of(cls, seq: AnyArray, times: AnyArray, moments: bool, first: float | None) -> Clock | None:
         """Return the clock of a table whose row i ends at ``seq[i]`` and ``times[i]``; None if times are no clock."""
         known = np.asarray(times, dtype=np.float64)
         if not len(known) or not np.isfinite(known).all():

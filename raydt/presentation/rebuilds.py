@@ -5,11 +5,9 @@ Every rebuild of the log is counted; what is drawn is sums over at most ``STRETC
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.presentation.blocks import Row, Table
 from raydt.presentation.charts import Axis, Chart, Mark, Panel, Stretches, Tick, bar_chart, boxes, stacked_bars
 from raydt.presentation.series import Columns, size_classes
@@ -106,7 +104,7 @@ def sizes(events: Columns) -> tuple[Chart, Chart]:
         name = count(2**bits) if bits >= 0 else "0"
         bars[name] = f"{name} to {count(2 ** (bits + 1) - 1)} rows" if bits > 0 else f"{name} rows"
 
-    def chart(key: str, title: str, unit: str, weights: npt.NDArray[Any] | None) -> Chart:
+    def chart(key: str, title: str, unit: str, weights: AnyArray | None) -> Chart:
         layers = []
         for code in np.unique(events["place"]).tolist():
             here = events["place"] == code
@@ -161,7 +159,7 @@ def rebuild_work(events: Columns, total: float | None) -> Table:
     )
 
 
-def _work(title: str, sizes: npt.NDArray[Any], seconds: float | None, total: float | None, tone: str) -> Row:
+def _work(title: str, sizes: AnyArray, seconds: float | None, total: float | None, tone: str) -> Row:
     """Return one row of :func:`rebuild_work`, about rebuilds of ``sizes`` rows."""
     part = seconds / total if total and seconds is not None else None
     return Row((title, count(len(sizes)), count(sizes.sum()), duration(seconds), share(part, 1)), part, tone)

@@ -7,14 +7,14 @@ windowed score that is no mean over predictions is left out.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from raydt.arrays.types import AnyArray, Floats, Ints
 
 #: A table by columns of one length.
-Columns: TypeAlias = dict[str, npt.NDArray[Any]]
-Floats = npt.NDArray[np.float64]
+Columns: TypeAlias = dict[str, AnyArray]
 
 #: How the names of windowed columns begin.
 WINDOWED = "window_"
@@ -43,7 +43,7 @@ def _is_short(steps: Floats) -> bool:
     return bool(0 < 2 * steps[-1] < steps[-2])
 
 
-def _grouped(metrics: Columns, last: npt.NDArray[Any]) -> Columns:
+def _grouped(metrics: Columns, last: AnyArray) -> Columns:
     """Return a row for each stretch of rows that ends with one of ``last``."""
     first, limit = np.concatenate([[0], last[:-1] + 1]), len(last)
     predictions = increments(metrics["predictions"])
@@ -58,19 +58,19 @@ def _grouped(metrics: Columns, last: npt.NDArray[Any]) -> Columns:
     return result
 
 
-def increments(column: npt.NDArray[Any]) -> Floats:
+def increments(column: AnyArray) -> Floats:
     """Return the amount each row added to a cumulative column; the first row starts from 0."""
     added: Floats = np.diff(column.astype(np.float64), prepend=0.0)
     return added
 
 
-def per_unit(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Floats:
+def per_unit(numerator: AnyArray, denominator: AnyArray) -> Floats:
     """Return the increments of one cumulative column divided by those of another; NaN where the latter stands still."""
     up, down = increments(numerator), increments(denominator)
     rate: Floats = np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
     return rate
 
 
-def size_classes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def size_classes(rows: AnyArray) -> Ints:
     """Return floor(log2(rows)) of each size, and -1 for empty ones, exactly."""
     return np.frexp(rows.astype(np.float64))[1].astype(np.int64) - 1

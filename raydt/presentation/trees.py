@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Ints
 from raydt.examples.features import sparse_name
 from raydt.messages import message
 from raydt.presentation.blocks import Icicle, Node, Note, Row, Table, Tree
@@ -109,10 +109,10 @@ def drawn_tree(
 
 
 def grown_cards(
-    left: npt.NDArray[Any],
-    right: npt.NDArray[Any],
+    left: AnyArray,
+    right: AnyArray,
     card: Callable[[int, str], Node],
-    weight: npt.NDArray[Any],
+    weight: AnyArray,
     most: int,
     swapped: Sequence[bool] = (),
 ) -> Node:
@@ -211,7 +211,7 @@ def icicle(model: Columns) -> Icicle:
     return Icicle(cells, levels, int((~seen).sum()))
 
 
-def depths(model: Columns) -> npt.NDArray[np.int64]:
+def depths(model: Columns) -> Ints:
     """Return the depth of each node, the root at 0."""
     depth = np.zeros(len(model["feature"]), dtype=np.int64)
     for node in np.flatnonzero(model["feature"] >= 0).tolist():
@@ -235,7 +235,7 @@ def class_name(classes: list[str], code: int) -> str:
     return str(classes[code]) if code < len(classes) else f"class {code}"
 
 
-def _counts(classes: list[str], rows: npt.NDArray[np.int64], shown: int = 3) -> str:
+def _counts(classes: list[str], rows: Ints, shown: int = 3) -> str:
     """Return class counts in words: all of up to three classes in their order, else the three largest."""
     there = np.flatnonzero(rows).tolist()
     largest = there if len(there) <= shown else sorted(there, key=lambda k: (-rows[k], k))[:shown]
@@ -244,7 +244,7 @@ def _counts(classes: list[str], rows: npt.NDArray[np.int64], shown: int = 3) -> 
     return f"{words}, {more} more" if more else words
 
 
-def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
+def subtree_sizes(left: AnyArray, right: AnyArray) -> list[int]:
     """Count the nodes below each node of a tree in preorder, itself included."""
     sizes, yes, no = [1] * len(left), left.tolist(), right.tolist()
     for index in range(len(left) - 1, -1, -1):

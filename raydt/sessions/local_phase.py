@@ -8,16 +8,12 @@ than one process may use. What moves is the state of a checkpoint, so that the r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy.typing as npt
-
+from raydt.arrays.types import AnyArray, Arrays
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions, WorkPlan
 from raydt.sessions.session import InProcessSession
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: A value of a row, in bytes.
 _VALUE = 8
@@ -63,6 +59,6 @@ def holds(features: Features, most: int | None, rows: int, ones: int) -> bool:
     return most is None or rows * len(features.names) + ones < most
 
 
-def ones_of(groups: Mapping[int, Mapping[str, npt.NDArray[Any]]]) -> int:
+def ones_of(groups: Mapping[int, Mapping[str, AnyArray]]) -> int:
     """Ones in the sparse features of all rows of a state."""
     return sum(len(group["sparse_values"]) for group in groups.values() if "sparse_values" in group)

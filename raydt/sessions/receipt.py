@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.errors import UpdateError
 from raydt.examples.targets import NUMBERS
 from raydt.examples.updates import DELETE, INSERT, REFUSALS, Log, Refusal, UpdateBatch, joined
@@ -40,8 +41,8 @@ class Receipt:
     #: tree that is rebuilt: depth of the node whose subtree this deletion caused to be rebuilt, examples in it, nodes
     #: built; -1, 0, 0 if it caused none. ``changed`` Of what is not rebuilt: whether the deletion changed the tree, or
     #: the split.
-    deletions: dict[str, npt.NDArray[Any]]
-    inserted: npt.NDArray[Any]  #: Ids inserted, in order.
+    deletions: dict[str, AnyArray]
+    inserted: AnyArray  #: Ids inserted, in order.
     #: ``rebuilds``, ``rebuilt_rows``, ``rebuilt_nodes``: Subtrees rebuilt by the whole call, examples that went into
     #: them, and nodes built.
     rebuilds: int
@@ -70,7 +71,7 @@ class Receipt:
     by_key: Mapping[str | int, Receipt] = field(default_factory=dict)
 
     @property
-    def ids(self) -> npt.NDArray[Any]:
+    def ids(self) -> AnyArray:
         """Ids deleted, in order."""
         return self.deletions["id"]
 
@@ -136,11 +137,11 @@ class RefusedError(UpdateError):
 def apply_with_receipt(
     session: InProcessSession,
     batch: UpdateBatch,
-    classes: Sequence[Any] | npt.NDArray[Any],
+    classes: Sequence[Any] | AnyArray,
     options: LearnerOptions,
     *,
     copies: tuple[str, ...],
-    ids: npt.NDArray[Any] | None = None,
+    ids: AnyArray | None = None,
     digest_before: str | None = None,
     digests: bool = True,
 ) -> Receipt:
@@ -185,8 +186,8 @@ def apply_with_receipt(
 def receipt_of(
     options: LearnerOptions,
     effects: Effects,
-    deletions: dict[str, npt.NDArray[Any]],
-    inserted: npt.NDArray[Any],
+    deletions: dict[str, AnyArray],
+    inserted: AnyArray,
     *,
     active: tuple[int, int],
     digests: tuple[str | None, str | None],
@@ -226,7 +227,7 @@ def receipt_of_keys(
     ``active`` and ``digests`` are those over all keys.
     """
     parts = {key: one for key, one in by_key.items() if len(one.ids)}
-    columns: dict[str, npt.NDArray[Any]] = {"id": np.empty(0, dtype=np.int64), "label": np.empty(0, dtype=np.int64)}
+    columns: dict[str, AnyArray] = {"id": np.empty(0, dtype=np.int64), "label": np.empty(0, dtype=np.int64)}
     if parts:
         counts = [len(one.ids) for one in parts.values()]
         columns = {"key": np.repeat(np.array([*parts], dtype=object), counts)}

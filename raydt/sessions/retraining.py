@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Ints
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import INSERT, UpdateBatch
@@ -14,11 +14,10 @@ from raydt.examples.weights import unless_equal
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.trees.canonical_arrays import Arrays
 
 
 def trained_from_nothing(
-    options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64], state: Arrays
+    options: LearnerOptions, features: Features, history: History, class_order: Ints, state: Arrays
 ) -> InProcessSession:
     """Train on the live examples of a history, inserted at once by ids, with what is fixed in ``state``."""
     learner = learners()[options.kind]

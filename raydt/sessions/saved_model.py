@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.arrays.types import Arrays, Ints
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.examples.features import Features
 from raydt.examples.row_owners import buckets_in
@@ -40,7 +39,6 @@ MODEL = "model"
 #: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.saved`).
 BY_KEY = "key"
 
-Arrays = dict[str, "npt.NDArray[Any]"]
 T = TypeVar("T")
 
 
@@ -124,7 +122,7 @@ class SavedModel:
         return bool(self.meta["kind"] == "state")
 
     @property
-    def class_order(self) -> npt.NDArray[np.int64]:
+    def class_order(self) -> Ints:
         """Of a state: class codes in ascending order of their labels."""
         labels = self.components.get("stream", {}).get("source", {}).get("labels", {})
         return in_order(self.classes, "positive" in labels)

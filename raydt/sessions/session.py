@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-import numpy.typing as npt
-
+from raydt.arrays.types import AnyArray, Arrays
 from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
@@ -25,7 +24,6 @@ from raydt.learners.batch_coordinator import BatchCoordinator, Many
 from raydt.messages import message
 from raydt.sessions.snapshots import take_snapshot, whole
 
-Arrays = dict[str, "npt.NDArray[Any]"]
 T = TypeVar("T")
 
 
@@ -144,7 +142,7 @@ class InProcessSession:
         """Apply one batch, without the statistics, which may take longer than one update."""
         return self._change(self.coordinator.process(batch, skip_refused=skip_refused), begun=False)
 
-    def take_row(self, op: int, number: int, row: npt.NDArray[Any], code: int) -> bool | None:
+    def take_row(self, op: int, number: int, row: AnyArray, code: int) -> bool | None:
         """Apply one update as :meth:`BatchCoordinator.take_row` does; None if it needs a batch: nothing is applied."""
         self.require_whole()
         if self._restored or len(self.shards) != 1 or self.coordinator.weighs:
@@ -168,7 +166,7 @@ class InProcessSession:
             return None
         return self.coordinator.group(batch, self.shards[0].worker)
 
-    def predict_row(self, row: npt.NDArray[Any]) -> int | None:
+    def predict_row(self, row: AnyArray) -> int | None:
         """Return the predicted class code of one row, as :meth:`BatchCoordinator.predict_row`."""
         return self.coordinator.predict_row(row, self.shards[0].worker) if len(self.shards) == 1 else None
 
@@ -217,6 +215,12 @@ class InProcessSession:
     def rest(self) -> None:
         """Drop what the next update or digest makes again from the rows."""
         self.coordinator.rest()
+
+    def trim(self) -> None:
+        """Rest, and give up room for more rows and nodes; the next update takes up to some milliseconds longer."""
+        self.coordinator.trim()
+        for shard in self.shards:
+            shard.trim()
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Ints
 from raydt.examples.row_owners import joined_by_birth
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import SET_ASIDE, Ask, Buckets, Exchange
 from raydt.exchange.snapshot import OWNED, Owned, Segment, Snapshot, living
 from raydt.learners.batch_coordinator import BatchCoordinator
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
@@ -50,7 +47,7 @@ def _snapshot_of_owners(coordinator: BatchCoordinator, segments: Sequence[Segmen
     return Snapshot(since, np.empty(0, dtype=np.int64), {}, state, aside, owned=owned)
 
 
-def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> int:
+def next_segment(born: Ints, segments: Sequence[Segment]) -> int:
     """Return the birth from which on the next segment holds all live examples; it supersedes segments from there on.
 
     A segment is written again together with those after it once they have as many live examples as it has, so that n
@@ -60,7 +57,7 @@ def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> in
     return _first_of_next(living(born, _edges(segments)).tolist(), segments)
 
 
-def _edges(segments: Sequence[Segment]) -> npt.NDArray[np.int64]:
+def _edges(segments: Sequence[Segment]) -> Ints:
     """Return where each segment begins and the last one ends."""
     return np.array([segment.first for segment in segments] + [segments[-1].stop if segments else 0], dtype=np.int64)
 

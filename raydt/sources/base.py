@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.arrays.types import Floats, Ints
 from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.features import Features
@@ -38,18 +39,18 @@ def require(reading: Reading, features: Features) -> None:
 class Rows:
     """Rows of a source, encoded: consecutive ones as they are read, or a selection of them."""
 
-    row: npt.NDArray[np.int64]  #: Shape (n,): numbers over all files of the source, ascending.
+    row: Ints  #: Shape (n,): numbers over all files of the source, ascending.
     #: Shape (n, d): finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance or, under
     #: :attr:`Reading.by_value`, numbers that follow from the values. Unspecified where the operation carries no
     #: features. Under :attr:`Reading.missing` a missing number is NaN, and a missing category -1, the code of whatever
     #: the model has not seen: the rows that lack it are told apart from all categories in the same way, and no file or
     #: model needs a name for what has none.
-    X: npt.NDArray[np.float64]
+    X: Floats
     #: Shape (n,): class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where
     #: missing. Under :attr:`Reading.regression` float64, the labels themselves; NaN where missing.
     y: Targets
     #: Shape (n,): the id column, or the row number where the source has none; -1 where ids are text (``names``).
-    id: npt.NDArray[np.int64]
+    id: Ints
     #: Shape (n,): operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
     op: npt.NDArray[np.int8] | None = None
     #: Rows that cannot be used, by position; their values are unspecified, but for ``op`` and ``id`` (``names``) of a
@@ -59,7 +60,7 @@ class Rows:
     #: Shape (n,): event times, once :meth:`Source.times` or :meth:`Source.require_ts` has asked for them: microseconds
     #: since 1970-01-01 UTC for a column of timestamps or dates, integers as they are. At most
     #: ``raydt.encoding.times.LARGEST_TIME`` in size.
-    ts: npt.NDArray[np.int64] | None = None
+    ts: Ints | None = None
     #: The sparse features, if the source has some; without ones where the operation carries no features.
     sparse: SparseRows | None = None
     #: Shape (n,): weights in units, times those of the classes (:attr:`Reading.class_weight`); None where no row has
@@ -72,7 +73,7 @@ class Rows:
     subject: npt.NDArray[np.object_] | None = None
     #: Shape (n,): code of the key that each row belongs to (:attr:`Source.keys`), -1 where there is none, if the source
     #: names a column of keys.
-    key: npt.NDArray[np.int64] | None = None
+    key: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.row)

@@ -18,9 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from raydt.arrays.types import Ints
 from raydt.errors import InputError
 from raydt.exchange.blocks import Block
 from raydt.messages import Message, message
@@ -54,7 +52,7 @@ class DividedReading:
         self._end = warmup if source.n_rows is None else min(warmup, source.n_rows)
         self._blocks: list[Block] = []
 
-    def blocks_of(self, rows: npt.NDArray[np.int64]) -> tuple[Block, ...]:
+    def blocks_of(self, rows: Ints) -> tuple[Block, ...]:
         """Return the blocks in which these rows lie, ascending numbers of rows that came without features."""
         first, last = (bisect_right(self._blocks, row, key=lambda block: block.start) for row in rows[[0, -1]].tolist())
         return tuple(self._blocks[first - 1 : last])

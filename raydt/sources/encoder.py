@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
+from raydt.arrays.types import Floats, Ints
 from raydt.encoding.columns import (
     LARGEST_INTEGER,
     WORDS_FOR_NOTHING,
@@ -73,10 +74,10 @@ class Checked(NamedTuple):
     block: Block
     faults: Faults
     columns: Mapping[str, pa.Array]
-    X: npt.NDArray[np.float64]  #: Shape (n, d), without categories.
+    X: Floats  #: Shape (n, d), without categories.
     sparse: SparseRows | None  #: Indices, if the features are some.
     op: npt.NDArray[np.int8] | None
-    ts: npt.NDArray[np.int64] | None
+    ts: Ints | None
     with_features: Mask | None  #: Rows that need features.
     with_label: Mask | None  #: Rows that need a label.
     weights: Weights | None  #: Those of a column.
@@ -327,9 +328,7 @@ class RowEncoder:
             faults.mark("not_number" if is_number else "not_kind", name, wrong, needed, column, kind=words)
         return read
 
-    def _ids(
-        self, columns: Mapping[str, pa.Array], numbers: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.object_] | None]:
+    def _ids(self, columns: Mapping[str, pa.Array], numbers: Ints) -> tuple[Ints, npt.NDArray[np.object_] | None]:
         """Ids of rows, and those that are text."""
         if self._id is None:
             return np.array(numbers), None

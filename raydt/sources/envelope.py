@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydt.arrays.types import Bools
 from raydt.encoding.columns import id_values, in_words
 from raydt.encoding.faults import Faults
 from raydt.errors import InputError
@@ -50,7 +51,7 @@ class Envelope:
         """Return the columns of a file to read for these columns of the opened rows, as far as the file has it."""
         return [*map(self.stored, names), f"{BEFORE}.{self._id}"]
 
-    def tombstones(self, batch: pa.RecordBatch, op: str) -> npt.NDArray[np.bool_]:
+    def tombstones(self, batch: pa.RecordBatch, op: str) -> Bools:
         """Mask, shape (n,), of the rows in which everything is null: what Kafka keeps of a key after its deletion."""
         empty = batch.column(op).is_null()
         for side in (BEFORE, AFTER):

@@ -13,9 +13,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.arrays.types import Floats, Ints
 from raydt.errors import InputError, message_of
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
@@ -41,7 +41,7 @@ class BlockReport:
 class _Piece(NamedTuple):
     """Some rows of a block: dense features, and ones if there are sparse features."""
 
-    X: npt.NDArray[np.float64]
+    X: Floats
     ones: SparseRows | None
 
 
@@ -62,7 +62,7 @@ class SourceFeatures:
     InputError if the source is not what the driver has opened: a file is missing here, or another one.
     """
 
-    def __init__(self, opening: Opening, features: Features, groups: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(self, opening: Opening, features: Features, groups: Ints | None = None) -> None:
         options = opening.options
         if isinstance(options, FileOptions):  # labels are the driver's, who also knows how many sparse features to find
             options = options.model_copy(update={"positive": None, "n_features": features.sparse or None})
@@ -107,7 +107,7 @@ class SourceFeatures:
         """Return the ones of the groups; of tokens all, since their group follows from their code."""
         return ones if self._tokens else ones.of_groups(self._groups, self._features.groups)
 
-    def take(self, rows: npt.NDArray[np.int64], blocks: Sequence[Block]) -> tuple[npt.NDArray[np.float64], SparseRows]:
+    def take(self, rows: Ints, blocks: Sequence[Block]) -> tuple[Floats, SparseRows]:
         """Return the features of some rows; see :class:`raydt.exchange.blocks.FeatureReader`."""
         X, ones = np.empty((len(rows), len(self._names))), [SparseRows.empty(self._features.sparse)]
         if not self._reads:
@@ -128,7 +128,7 @@ class SourceFeatures:
             for first in [first for first in self._held if first < row]:
                 del self._held[first]
 
-    def _fill(self, X: npt.NDArray[np.float64], places: npt.NDArray[np.int64], block: Block) -> list[SparseRows]:
+    def _fill(self, X: Floats, places: Ints, block: Block) -> list[SparseRows]:
         """Enter the rows in some places of a block, and return their ones."""
         first, found = 0, []
         for piece, ones in self._held[block.start]:

@@ -15,12 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.rng import permutation, stream_key
+from raydt.arrays.types import Ints
 from raydt.encoding.columns import is_text, plain
 from raydt.encoding.indices import holds_indices
 from raydt.encoding.tokens import holds_tokens
@@ -47,7 +46,7 @@ class PermutedFiles(FileSource):
         super().__init__(options, files, chunk_rows, reading)
         assert options.permutation is not None
         self._seed = options.permutation
-        self._order: npt.NDArray[np.int64] | None = None
+        self._order: Ints | None = None
         self._table = pa.table({})
         self._flaws: dict[int, InputError] = {}  # by number in the files
 
@@ -94,7 +93,7 @@ class PermutedFiles(FileSource):
     def _place(self, first: int, position: int) -> tuple[str, int]:
         return self.where(first + position)
 
-    def _load(self) -> npt.NDArray[np.int64]:
+    def _load(self) -> Ints:
         """The drawn order; reads the files the first time."""
         columns = self._encoder.columns
         if self._order is None or self._table.column_names != columns:

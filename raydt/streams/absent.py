@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import Bools
 from raydt.encoding.operations import RETRACTION
 from raydt.examples.updates import DELETE, INSERT, UPDATE
 from raydt.sources.base import Rows
@@ -44,7 +45,7 @@ class AbsentRows:
     def __init__(self) -> None:
         self._ids = set[Any]()
 
-    def follow(self, rows: Rows, spoilt: Sequence[Spoilt]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_] | None]:
+    def follow(self, rows: Rows, spoilt: Sequence[Spoilt]) -> tuple[npt.NDArray[np.int8], Bools | None]:
         """Take the next rows of a log and the bad insertions before the last of them, or at the end, into account.
 
         Return the operations as updates of the model, and which deletions are tolerated (None: none).

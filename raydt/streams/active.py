@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from raydt.arrays.types import Ints
 
 
 class ActiveList:
     """Entries of int64, oldest first, in one array; push, and take from either end, of k entries are amortised O(k)."""
 
-    def __init__(self, entries: npt.NDArray[np.int64]) -> None:
+    def __init__(self, entries: Ints) -> None:
         self._data = entries.astype(np.int64)
         self._head, self._tail = 0, len(entries)
 
     def __len__(self) -> int:
         return self._tail - self._head
 
-    def push(self, entries: npt.NDArray[np.int64]) -> None:
+    def push(self, entries: Ints) -> None:
         """Append entries."""
         if self._tail + len(entries) > len(self._data):
             live = self.view()
@@ -26,22 +27,22 @@ class ActiveList:
         self._data[self._tail : self._tail + len(entries)] = entries
         self._tail += len(entries)
 
-    def take_first(self, k: int) -> npt.NDArray[np.int64]:
+    def take_first(self, k: int) -> Ints:
         """Remove the first ``k`` entries: a view that the next push may overwrite."""
         self._head += k
         return self._data[self._head - k : self._head]
 
-    def take_last(self, k: int) -> npt.NDArray[np.int64]:
+    def take_last(self, k: int) -> Ints:
         """Remove the last ``k`` entries: a view, in their order, that the next push overwrites."""
         self._tail -= k
         return self._data[self._tail : self._tail + k]
 
-    def view(self) -> npt.NDArray[np.int64]:
+    def view(self) -> Ints:
         """All entries, writable in place until the next push."""
-        entries: npt.NDArray[np.int64] = self._data[self._head : self._tail]
+        entries: Ints = self._data[self._head : self._tail]
         return entries
 
-    def array(self) -> npt.NDArray[np.int64]:
+    def array(self) -> Ints:
         """A copy of all entries."""
-        entries: npt.NDArray[np.int64] = self.view().copy()
+        entries: Ints = self.view().copy()
         return entries

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from raydt.arrays.types import Ints
 from raydt.encoding.times import TimeColumn
 from raydt.examples.updates import UpdateBatch
 from raydt.sources.base import Rows, Source
@@ -52,12 +50,7 @@ class Stream(Protocol):
         """Go to a saved position."""
 
     def follow_update(
-        self,
-        deleted: npt.NDArray[np.int64],
-        inserted: npt.NDArray[np.int64],
-        updates: int,
-        names: Mapping[str, Any],
-        n_classes: int,
+        self, deleted: Ints, inserted: Ints, updates: int, names: Mapping[str, Any], n_classes: int
     ) -> None:
         """Continue after updates from outside of the stream, which the next numbers belong to.
 

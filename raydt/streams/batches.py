@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 
 from raydt.arrays.rng import below, stream_key
+from raydt.arrays.types import Ints
 from raydt.errors import ConfigError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.messages import message
@@ -142,7 +142,7 @@ class BatchesStream(RowStream):
         self._removed = True
         return self._batch(op, removed[:, 0].copy(), self._reader.peek(0), np.full(size, -1, dtype=np.int64))
 
-    def _draw(self, k: int) -> npt.NDArray[np.int64]:
+    def _draw(self, k: int) -> Ints:
         """Remove ``k`` entries, each drawn uniformly from those left; the last one moves into its place."""
         active = self._active.view()
         left = len(active) - np.arange(k)

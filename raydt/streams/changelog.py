@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from raydt.arrays.types import Ints
 from raydt.encoding.operations import RETRACTION
 from raydt.examples.updates import CARRIES_ROW, DELETE, QUERY, WITH_ID, UpdateBatch
 from raydt.sources.base import Source
@@ -80,8 +80,8 @@ class ChangelogStream(RowStream):
 
     def follow_update(
         self,
-        deleted: npt.NDArray[np.int64],
-        inserted: npt.NDArray[np.int64],
+        deleted: Ints,
+        inserted: Ints,
         updates: int,
         names: Mapping[str, Any],
         n_classes: int,

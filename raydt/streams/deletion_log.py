@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from raydt.arrays.types import Ints
 from raydt.encoding.columns import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
@@ -192,7 +192,7 @@ class LoggedDeletions:
             raise self._error("other_kind", name, row + position, value=quoted(text, 40), kind=in_words(kind))
         return column
 
-    def _positions(self, column: pa.Array, row: int) -> npt.NDArray[np.int64]:
+    def _positions(self, column: pa.Array, row: int) -> Ints:
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
             raise self._error("no_positions", "after", kind=in_words(kind))
@@ -216,8 +216,8 @@ class Log(Protocol):
     #: Ids, or subjects, by row of the file.
     ids: Any
     #: ``after``, shape (n,), ascends; ``row`` is the row of the file of each entry of it.
-    after: npt.NDArray[np.int64]
-    row: npt.NDArray[np.int64]
+    after: Ints
+    row: Ints
 
     @property
     def name(self) -> str:

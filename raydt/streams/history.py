@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.arrays.types import Floats, Ints
 from raydt.examples.history import History
 from raydt.examples.targets import Targets, no_targets
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
@@ -45,7 +45,7 @@ class Replay:
         self._id: list[int] = []
         self._inserted: list[int] = []
         self._deleted: list[int] = []
-        self._X: list[npt.NDArray[np.float64]] = [np.empty((0, d))]
+        self._X: list[Floats] = [np.empty((0, d))]
         self._sparse = [SparseRows.empty(width)] if width else []
         self._y: list[Targets] = [no_targets(0, target_dtype)]
         self._weights: list[Weights | None] = []  # of the batches
@@ -71,7 +71,7 @@ class Replay:
                 return
             self.add(batch)
 
-    def find(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def find(self, ids: Ints) -> Ints:
         """Return the place of the live example of each id; -1 where there is none."""
         return np.array([self._live.get(i, -1) for i in ids.tolist()], dtype=np.int64)
 
@@ -81,7 +81,7 @@ class Replay:
         return set(self._live)
 
     @property
-    def living(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def living(self) -> tuple[Ints, Ints]:
         """Ids of the live examples, and the numbers of the updates that inserted them."""
         born = [self._inserted[index] for index in self._live.values()]
         return np.array([*self._live], dtype=np.int64), np.array(born, dtype=np.int64)
@@ -173,7 +173,7 @@ class Replay:
         )
 
 
-def _value(X: npt.NDArray[np.float64], y: Targets, sparse: SparseRows | None, row: int) -> _Value:
+def _value(X: Floats, y: Targets, sparse: SparseRows | None, row: int) -> _Value:
     """Row and label as one key; equal rows have equal bytes, since there is no -0.0 and but one NaN."""
     ones = b"" if sparse is None else sparse.row(row).tobytes()
     return X[row].tobytes() + ones, y[row].item()

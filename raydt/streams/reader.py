@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Ints
 from raydt.encoding.operations import IGNORED, RETRACTION
 from raydt.errors import InputError, message_of
 from raydt.examples.targets import no_targets
@@ -38,14 +38,7 @@ class RowReader:
     ``position`` is the row after the last one handed out or, at the end of the source, passed over.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        start: int,
-        skip_bad: bool,
-        without: npt.NDArray[np.int64] = _NO_ROWS,
-        recorded: int = 0,
-    ) -> None:
+    def __init__(self, source: Source, start: int, skip_bad: bool, without: Ints = _NO_ROWS, recorded: int = 0) -> None:
         self._source, self._skip_bad = source, skip_bad
         self._without, self._recorded = without, recorded
         self.position = start

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import classes_in, in_order
@@ -163,9 +164,7 @@ class RowStream(ABC):
             row=row,
         )
 
-    def _batch(
-        self, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: Rows, row: npt.NDArray[np.int64]
-    ) -> UpdateBatch:
+    def _batch(self, op: npt.NDArray[np.int8], ids: Ints, rows: Rows, row: Ints) -> UpdateBatch:
         """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
         names = None if self._text_ids is None else self._text_ids.names_of(ids)
         start = self._seq
@@ -190,9 +189,7 @@ class RowStream(ABC):
             weight=unless_equal(rows.weight),
         )
 
-    def _note_subjects(
-        self, subjects: Subjects, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: Rows
-    ) -> None:
+    def _note_subjects(self, subjects: Subjects, op: npt.NDArray[np.int8], ids: Ints, rows: Rows) -> None:
         """Note whose rows the next updates insert, and which ids they delete; arguments as of :meth:`_batch`."""
         seq = self._seq + np.arange(len(op))
         ends, begins = (op == DELETE) | (op == UPDATE), (op == INSERT) | (op == UPDATE)
@@ -200,13 +197,7 @@ class RowStream(ABC):
         if rows.subject is not None:
             subjects.add(ids[begins], seq[begins], rows.subject[begins[CARRIES_ROW[op]]])
 
-    def _spread(
-        self,
-        op: npt.NDArray[np.int8],
-        rows: Rows,
-        deleted: npt.NDArray[np.int64],
-        deleted_row: npt.NDArray[np.int64] | int = -1,
-    ) -> UpdateBatch:
+    def _spread(self, op: npt.NDArray[np.int8], rows: Rows, deleted: Ints, deleted_row: Ints | int = -1) -> UpdateBatch:
         """Return a batch of inserts (``rows``) and deletes (ids ``deleted``), each in order, as ``op`` says."""
         insert = op == INSERT
         ids = np.empty(len(op), dtype=np.int64)
@@ -230,12 +221,7 @@ class RowStream(ABC):
         return state
 
     def follow_update(
-        self,
-        deleted: npt.NDArray[np.int64],
-        inserted: npt.NDArray[np.int64],
-        updates: int,
-        names: Mapping[str, Any],
-        n_classes: int,
+        self, deleted: Ints, inserted: Ints, updates: int, names: Mapping[str, Any], n_classes: int
     ) -> None:
         """Continue after updates from outside of the stream; see :meth:`raydt.streams.base.Stream.follow_update`."""
         state = self.state()
@@ -270,7 +256,7 @@ class RowStream(ABC):
         if self._subjects is not None:
             self._subjects.restore(state)
 
-    def names_of(self, ids: npt.NDArray[np.int64]) -> list[Any]:
+    def names_of(self, ids: Ints) -> list[Any]:
         """Return ids of updates handed out as the user knows them."""
         return ids.tolist() if self._text_ids is None else self._text_ids.names_of(ids)
 
@@ -296,7 +282,7 @@ class RowStream(ABC):
         return skipped
 
 
-def _before_collision(ids: npt.NDArray[np.int64], live: set[int]) -> int:
+def _before_collision(ids: Ints, live: set[int]) -> int:
     """How many ids there are before the first that is live or was among them already; O(1) for each of these."""
     seen: set[int] = set()
     for begin in range(0, len(ids), 64):  # by parts, since the first collision may be near

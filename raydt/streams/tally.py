@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Bools
 from raydt.encoding.times import NO_TIME
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
@@ -35,7 +35,7 @@ from raydt.learners.description import Description
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.refused import update_error
 
-Mask = npt.NDArray[np.bool_]
+Mask = Bools
 
 _INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
 _INSERTS[[INSERT, UPDATE]] = True

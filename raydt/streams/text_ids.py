@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.examples.updates import DELETE, UPDATE
 
-Codes = npt.NDArray[np.int64]
+Codes = Ints
 #: Text ids of rows, dtype object; None of a row without one.
 Names = npt.NDArray[np.object_]
 

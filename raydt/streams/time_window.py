@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 from sortedcontainers import SortedList
 
+from raydt.arrays.types import Ints
 from raydt.encoding.times import LARGEST_TIME, TimeColumn
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
@@ -149,7 +149,7 @@ class TimeWindowStream(RowStream):
         super()._refuse(row)
         self._now = max(self._now, int(row.ts[0]))  # as for the reader, which does not know which ids are live
 
-    def _move_on(self, inserts: int, deletes: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+    def _move_on(self, inserts: int, deletes: int) -> tuple[Rows, Ints]:
         """Take up the next rows, and the ids of what expires up to the last of them or right after it.
 
         A row is younger than whatever has expired when it arrives, so these are the first in the list also once all

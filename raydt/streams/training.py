@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from raydt.arrays.rng import stream_key, uniform
+from raydt.arrays.types import Bools
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.sources.base import Rows, Source
 from raydt.streams.incremental import IncrementalStream
@@ -85,7 +85,7 @@ class Rest(TrainingStream):
                 yield rows
 
 
-def held_out(rows: Rows, share: float) -> npt.NDArray[np.bool_]:
+def held_out(rows: Rows, share: float) -> Bools:
     """Return which rows are held out; shape (n,). O(n)."""
     if rows.names is None:
         return uniform(_KEY, rows.id) < share

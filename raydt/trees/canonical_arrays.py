@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s
 from raydt.examples.features import NUMERIC, Features
 from raydt.examples.store import ExampleStore
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, CountedTree, TreeRules, new_tree, with_room
@@ -20,8 +20,8 @@ from raydt.trees.state_schema import (
     NODE_ARRAYS,
     UNIT_ARRAY,
     UPDATES,
+    AnyInts,
     Array,
-    Ints,
     check_sums,
     check_trees,
     counter,
@@ -29,8 +29,6 @@ from raydt.trees.state_schema import (
     require,
     row_arrays,
 )
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: With numeric labels there is one class, and these arrays have the sums of the labels and of their squares at each
 #: node, and the ends of their range.
@@ -60,12 +58,12 @@ def state_arrays(numeric: bool, weighted: bool = False) -> tuple[Array, ...]:
     return (*TOTALS, *row_arrays(numeric), LEAF._replace(low=-1) if weighted else LEAF)
 
 
-def tree_arrays(model: Mapping[str, npt.NDArray[Any]]) -> tuple[Array, ...]:
+def tree_arrays(model: Mapping[str, AnyArray]) -> tuple[Array, ...]:
     """Declare the arrays of a tree, with those of the sides of missing numbers if it has them."""
     return TREE + (SIDE_ARRAYS if SIDES in model else ())
 
 
-def check_tree(arrays: Mapping[str, npt.NDArray[Any]], features: Features) -> Ints:
+def check_tree(arrays: Mapping[str, AnyArray], features: Features) -> AnyInts:
     """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n)."""
     inner, dense = check_trees(arrays), len(features.names)
     side = arrays.get(SIDES, np.zeros(len(arrays["feature"]), dtype=np.int8))
@@ -78,7 +76,7 @@ def check_tree(arrays: Mapping[str, npt.NDArray[Any]], features: Features) -> In
     return inner
 
 
-def canonical_tree(tree: CountedTree, rules: TreeRules) -> tuple[Arrays, npt.NDArray[np.int32]]:
+def canonical_tree(tree: CountedTree, rules: TreeRules) -> tuple[Arrays, Int32s]:
     """The arrays of the model, with its certificates if it has any, and the preorder position of each node id."""
     order, position, _ = preorder(tree)
     nodes, statistics, counts = tree.nodes[order], tree.statistics[order], tree.counts[order]
@@ -105,12 +103,12 @@ def canonical_tree(tree: CountedTree, rules: TreeRules) -> tuple[Arrays, npt.NDA
     return arrays, position
 
 
-def missing_left(model: Mapping[str, npt.NDArray[Any]], cover: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def missing_left(model: Mapping[str, AnyArray], cover: AnyArray) -> Bools:
     """Return at which nodes missing numbers go left: where no side is decided, that of more examples, ``cover``."""
     inner = model["feature"] >= 0
     more = inner & (cover[model["left"]] > cover[model["right"]])
     side = model.get(SIDES, np.zeros(len(inner), dtype=np.int8))
-    left: npt.NDArray[np.bool_] = np.where(side == UNDECIDED, more, side == TO_LEFT)
+    left: Bools = np.where(side == UNDECIDED, more, side == TO_LEFT)
     return left
 
 

@@ -39,6 +39,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.arrays.types import Ints
 from raydt.trees.exact_products import floor_product
 from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
 from raydt.trees.regression_sums import mass_ceiling, number_mass
@@ -91,9 +92,9 @@ class CountedTree(NamedTuple):
 
     nodes: npt.NDArray[np.void]
     statistics: npt.NDArray[np.void]
-    counts: npt.NDArray[np.int64]
-    reg: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.int64]
+    counts: Ints
+    reg: Ints
+    sums: Ints
 
 
 class TreeRules(NamedTuple):

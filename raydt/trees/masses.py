@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel
+from raydt.arrays.types import AnyArray
 from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import Weights
-from raydt.trees.state_schema import UNIT_ARRAY, Arrays, Ints, unit_of, weights_of_state
+from raydt.trees.state_schema import UNIT_ARRAY, AnyInts, Arrays, unit_of, weights_of_state
 
 
 @inlined_kernel
@@ -36,12 +36,12 @@ def masses_by_slot(weighting: Weighting, store: ExampleStore) -> Weights:
     return weighting.by_slot(store)
 
 
-def unit_array(unit: int) -> dict[str, npt.NDArray[Any]]:
+def unit_array(unit: int) -> dict[str, AnyArray]:
     """Return the array that says in a state or model that counts are masses; none if they are not."""
     return {UNIT_ARRAY.name: np.array([unit], dtype=UNIT_ARRAY.dtype)} if unit > 1 else {}
 
 
-def masses_of(state: Arrays) -> Ints:
+def masses_of(state: Arrays) -> AnyInts:
     """Mass of each example of a state, shape (rows,); 1 where counts are numbers of rows."""
     if unit_of(state) == 1:
         return np.ones(len(state["y"]), dtype=np.int64)

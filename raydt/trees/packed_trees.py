@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.parallel.threads import ranges, run
 from raydt.trees.tree_sum import TreeSum, passes, tests_of
@@ -32,11 +33,11 @@ class PackedTrees(NamedTuple):
     """Trees whose nodes lie level after level."""
 
     nodes: npt.NDArray[np.void]  #: Shape (nodes,).
-    roots: npt.NDArray[np.int32]  #: Shape (trees,).
+    roots: Int32s  #: Shape (trees,).
     #: Shape (trees,): trees with a test of several categories or of a sparse feature, whose rows walk one by one.
-    slow: npt.NDArray[np.bool_]
-    place: npt.NDArray[np.int64]  #: Shape (nodes,): the node's number in the :class:`TreeSum`.
-    number: npt.NDArray[np.int64]  #: Shape (nodes,): the inverse of ``place``.
+    slow: Bools
+    place: Ints  #: Shape (nodes,): the node's number in the :class:`TreeSum`.
+    number: Ints  #: Shape (nodes,): the inverse of ``place``.
     tests: Any  #: Of the :class:`TreeSum`, for trees that are slow.
 
 
@@ -155,9 +156,7 @@ def _put_leaves(trees: Any, rows: Any, place: Any, out: Any, room: Any) -> None:
                 out[i, t] = place[room.leaf[i - begin]]
 
 
-def add_values(
-    trees: PackedTrees, value: npt.NDArray[np.float64], X: npt.NDArray[np.float64], sparse: SparseRows | None, out: Any
-) -> None:
+def add_values(trees: PackedTrees, value: Floats, X: Floats, sparse: SparseRows | None, out: Any) -> None:
     """Add the values of leaves, by node of the sum, shape (nodes,), to ``out``, shape (n, K).
 
     Tree t adds to output t modulo K, each row tree after tree, whatever the number of threads. O(trees depth) a row.
@@ -165,14 +164,12 @@ def add_values(
     _in_blocks(_add_values, trees, X, sparse, value[trees.place], out)
 
 
-def add_votes(
-    trees: PackedTrees, votes: npt.NDArray[np.int64], X: npt.NDArray[np.float64], sparse: SparseRows | None, out: Any
-) -> None:
+def add_votes(trees: PackedTrees, votes: Ints, X: Floats, sparse: SparseRows | None, out: Any) -> None:
     """Add the votes of leaves, by node of the sum, shape (nodes, K), to ``out``, shape (n, K). O(trees depth) a row."""
     _in_blocks(_add_votes, trees, X, sparse, votes[trees.place], out)
 
 
-def leaves(trees: PackedTrees, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> npt.NDArray[np.int64]:
+def leaves(trees: PackedTrees, X: Floats, sparse: SparseRows | None) -> Ints:
     """Return the leaf of each row in each tree, by node of the sum, shape (n, trees). O(trees depth) a row."""
     out = np.empty((len(X), len(trees.roots)), dtype=np.int64)
     _in_blocks(_put_leaves, trees, X, sparse, trees.place, out)

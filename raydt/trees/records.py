@@ -10,14 +10,15 @@ slots.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.memory import empty
+from raydt.arrays.memory import empty, trimmed
 from raydt.arrays.sparse import is_one
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
 from raydt.evaluation.ranking import LEVELS
 
 #: Registers of a tree: nodes ever used, head of the free ones (-1: none), nodes, leaves.
@@ -32,8 +33,11 @@ class Examples(NamedTuple):
     """The live examples by slot: the leaf of each (``MEMBER``), its class, the sequence number of its insertion."""
 
     members: npt.NDArray[np.void]
-    y: npt.NDArray[np.int32]
-    born: npt.NDArray[np.int64]
+    y: Int32s
+    born: Ints
+
+
+T = TypeVar("T", bound=Any)
 
 
 class NodeTree(Protocol):
@@ -44,7 +48,7 @@ class NodeTree(Protocol):
         """Records by node id."""
 
     @property
-    def reg(self) -> npt.NDArray[np.int64]:
+    def reg(self) -> Ints:
         """Registers."""
 
 
@@ -72,6 +76,13 @@ def majority(counts: Any, node: int) -> int:
         if counts[node, k] > counts[node, best]:
             best = k
     return best
+
+
+def without_room(tree: T) -> T:
+    """Return a tree of arrays by node, and registers ``reg``, without room beyond the nodes ever used. O(nodes)."""
+    used = int(tree.reg[USED])
+    kept: T = type(tree)(*(array if array is tree.reg else trimmed(array, used) for array in tree))
+    return kept
 
 
 @inner_kernel
@@ -247,7 +258,7 @@ def link_members(tree: Any, members: Any, slots: Any) -> None:
         link(tree, members, np.int64(members[slot].leaf), slot)
 
 
-def listed(tree: NodeTree, leaf: npt.NDArray[np.int32], capacity: int) -> npt.NDArray[np.void]:
+def listed(tree: NodeTree, leaf: Int32s, capacity: int) -> npt.NDArray[np.void]:
     """``MEMBER`` records for so many slots, of which 0, 1, ... lie in the leaves given; the tree gets their lists."""
     members = empty(capacity, MEMBER)
     members["leaf"][: len(leaf)] = leaf
@@ -270,7 +281,7 @@ def number_nodes(nodes: Any, order: Any, position: Any) -> int:
     return int(deepest)
 
 
-def preorder(tree: NodeTree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
+def preorder(tree: NodeTree) -> tuple[Int32s, Int32s, int]:
     """Node ids in preorder, the position of each (-1: not in the tree, as the last entry), and the largest depth."""
     order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
     position = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
@@ -306,7 +317,7 @@ def _refine_below(feature: Any, left: Any, right: Any, counts: Any, depth: Any, 
                 refine(counts, child, below, smoothing, shares, node, child)
 
 
-def smoothed_shares(model: Mapping[str, npt.NDArray[Any]], n_classes: int, smoothing: float) -> npt.NDArray[np.float64]:
+def smoothed_shares(model: Mapping[str, AnyArray], n_classes: int, smoothing: float) -> Floats:
     """Return shares of the classes at every node, shape (nodes, n_classes), each an m-estimate towards its parent's.
 
     ``model`` is a tree in preorder. The root has plain shares; with ``smoothing`` of 0 (:func:`refine`) all have,
@@ -323,7 +334,7 @@ def smoothed_shares(model: Mapping[str, npt.NDArray[Any]], n_classes: int, smoot
     return shares
 
 
-def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:
+def shares_of(counts: Ints, n_classes: int) -> Floats:
     """Shares of ``n_classes`` classes by their counts, shape (n, any number of classes); uniform where all are 0."""
     shares = np.zeros((len(counts), n_classes))
     known = min(n_classes, counts.shape[1])

@@ -17,9 +17,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.types import Floats, Int32s, Ints
 
 #: A label has at most so many units.
 MOST_UNITS = 65536
@@ -49,7 +49,7 @@ class LabelRange(NamedTuple):
         return cls(low, high, unit, math.floor((high - low) / unit + 0.5))
 
     @classmethod
-    def seen(cls, y: npt.NDArray[np.float64]) -> LabelRange:
+    def seen(cls, y: Floats) -> LabelRange:
         """A range around the labels of a warm-up, whose ends no label can be read from. O(n).
 
         The ends are multiples of a step, the power of two for which the labels extend over 8 to 16 steps; a label that
@@ -68,17 +68,17 @@ class LabelRange(NamedTuple):
         """Whether there is a range."""
         return self.top > 0
 
-    def units(self, y: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+    def units(self, y: Floats) -> Int32s:
         """Labels in units, shape (n,); 0 of a range that is not known."""
         if not self.known:
             return np.zeros(len(y), dtype=np.int32)
         near = np.clip(y, self.low, self.high)
-        units: npt.NDArray[np.int32] = np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
+        units: Int32s = np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
         return units
 
-    def numbers(self, mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def numbers(self, mean: Floats) -> Floats:
         """Predictions, shape (n,), of means in units; of a negative one, where there is no example, 0."""
-        numbers: npt.NDArray[np.float64] = np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
+        numbers: Floats = np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
         return numbers
 
 
@@ -110,7 +110,7 @@ def _mass_ceilings(n: Any, sums: Any, out: Any) -> None:
         out[i] = mass_ceiling(n[i], sums[i, 0], sums[i, 1])
 
 
-def mass_ceilings(n: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def mass_ceilings(n: Ints, sums: Ints) -> Ints:
     """:func:`mass_ceiling` of each row of ``sums``, shape (nodes, 2)."""
     out = np.empty(len(n), dtype=np.int64)
     _mass_ceilings(np.ascontiguousarray(n), np.ascontiguousarray(sums), out)

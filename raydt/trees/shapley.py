@@ -25,17 +25,14 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.messages import message
 from raydt.parallel.threads import ranges, run
 from raydt.trees.tree_sum import TreeSum, passes, tests_of
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Explanation(NamedTuple):
@@ -53,7 +50,7 @@ class Edges(NamedTuple):
     level: Ints  #: Shape (nodes,): nodes above it.
     end: Ints  #: Shape (nodes,): the first node that is not below it.
     parent: Ints  #: Shape (nodes,): the node above.
-    left: npt.NDArray[np.bool_]  #: Shape (nodes,): whether the node is the left child.
+    left: Bools  #: Shape (nodes,): whether the node is the left child.
     #: Shape (nodes,): level of the last node above it that was reached by the same feature; 0 if there is none.
     before: Ints
     distinct: Ints  #: Shape (nodes,): distinct features that the nodes above it ask for.
@@ -166,7 +163,7 @@ class _Rows(NamedTuple):
 
     X: Floats
     indptr: Ints
-    indices: npt.NDArray[np.int32]
+    indices: Int32s
 
 
 class _Prepared(NamedTuple):

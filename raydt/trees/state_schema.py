@@ -17,14 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import LARGEST_SUM, LEAST, MOST, UNIT, Weights, filled
 from raydt.messages import message
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-Ints = npt.NDArray[np.signedinteger[Any]]
+Arrays = Mapping[str, AnyArray]
+AnyInts = npt.NDArray[np.signedinteger[Any]]
 
 #: Examples have int32 slots, and numbers of updates are exact as float64.
 EXAMPLES, UPDATES = 2**31, 2**53
@@ -192,7 +193,7 @@ def check_group(number: int, group: Arrays, features: Features, declared: Iterab
         require(len(sparse) == rows and own, "sparse_values", "states.group_rows", group=number)
 
 
-def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:
+def check_trees(arrays: Arrays, nodes: AnyArray | None = None, prefix: str = "") -> AnyInts:
     """Require trees in preorder of so many ``nodes`` (None: one tree), and return inner nodes. O(nodes log nodes)."""
     feature, left, right = (arrays[prefix + name] for name in ("feature", "left", "right"))
     n = len(feature)
@@ -219,14 +220,14 @@ def check_classes(arrays: Arrays, name: str, labels: int) -> None:
     require(not counts[:, labels:].any(), name, "states.unlabelled")
 
 
-def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
+def check_sums(arrays: Arrays, name: str, inner: AnyInts) -> None:
     """Require that every inner node of one tree counts what its children do: kernels make room by it."""
     counts, left, right = (arrays[part] for part in (name, "left", "right"))
     sums = counts[left[inner]] + counts[right[inner]]
     require(np.array_equal(counts[inner], sums), name, "states.children")
 
 
-def check_leaves(arrays: Arrays, y: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
+def check_leaves(arrays: Arrays, y: AnyArray, weight: AnyArray | None = None) -> None:
     """Require that every leaf counts its examples, or weighs them: kernels make room by it. O(examples)."""
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
     there = leaf >= 0
@@ -259,7 +260,7 @@ def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8]) -> Bins:
     return bins
 
 
-def parents_of(arrays: Arrays) -> Ints:
+def parents_of(arrays: Arrays) -> AnyInts:
     """Return the node above each node of one tree, -1 for the root."""
     inner = np.flatnonzero(arrays["feature"] >= 0)
     parent = np.full(len(arrays["feature"]), -1, dtype=np.int64)
@@ -267,7 +268,7 @@ def parents_of(arrays: Arrays) -> Ints:
     return parent
 
 
-def depths_of(arrays: Arrays) -> Ints:
+def depths_of(arrays: Arrays) -> AnyInts:
     """Return the depth of each node of one tree in preorder. O(nodes)."""
     depth = np.zeros(len(arrays["feature"]), dtype=np.int64)
     for node, above in enumerate(parents_of(arrays)[1:].tolist(), 1):
@@ -275,7 +276,7 @@ def depths_of(arrays: Arrays) -> Ints:
     return depth
 
 
-def routes(arrays: Arrays) -> tuple[Ints, Ints]:
+def routes(arrays: Arrays) -> tuple[AnyInts, AnyInts]:
     """Return all pairs of an example and a node on its route, its leaf included. O(examples x depth)."""
     parent = parents_of(arrays)
     row, node = np.arange(len(arrays["leaf"])), arrays["leaf"].astype(np.int64)
@@ -289,7 +290,7 @@ def routes(arrays: Arrays) -> tuple[Ints, Ints]:
 
 
 def check_counters(
-    group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows, mass: Ints | None = None
+    group: Arrays, names: tuple[str, ...], place: AnyInts, y: AnyArray, ones: SparseRows, mass: AnyInts | None = None
 ) -> None:
     """Require the counters of sparse features: with others, deletions would lead the structures out of bounds.
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.blake2b import SIZE, Words, hash_all, room_for, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.arrays.types import Bools, Int32s, Ints
 from raydt.trees.counted_tree import CountedTree
 from raydt.trees.records import NODES
 
@@ -28,8 +29,6 @@ LEAF, INNER = start(b"raydt-tree-leaf"), start(b"raydt-tree-node")
 _WORDS = SIZE // 8
 _32 = np.uint64(32)
 
-Wide = npt.NDArray[np.int64]
-
 
 class Shape(NamedTuple):
     """By number of a node: c and ``built`` when it was last visited, nodes and levels from it down, and its hash's age.
@@ -37,11 +36,11 @@ class Shape(NamedTuple):
     ``hashed`` is False where the node has changed since its hash was made.
     """
 
-    c: Wide
-    built: Wide
-    size: npt.NDArray[np.int32]
-    height: npt.NDArray[np.int32]
-    hashed: npt.NDArray[np.bool_]
+    c: Ints
+    built: Ints
+    size: Int32s
+    height: Int32s
+    hashed: Bools
 
 
 @kernel
@@ -206,7 +205,7 @@ class Outline:
         """Depth of the deepest node."""
         return int(self._shape.height[0])
 
-    def places(self, tree: CountedTree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def places(self, tree: CountedTree, nodes: Int32s) -> Int32s:
         """Positions of some nodes in preorder, shape (nodes,). O(depth) each."""
         out = np.empty(len(nodes), dtype=np.int32)
         _place(tree.nodes, self._shape.size, nodes, out)

@@ -14,17 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows, is_one
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.batches.binning import Bins
 from raydt.errors import InputError
 from raydt.examples.features import CATEGORICAL
 from raydt.messages import message
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 #: Feature of a node that is a leaf.
 LEAF = -1
@@ -65,7 +62,7 @@ class TreeSum:
     #: Shape (outputs,): class of each output. The class that is predicted is that of the largest output, of equals the
     #: first; with one output and ``logistic`` it is class 1 if the output is above 0. Empty where labels are numbers.
     codes: Ints
-    missing_left: npt.NDArray[np.bool_]  #: Shape (nodes,): false where the test is no ``x <= threshold`` of a number.
+    missing_left: Bools  #: Shape (nodes,): false where the test is no ``x <= threshold`` of a number.
     unit: int = 1  #: What an example of weight 1 counts in ``cover``.
 
     @property
@@ -86,12 +83,12 @@ class TreeSum:
         return int(self.value.shape[1])
 
     @property
-    def is_set(self) -> npt.NDArray[np.bool_]:
+    def is_set(self) -> Bools:
         """Which nodes test whether a value is one of some, shape (nodes,)."""
         return np.diff(self.first_member) > 0
 
     @property
-    def asks_number(self) -> npt.NDArray[np.bool_]:
+    def asks_number(self) -> Bools:
         """Which nodes test whether a dense number is below a threshold, shape (nodes,)."""
         return (self.feature >= 0) & (self.feature < self.dense) & ~self.is_set
 
@@ -108,7 +105,7 @@ class TreeSum:
             return self
         k, n = self.outputs, len(self.feature)
 
-        def after(array: npt.NDArray[Any], fill: float) -> npt.NDArray[Any]:
+        def after(array: AnyArray, fill: float) -> AnyArray:
             return np.concatenate([np.full(k, fill, dtype=array.dtype), array])
 
         total = 0 if self.cover is None else int(self.cover[0])
@@ -126,14 +123,14 @@ class TreeSum:
             missing_left=after(self.missing_left, False),
         )
 
-    def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Ints:
+    def apply(self, X: Floats, sparse: SparseRows | None = None) -> Ints:
         """Leaf of each row in each tree, among all nodes; shape (n, trees). O(trees x depth) a row."""
         ones = sparse or SparseRows.empty(self.sparse, len(X))
         out = np.empty((len(X), self.trees), dtype=np.int64)
         _apply(tests_of(self), self.starts, np.ascontiguousarray(X, np.float64), ones.indptr, ones.indices, out)
         return out
 
-    def scores(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Floats:
+    def scores(self, X: Floats, sparse: SparseRows | None = None) -> Floats:
         """Outputs of each row before the link, shape (n, outputs)."""
         total = np.repeat(self.origin[None, :], len(X), axis=0)
         for leaf in self.apply(X, sparse).T:
@@ -186,15 +183,15 @@ def _apply(tests: Any, starts: Any, X: Any, indptr: Any, indices: Any, out: Any)
 class StoredTrees:
     """The tests of trees as learners store them."""
 
-    starts: npt.NDArray[Any]  #: Shape (trees + 1,).
-    feature: npt.NDArray[Any]  #: Shape (nodes,): negative of a leaf.
+    starts: AnyArray  #: Shape (trees + 1,).
+    feature: AnyArray  #: Shape (nodes,): negative of a leaf.
     #: Shape (nodes,): of a categorical feature the one category that goes left; of a sparse one it is not read.
     threshold: Floats
-    left: npt.NDArray[Any]  #: ``left``, ``right``: Shape (nodes,): within their tree.
-    right: npt.NDArray[Any]
+    left: AnyArray  #: ``left``, ``right``: Shape (nodes,): within their tree.
+    right: AnyArray
 
 
-def one_category_left(stored: StoredTrees, categorical: npt.NDArray[Any], sparse: int, value: Floats) -> TreeSum:
+def one_category_left(stored: StoredTrees, categorical: AnyArray, sparse: int, value: Floats) -> TreeSum:
     """Make trees whose categorical tests send one category to the left; a sum of shares or numbers.
 
     They have no cover. ``categorical`` has an entry for each of d dense features; ``value``, shape (nodes, outputs), is
@@ -227,7 +224,7 @@ def one_category_left(stored: StoredTrees, categorical: npt.NDArray[Any], sparse
     )
 
 
-def binned(stored: StoredTrees, cut: npt.NDArray[Any], bins: Bins, dense: int, value: Floats) -> TreeSum:
+def binned(stored: StoredTrees, cut: AnyArray, bins: Bins, dense: int, value: Floats) -> TreeSum:
     """Trees whose tests are cuts of ``bins``, as in :func:`one_category_left`; ``stored.threshold`` is not read.
 
     The cut of all other categories is a test for the kept ones, with its sides exchanged.

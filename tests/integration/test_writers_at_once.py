@@ -111,7 +111,8 @@ def test_updates_into_one_chain(at_once: Any, folder: Path, number: int) -> None
     )
     won = winners(ended, alone=False)
     states = {load_model(path).digest() for path in folder.glob("state-*")}
-    kept = [entry["digest_after"] for entry in read_chain(chain).entries]
+    # who begins from the run after another one has written tells first that the state goes back to that of the run
+    kept = [entry["digest_after"] for entry in read_chain(chain).entries if "rolled_back" not in entry]
     assert len(kept) == len(states) == len(won)
     assert set(kept) == states == {json.loads(out)["digest_after"] for out in won}
 

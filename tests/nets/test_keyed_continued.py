@@ -6,12 +6,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pipelines
+from pipelines.auditing import audit_run
+from pipelines.run_folder import RunFolder
+from pipelines.saved_runs import config_of
+from pipelines.verifying import verify_run
 from raydt.errors import ConfigError
 from raydt.exchange.faults import injected
 from raydt.keyed.groups import digest_of
+from raydt.learners import traits_of
 from raydt.streams.changelog import Changelog
 from tests.cases import Trial, change_log, every_case
 from tests.cut_runs import Gone, at, cut
@@ -62,7 +68,10 @@ def test_every_key_goes_on_from_an_update(trial: Trial, tmp_path: Path) -> None:
     fresh = {"op": "insert"}
     written(tmp_path / "new.arrow", table(new, numbers=True))
     deleted = [one for ids in gone.values() for one in ids]
-    pipelines.update(run / "checkpoints", delete=deleted, insert=str(tmp_path / "new.arrow"), out=tmp_path / "state")
+    gone_file = written(tmp_path / "gone.arrow", pa.table({"id": pa.array(deleted, pa.int64())}))
+    pipelines.update(
+        run / "checkpoints", delete=str(gone_file), insert=str(tmp_path / "new.arrow"), out=tmp_path / "state"
+    )
     with injected(at(1, point="checkpoint.before_manifest")), pytest.raises(Gone):
         pipelines.resume(run, state=tmp_path / "state")
     with refused("runs.updated_since", ConfigError):
@@ -83,3 +92,13 @@ def test_every_key_goes_on_from_an_update(trial: Trial, tmp_path: Path) -> None:
     totals = (done.summary["deletes"], done.summary["inserts"])
     assert totals == tuple(sum(after.held(key)["recorder"][name] for key in KEYS) for name in ("deletes", "inserts"))
     assert pipelines.resume(run, state=tmp_path / "state").digest == done.digest
+    require_sound(run)
+
+
+def require_sound(run: Path) -> None:
+    """Check every key of a run, and one alone, against the rows of the source and of the updates."""
+    report = audit_run(run)
+    assert report.ok, report.failures
+    assert audit_run(run, key=KEYS[1]).ok
+    if traits_of(config_of(RunFolder(run)).learner).retrained:
+        assert verify_run(run)["equal"]

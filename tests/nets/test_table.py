@@ -36,6 +36,7 @@ MODULES = (
     "nets.test_state_schema",
     "nets.test_stored_rows",
     "nets.test_subjects",
+    "nets.test_trimmed",
     "nets.test_warmup",
     "nets.test_continued",
     "nets.test_trained",

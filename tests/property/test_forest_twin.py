@@ -86,6 +86,7 @@ class Run:
             rebuild=str(draws.choice(["eager", "lazy"])),
         )
         self.features = Features(tuple(f"x{j}" for j in range(d)), categorical, int(draws.integers(1, 4)))
+        self.classes = int(draws.choice([4, 4, 11, 40]))
         self.offset = float(draws.choice([0.0, 0.0, 1.7e9]))
         self.threads = int(draws.choice(NUMBERS))
         self.shards, self.shared = int(draws.integers(1, 4)), bool(draws.random() < 0.5)
@@ -132,7 +133,7 @@ class Run:
         if self.rules.numeric:
             labels = [0.0, -1.5, 1.25, 1e-3, 7.0, -1000.0, 1e-139, 0.1, 0.3, 1e7, 1.7e9]
             return float(self.draws.choice(labels[: int(self.draws.integers(5, 12))]) + self.offset)
-        return float(self.draws.integers(0, int(self.draws.integers(1, 5))))
+        return float(self.draws.integers(0, int(self.draws.integers(1, self.classes + 1))))
 
     @in_threads
     def apply(self, updates: list[Update], check: bool = True) -> None:
@@ -307,6 +308,24 @@ def whole_classes(run: Run, n: int) -> None:
     assert run.digest() == before
 
 
+def copied(run: Run, n: int) -> None:
+    """Rows whose features all say the same, but for one now and then: splits part rows alike until another comes."""
+    d, many = len(run.rules.categorical), int(run.draws.integers(2, 4))
+
+    def insertion() -> Update:
+        group = float(run.draws.integers(0, many))
+        x = [group] * d
+        if run.draws.random() < 0.4:
+            x[int(run.draws.integers(0, d))] = float(run.draws.integers(0, many))
+        y = run.label() if run.rules.numeric or run.draws.random() < 0.3 else group
+        return INSERT, int(run.draws.integers(0, 2**40)), tuple(x), y, run.weight()
+
+    for _ in range(2 * n):
+        run.apply([insertion()], check=False)
+        if run.draws.random() < 0.4:
+            run.apply([(DELETE, run.draw(run.live), (), 0.0, 0)], check=False)
+
+
 def asked(run: Run, n: int) -> None:
     """Updates and questions by turns: each row opens what it passes of the trees that are due."""
     for _ in range(3):
@@ -315,7 +334,7 @@ def asked(run: Run, n: int) -> None:
             run.ask()
 
 
-WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permuted, whole_classes, asked)
+WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permuted, whole_classes, copied, asked)
 
 
 @examples(1000, deadline=None)
@@ -335,6 +354,48 @@ def test_every_digest_is_that_of_a_forest_from_nothing(seed: int, numeric: bool,
                 randomly(run, 5)
                 run.same()
         assert run.session.coordinator.statistics()["active"] == len(run.twin.examples)
+
+
+def many_rows(classes: int) -> None:
+    """More rows than a byte counts, of classes in one word, in two, or in too many."""
+    draws = np.random.default_rng(classes)
+    X = draws.normal(size=(700, 3)).round(2)
+    X[draws.random(X.shape) < 0.05] = np.nan
+    X = np.column_stack([X, draws.integers(0, 6, 700)])
+    y = draws.integers(0, classes, 700)
+    y[X[:, 0] > 0] //= 2
+    forest = ExactForestClassifier(n_estimators=2, sample_share=1.0, max_depth=6, categorical_features=[3])
+    forest.fit(X[:600], y[:600])
+    for i in range(20):
+        forest.forget([i], digests=False)
+        forest.partial_fit(X[600 + i : 601 + i], y[600 + i : 601 + i], ids=[600 + i])
+    assert forest.audit().checked["trees_rebuilt"] == 2
+    assert forest.audit().ok
+
+
+def sent_elsewhere() -> None:
+    """The first split becomes another that parts the old rows alike, and sends the new one to the other child."""
+    X = [[0, 0, 7, i % 2] for i in range(400)] + [[1, 1, 5, i % 2] for i in range(200)] + [[1, 1, 5, 2]]
+    y = [0] * 400 + [1] * 200 + [2]
+    forest = ExactForestClassifier(n_estimators=1, sample_share=1.0, max_features="all", rebuild="eager")
+    forest.fit(np.array(X, dtype=float), y)
+    # Feature 0 is constant on the right; the row differs in it from those on the right only.
+    forest.partial_fit([[0.0, 1.0, 7.0, 0.0]], [2], ids=[601])
+    assert forest.audit().ok
+
+
+#: Cases that drawn sequences seldom meet.
+KNOWN = (
+    functools.partial(many_rows, 3),
+    functools.partial(many_rows, 11),
+    functools.partial(many_rows, 30),
+    sent_elsewhere,
+)
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_a_known_case_is_what_is_built_from_nothing(case: Callable[[], None]) -> None:
+    case()
 
 
 @pytest.mark.nightly

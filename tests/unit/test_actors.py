@@ -283,7 +283,7 @@ class TestSession:
     def session(self, monkeypatch):
         """A session whose coordinator answers as the test says; nothing is started."""
         monkeypatch.setattr("actors.session.compile_missing", lambda learner, options: None)
-        monkeypatch.setattr("actors.session.ray", SimpleNamespace(kill=lambda handle: None))
+        monkeypatch.setattr("actors.starting.ray", SimpleNamespace(kill=lambda handle: None))
         monkeypatch.setattr(RaySession, "_open", lambda session, *_: None)
         applied = SimpleNamespace(remote=lambda *_: "reply")
         handle = SimpleNamespace(apply=applied, digest=applied)

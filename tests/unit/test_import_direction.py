@@ -55,7 +55,7 @@ ROOMS = {
         ("divided",),
     ),
     "pipelines/running": (
-        ("attending", "differences", "interruption", "marks", "plans", "preflight"),
+        ("attending", "differences", "gone_ids", "interruption", "marks", "plans", "preflight"),
         ("records", "requests"),
         ("parts",),
         ("checkpoint", "previous_run"),

@@ -65,9 +65,7 @@ def test_constants_and_records_that_kernels_use_recompile(edited: Callable[[str,
         METHODS
     )
     rows = SOURCES["batches/rows_on_shards.py"]
-    swapped = rows.replace(
-        "    indptr: npt.NDArray[np.int64]\n    indices: npt.NDArray[np.int32]\n\n    @classmethod", ""
-    )
+    swapped = rows.replace("    indptr: Ints\n    indices: Int32s\n\n    @classmethod", "")
     assert swapped != rows
     assert edited("batches/rows_on_shards.py", swapped) == set(METHODS)
 

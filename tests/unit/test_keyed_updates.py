@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.keyed.updating import _Listed
+from pipelines.auditing import audit_run
+from pipelines.keyed.updating import KeysOfState, ListedDeletions
 from pipelines.receipts import ReceiptFile, roll_back
 from pipelines.saved_runs import load_model
 from pipelines.updating import apply_changes
@@ -124,6 +125,44 @@ def test_a_list_with_keys_takes_time_by_its_length(tmp_path: Path) -> None:
     names = StateNames.of(keys.outline())
     listed = TableInMemory(pa.table({"id": range(n), "store": ["s0"] * n}), "list")
     began = time.process_time()
-    found = _Listed(keys, names, listed, "store").by_key()
+    found = ListedDeletions(KeysOfState(keys), names, listed, "store").by_key()
     assert time.process_time() - began < 3
     assert found["s0"].count() == n
+
+
+def test_a_run_that_took_updates_in_is_audited_with_their_files(tmp_path: Path) -> None:
+    """Lists with and without keys, a key that begins, a change log, an update of a state, and again after a resume."""
+    rows = [(*row, "insert") for row in ROWS] + [(7, "s0", 3.0, "no", "insert")]
+    pq.write_table(changes(rows), tmp_path / "rows.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "id": "id", "key": "store", "op": "op"},
+        "stream": {"model": "changelog"},
+        "learner": {"kind": "fudyadt", "epsilon": 0.0},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    pq.write_table(pa.table({"id": [3, 10]}), tmp_path / "gone.parquet")
+    pq.write_table(pa.table({"id": [7], "store": ["s1"]}), tmp_path / "keyed.parquet")
+    pq.write_table(table([(100, "s9", 1.0, "no"), (101, "s0", 6.0, "yes")]), tmp_path / "new.parquet")
+    log = [(200, "s8", 6.0, "maybe", "insert"), (100, "s9", 2.0, "yes", "update"), (6, "s0", 0.0, "no", "delete")]
+    pq.write_table(changes(log), tmp_path / "log.parquet")
+    first = tmp_path / "first"
+    pipelines.update(run, delete=tmp_path / "gone.parquet", insert=tmp_path / "new.parquet", out=first)
+    second = apply_changes(first, tmp_path / "log.parquet", out=tmp_path / "second").state
+    pipelines.resume(run, state=second)
+    assert audit_run(run).checked["keys"] == 5
+    pipelines.update(run, delete=tmp_path / "keyed.parquet", out=tmp_path / "third")
+    digest = pipelines.resume(run, state=tmp_path / "third").digest
+    report, found = audit_run(run), verify_run(run)
+    assert (report.ok, found["equal"], found["rebuilt"], found["inserted"]) == (True, True, digest, 65), report.failures
+    assert audit_run(run, key="s9").ok
+    with refused("keyed.unknown", ModelFileError, key="'nobody'"):
+        audit_run(run, key="nobody")
+    pq.write_table(pa.table({"id": [7], "store": ["s0"]}), tmp_path / "keyed.parquet")
+    with refused("updates.changed", InputError, files=str(tmp_path / "keyed.parquet")):
+        verify_run(run)
+
+
+def changes(rows: list[tuple[Any, ...]]) -> pa.Table:
+    return table([row[:4] for row in rows]).append_column("op", pa.array([row[4] for row in rows]))

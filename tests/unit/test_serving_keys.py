@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines.prediction import predict_file
 from pipelines.serving.application import Application
 from pipelines.serving.reader import SnapshotReader
 
@@ -65,3 +66,23 @@ def test_keys_that_look_alike_have_models_of_their_own(tmp_path: Path) -> None:
     application = served(tmp_path, pa.array(keys))
     assert [asked(application, key)["prediction"] for key in keys] == [str(n) for n in range(len(keys))]
     assert asked(application, 7)["prediction"] is None, "keys of the source are text"
+
+
+@pytest.mark.parametrize("keys", [pa.array([7, -5], pa.int64()), pa.array(["7", "-5"])], ids=["integers", "text"])
+def test_predict_and_serve_mean_the_same_key(tmp_path: Path, keys: pa.Array) -> None:
+    """A text names the integer that it writes, where there is no such text; an integer names no text but in CSV."""
+    application = served(tmp_path, keys)
+    numbers = pa.types.is_integer(keys.type)
+    for form, column in (("text", pa.array(["7", "8"])), ("integer", pa.array([7, 8], pa.int64()))):
+        known = "0" if numbers or form == "text" else None
+        pq.write_table(pa.table({"a": [1.0, 1.0], "key": column}), tmp_path / "data.parquet")
+        told = predict_file(tmp_path / "run", tmp_path / "data.parquet", tmp_path / f"{form}.parquet")
+        predicted = pq.read_table(tmp_path / f"{form}.parquet")["prediction"].to_pylist()
+        assert predicted == [asked(application, key)["prediction"] for key in column.to_pylist()] == [known, None]
+        assert told["without_model"] == predicted.count(None)
+    (tmp_path / "data.csv").write_text("a,key\n1,7\n1,8\n")
+    predict_file(tmp_path / "run", tmp_path / "data.csv", tmp_path / "csv.parquet")
+    assert pq.read_table(tmp_path / "csv.parquet")["prediction"].to_pylist() == ["0", None]
+    (tmp_path / "new.csv").write_text("a,y,key\n1,1,7\n")
+    changed = pipelines.update(tmp_path / "run", insert=tmp_path / "new.csv", dry_run=True)
+    assert list(changed.by_key) == [keys.to_pylist()[0]], "a row of CSV is one of the key that there is"

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.operation import Output
@@ -28,6 +27,7 @@ from pipelines.running.records.tables import (
     with_time,
 )
 from raydt.arrays.arrow import arrow_column
+from raydt.arrays.types import Ints
 from raydt.encoding.times import NO_TIME
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import CARRIES_ROW, BatchResult, Log, Refusal, UpdateBatch
@@ -195,7 +195,7 @@ class Recorder(Tables, Tally):
             }
         )
 
-    def _ids(self, batch: UpdateBatch, places: npt.NDArray[np.int64]) -> Any:
+    def _ids(self, batch: UpdateBatch, places: Ints) -> Any:
         """Ids as the user knows them; null for a query, which need not have one, where they are strings."""
         names = batch.names
         return batch.id[places] if names is None else [names[place] for place in places.tolist()]

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.audits.audit_report import AuditReport
-from raydt.audits.finder_counters import BucketLimits, Floats, Ints, compare_group, score_of_counts
+from raydt.audits.finder_counters import BucketLimits, compare_group, score_of_counts
 from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.audits.weights import class_factors, effective, given_weights
 from raydt.examples.features import Features
@@ -30,7 +30,7 @@ from raydt.messages import Message, message
 if TYPE_CHECKING:
     from raydt.learners.best_split.options import BestSplitOptions
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 #: The finders by their number in a state; -1 before the end of a warm-up of ``auto``.
 NAMES = ("updgini", "updent", "scan")
@@ -52,7 +52,7 @@ class _CountedFeatures(NamedTuple):
     unit: int
 
     @classmethod
-    def of(cls, sparse: SparseRows, y: npt.NDArray[Any], mass: Ints, unit: int) -> _CountedFeatures:
+    def of(cls, sparse: SparseRows, y: AnyArray, mass: Ints, unit: int) -> _CountedFeatures:
         feature, place = np.unique(sparse.indices, return_inverse=True)
         n1, c11 = (
             np.bincount(place, np.repeat(part, sparse.lengths), minlength=len(feature)).astype(np.int64)

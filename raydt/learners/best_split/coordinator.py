@@ -7,13 +7,13 @@ order.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
@@ -26,24 +26,13 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
-from raydt.learners.best_split.model import (
-    COUNTS,
-    Arrays,
-    BestSplitPredictor,
-    Splits,
-    merged_splits,
-    scores_of_splits,
-    sides,
-)
+from raydt.learners.best_split.model import COUNTS, BestSplitPredictor, Splits, merged_splits, scores_of_splits, sides
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
-from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.messages import message
 from raydt.trees.masses import masses_by_slot, masses_of, unit_array
 from raydt.trees.state_schema import unit_of
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 #: Scalars of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")
@@ -53,16 +42,16 @@ class SearchSteps(NamedTuple):
     """Steps for the shards, and the searches among them."""
 
     #: Shape (steps,): 1: a row comes, -1: it goes, 0: only a search; times its mass where examples have weights.
-    sign: npt.NDArray[Any]
-    slots: npt.NDArray[np.int32]  #: Shape (steps,).
+    sign: AnyArray
+    slots: Int32s  #: Shape (steps,).
     query: Bools  #: Shape (steps,): whether the split is searched after a step.
-    seq: Int64  #: Shape (searches,): the update after which each search was due first.
+    seq: Ints  #: Shape (searches,): the update after which each search was due first.
 
     def __len__(self) -> int:
         return len(self.sign)
 
 
-def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
+def due(begin: int, stop: int, warmup: int, every: int) -> Ints:
     """Numbers of the updates in ``begin``, ..., ``stop`` - 1 after which the split is searched.
 
     It is at the end of the warm-up, and later after every update whose number, counted from 1, is a multiple of
@@ -73,9 +62,7 @@ def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
     return np.append(np.int64(warmup - 1), multiples) if begin < warmup <= stop else multiples
 
 
-def work_of(
-    kind: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], seq: Int64, searches: Int64, fresh: bool
-) -> SearchSteps:
+def work_of(kind: Int32s, slots: Int32s, seq: Ints, searches: Ints, fresh: bool) -> SearchSteps:
     """Return the shards' work: steps, and searches after some updates; ``fresh``: unchanged since the last one."""
     changes = kind != LOOK
     kind, slots, seq = kind[changes], slots[changes], seq[changes]
@@ -154,8 +141,8 @@ class BestSplitCoordinator(SequentialCoordinator):
         return log
 
     def _advance(
-        self, kind: npt.NDArray[np.int32], slots: Slots, seq: npt.NDArray[np.int64], begin: int, stop: int
-    ) -> Exchange[tuple[Splits, npt.NDArray[np.int64], Log]]:
+        self, kind: Int32s, slots: Slots, seq: Ints, begin: int, stop: int
+    ) -> Exchange[tuple[Splits, Ints, Log]]:
         """Take the updates ``begin`` to ``stop``; return the splits, the one before each step, and the log."""
         warm = seq < self._warmup
         self._waiting = np.concatenate([self._waiting, slots[warm & (kind == ADD)]])
@@ -221,7 +208,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         candidates = np.concatenate([reply["candidates"] for reply in replies])
         return merged_splits(self.options.entropy, table, n, c1, candidates)
 
-    def _note(self, found: Splits, seq: npt.NDArray[np.int64]) -> Log:
+    def _note(self, found: Splits, seq: Ints) -> Log:
         """Keep the last split; the log has an entry for each search that found another feature than the one before."""
         feature = np.concatenate([self.split.feature, found.feature])
         new = np.flatnonzero(feature[1:] != feature[:-1])

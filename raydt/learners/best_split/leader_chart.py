@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats
 from raydt.learners.best_split.words import NAME_SHOWN
 from raydt.presentation.blocks import Row, Table
 from raydt.presentation.charts import Axis, Chart, Mark, Panel, Series, Stretches, boxes, linear, points, updates_axis
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import FEATURES_SHOWN, Names
 from raydt.presentation.words import ABSENT, clipped, count, counted, figure, share
-
-Floats = npt.NDArray[np.float64]
 
 #: Features that have a lane of their own, and changes that are listed.
 LANES, CHANGES_SHOWN = 8, 20

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
+from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
@@ -20,8 +20,6 @@ from raydt.parallel.threads import ranges, run
 from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
-Arrays = dict[str, "npt.NDArray[Any]"]
-Int64 = npt.NDArray[np.int64]
 #: Rows that are worth the start of another thread.
 _FEW_ROWS = 1 << 14
 
@@ -33,11 +31,11 @@ COUNTS = ("n", "c1", "n1", "c11")
 class Splits(NamedTuple):
     """Results of searches, one after the other."""
 
-    feature: Int64  #: Shape (searches,): -1 where no feature was seen.
-    n: Int64  #: ``n``, ``c1``: Shape (searches,): rows then (or their mass), and those of class 1.
-    c1: Int64
-    n1: Int64  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
-    c11: Int64
+    feature: Ints  #: Shape (searches,): -1 where no feature was seen.
+    n: Ints  #: ``n``, ``c1``: Shape (searches,): rows then (or their mass), and those of class 1.
+    c1: Ints
+    n1: Ints  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
+    c11: Ints
 
     @classmethod
     def none(cls) -> Splits:
@@ -46,7 +44,7 @@ class Splits(NamedTuple):
         return cls(zero - 1, zero, zero, zero, zero)
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Splits:
+    def of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Splits:
         """The one split of a model or state."""
         return cls(*arrays["split"].reshape(-1, 1))
 
@@ -58,14 +56,14 @@ class Splits(NamedTuple):
         """Some of the searches, by a slice or an array of places."""
         return Splits(*(column[searches] for column in self))
 
-    def levels(self, side: npt.NDArray[np.bool_]) -> Levels:
+    def levels(self, side: Bools) -> Levels:
         """The share of class 1 on a side of each split, as a level; of an empty side, or of none, that of both."""
         other = ~side | (self.feature == NO_FEATURE)
         size, ones = np.where(other, self.n - self.n1, self.n1), np.where(other, self.c1 - self.c11, self.c11)
         whole = (size == 0) | (self.feature == NO_FEATURE)
         return levels_of(np.where(whole, self.c1, ones), np.where(whole, self.n, size), of_nothing=LEVELS // 2)
 
-    def labels(self) -> npt.NDArray[np.int32]:
+    def labels(self) -> Int32s:
         """The class that is predicted where the feature is 0, and where it is 1, shape (searches, 2).
 
         It is the majority of the side; of a tie, or of an empty side, the majority of both; of a tie there class 0.
@@ -85,9 +83,7 @@ def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> Non
         out[i] = is_one(indices, indptr[rows[i]], indptr[rows[i] + 1], features[i])
 
 
-def merged_splits(
-    entropy: bool, table: npt.NDArray[np.float64], n: Int64, c1: Int64, candidates: npt.NDArray[np.int32]
-) -> Splits:
+def merged_splits(entropy: bool, table: Floats, n: Ints, c1: Ints, candidates: Int32s) -> Splits:
     """The best of all groups' candidates, shape (groups, searches, 3), at each search.
 
     ``table`` has k log k up to the largest of ``n``, for entropy; it is empty of masses.
@@ -104,14 +100,14 @@ def score_of_split(entropy: bool, split: Splits, unit: int) -> float:
     return float(scores_of_splits(entropy, split.at(slice(0, 1)), unit)[0])
 
 
-def scores_of_splits(entropy: bool, splits: Splits, unit: int) -> npt.NDArray[np.float64]:
+def scores_of_splits(entropy: bool, splits: Splits, unit: int) -> Floats:
     """Scores of all splits, of whose counts a row is ``unit`` units. O(splits)."""
     scores = np.empty(len(splits.n))
     scores_of(entropy, unit, splits.n, splits.c1, splits.n1, splits.c11, scores)
     return scores
 
 
-def sides(sparse: SparseRows, rows: Int64, features: Int64) -> npt.NDArray[np.bool_]:
+def sides(sparse: SparseRows, rows: Ints, features: Ints) -> Bools:
     """Whether ``features[i]`` is 1 in row ``rows[i]``; never for -1."""
     out = np.empty(len(rows), dtype=np.bool_)
     indptr, indices = np.ascontiguousarray(sparse.indptr), np.ascontiguousarray(sparse.indices)
@@ -122,10 +118,10 @@ def sides(sparse: SparseRows, rows: Int64, features: Int64) -> npt.NDArray[np.bo
 class BestSplitPredictor:
     """Predictions of one split, by the arrays of a model or a state."""
 
-    def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, features: Features, model: Mapping[str, AnyArray]) -> None:
         self.split, self._width, self._unit = Splits.of_arrays(model), features.sparse, unit_of(model)
 
-    def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
+    def _sides(self, sparse: SparseRows | None) -> Ints:
         assert sparse is not None
         ones, out = sparse, np.empty(len(sparse), dtype=np.int64)
 
@@ -136,19 +132,17 @@ class BestSplitPredictor:
         run([partial(find, part) for part in ranges(len(out), _FEW_ROWS)])
         return out
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Int32s:
         """Class codes, shape (n,): the majority of each row's side."""
-        codes: npt.NDArray[np.int32] = self.split.labels()[0, self._sides(sparse)]
+        codes: Int32s = self.split.labels()[0, self._sides(sparse)]
         return codes
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Shares of the classes on each row's side, shape (n, n_classes).
 
         Those of both sides where a side is empty, and uniform before there are rows.
         """
-        proba: npt.NDArray[np.float64] = self._shares(n_classes)[self._sides(sparse)]
+        proba: Floats = self._shares(n_classes)[self._sides(sparse)]
         return proba
 
     def tree_sum(self, n_classes: int) -> TreeSum:
@@ -167,7 +161,7 @@ class BestSplitPredictor:
         cover = np.array([n, n - n1, n1])
         return replace(trees, cover=cover, codes=np.arange(n_classes), unit=self._unit)
 
-    def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
+    def _shares(self, n_classes: int) -> Floats:
         """Of the side without the feature, and of that with it, shape (2, n_classes)."""
         _, n, c1, n1, c11 = (int(column[0]) for column in self.split)
         counts = np.array([[n - n1 - c1 + c11, c1 - c11], [n1 - c11, c11]], dtype=np.float64)

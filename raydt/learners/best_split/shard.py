@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
 from raydt.finders.finder import Finder, FinderName, FinderSteps
@@ -25,7 +25,7 @@ _TOGETHER = 1 << 14
 class BestSplitShard(ShardWithRows):
     """Owner of whole feature groups."""
 
-    def __init__(self, options: BestSplitOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, options: BestSplitOptions, features: Features, groups: Ints) -> None:
         super().__init__(features, groups)
         self._options = options
         self._unit_of = np.full(features.groups, -1, dtype=np.int32)
@@ -35,13 +35,13 @@ class BestSplitShard(ShardWithRows):
     def _new_finder(self, name: FinderName) -> Finder:
         return Finder(name, self._options.entropy, self._options.alpha, len(self.groups))
 
-    def _on_measure(self, slots: Any) -> npt.NDArray[np.int64]:
+    def _on_measure(self, slots: Any) -> Ints:
         """How many features are 1 in some of the rows, and how many ones these have."""
         self._held.make_room(slots)
         ones = self._held.sparse(np.array(slots)).indices
         return np.array([len(np.unique(ones)), len(ones)], dtype=np.int64)
 
-    def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> dict[str, npt.NDArray[Any]]:
+    def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> dict[str, AnyArray]:
         """Take steps; return candidates of each search, shape (groups, searches, 3), and the structures' ``work``."""
         if finder != self._number:
             self._number, self._finder = finder, self._new_finder(FINDERS[finder])
@@ -62,12 +62,12 @@ class BestSplitShard(ShardWithRows):
         work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)
         return {"candidates": candidates, "work": work}
 
-    def _weigh(self, counts: npt.NDArray[Any]) -> None:
+    def _weigh(self, counts: AnyArray) -> None:
         """Make all counts masses with the first ones that are: these are of int64."""
         if counts.dtype == np.int64 and not self._finder.weighted:
             self._finder.weigh()
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def state(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Counters and bucket of every feature that is 1 somewhere, by group; ``node`` is the finder, n and c1."""
         node = np.array([self._number, self._finder.n, self._finder.c1], dtype=np.int64)
         return {g: {**self._finder.state(unit), "node": node} for unit, g in enumerate(self.groups.tolist())}

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Ints
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import MalformedModelError
-from raydt.audits.recorded_tree import Ints, MalformedTreeError
+from raydt.audits.recorded_tree import MalformedTreeError
 from raydt.audits.tree_audit import compare_counts, compare_nodes, compare_rows, found
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -32,7 +32,7 @@ from raydt.presentation.words import counted
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 
 def audit(

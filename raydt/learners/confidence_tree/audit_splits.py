@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from raydt.audits.recorded_tree import Floats, Ints
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.learners.confidence_tree.recompute import (
     RecountedTree,
     SplitCandidates,
@@ -27,7 +26,7 @@ from raydt.learners.confidence_tree.recompute import (
 from raydt.messages import Message, message
 from raydt.presentation.words import counted
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 #: Scores and widths are computed with errors far below this.
 ROUNDING = 1e-11
@@ -45,7 +44,7 @@ class Lead(NamedTuple):
     tie: bool  #: Whether it was taken on a tie.
 
 
-def padded(array: npt.NDArray[Any], classes: int) -> Ints:
+def padded(array: AnyArray, classes: int) -> Ints:
     """Counts with a column for each of so many classes."""
     padded: Ints = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, classes - array.shape[-1]))])
     return padded.astype(np.int64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Bools, Floats, Ints, Slots
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
@@ -31,11 +32,11 @@ from raydt.learners.batch_coordinator import Many
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.digest import ModelDigest
 from raydt.learners.confidence_tree.drift_coordinator import Trials
-from raydt.learners.confidence_tree.dynamic_tree import Int64, LiveConfidenceTree
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import settle_window
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.many import ListedTree, group_of
-from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
+from raydt.learners.confidence_tree.model import canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import gathered, shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
@@ -45,7 +46,7 @@ from raydt.learners.confidence_tree.single_rows import SingleRows, window_of_che
 from raydt.learners.confidence_tree.split_decisions import Counts, Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
-from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, enter_steps, steps_of
+from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, enter_steps, steps_of
 from raydt.messages import message
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
@@ -239,7 +240,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: entry.stamp))
 
-    def _count(self, window: StepWindow) -> Exchange[list[tuple[Int64, Int64, Int64]]]:
+    def _count(self, window: StepWindow) -> Exchange[list[tuple[Ints, Ints, Ints]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
         counted = window.counted
         if not len(counted.entries):
@@ -249,7 +250,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         logs = self._logs.unsent(counted.priors)
         return (yield Ask("count", self.live.to_count(counted.deltas, counted.scored, logs, checks)))
 
-    def _note(self, window: StepWindow, changes: list[LeafSplit], void: npt.NDArray[np.bool_]) -> None:
+    def _note(self, window: StepWindow, changes: list[LeafSplit], void: Bools) -> None:
         """Count checks and splits, before the leaves are split."""
         checked = window.counted.checks["step"]
         checked = checked[~void[checked]]
@@ -281,7 +282,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             yield Ask("count", self.live.to_count(self.live.inherited(np.array(children).ravel())))
 
     def take_row(
-        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+        self, op: int, number: int, row: Floats, code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
         """Apply one update without a batch, after which nothing is compared or renewed."""
         if self.live.bins is None or self.options.drift_period or self.features.sparse or self.live.unit > 1:
@@ -318,7 +319,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
         return self._counts
 
-    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+    def trim(self) -> None:
+        """Rest, and give up what digests have of the tree, and room for more examples and nodes."""
+        super().trim()
+        self.listed, self._naive, self._digest = None, None, ModelDigest()
+        self._single.rest()
+        self.live.trim()
+
+    def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
         if self.live.bins is None or self.features.sparse or self.live.unit > 1:
             return None
@@ -350,7 +358,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Predictions of the tree. O(nodes x classes), and once O(leaves x groups of bins x classes)."""
         return NaivePredictor(self.features, self._with_naive(filled(node_arrays(self.live.tree))))
 
-    def shares_now(self, X: npt.NDArray[np.float64], n_classes: int) -> Exchange[npt.NDArray[np.float64]]:
+    def shares_now(self, X: Floats, n_classes: int) -> Exchange[Floats]:
         """As :meth:`predict_proba`, of a few dense rows and without :meth:`gather`: the shards score them."""
         return (yield from shares_now(self.live, self._rows, self._logs, RowBlock.of(X, None), n_classes))
 

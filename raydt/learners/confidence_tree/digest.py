@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable, Iterator
 import numpy as np
 
 from raydt.arrays.digest import Part, digest, encoded
+from raydt.arrays.types import Arrays
 from raydt.batches.binning import Bins
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import leaf_tallies
-from raydt.learners.confidence_tree.model import Arrays
 
 #: What a state has beside the model: slots, places, when classes were weighed, and rows, which enter by the root of a
 #: tree of hashes.

@@ -11,16 +11,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import Ints, Slots
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.confidence_tree import drift_kernels as drift
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.log import Logged, restarted
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT
-from raydt.learners.sequential import ADD, REMOVE, Slots
+from raydt.learners.sequential import ADD, REMOVE
 from raydt.trees.records import preorder
-
-Int64 = npt.NDArray[np.int64]
 
 
 class Trials:
@@ -80,7 +79,7 @@ class Trials:
             live.begin_trial(node, stamp)
         return log
 
-    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64, Int64]]]:
+    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Ints, Ints, Ints]]]:
         """Have the shards score examples by trials, then count them in or out."""
         tree, at = self._live.tree, slots[pairs.example]
         deltas = np.empty((4, len(pairs.node)), dtype=self._live.delta)

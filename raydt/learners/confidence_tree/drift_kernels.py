@@ -31,13 +31,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.types import Int32s, Ints
 from raydt.learners.confidence_tree.prediction import BLAMELESS, naive_class
 from raydt.trees.masses import mass_of
-
-Int64 = npt.NDArray[np.int64]
 
 #: A trial ends once it has seen so many times the examples of a period.
 LONGEST = 10
@@ -67,9 +65,9 @@ NOTHING, BEGIN, END, RESTART = range(4)
 class Pairs(NamedTuple):
     """Examples and nodes on their routes whose trials have to do with them, by example, from its leaf up."""
 
-    example: Int64  #: ``example``, ``node``: Shape (pairs,).
-    node: Int64
-    scored: Int64  #: The pairs whose trial is to predict the example, ascending.
+    example: Ints  #: ``example``, ``node``: Shape (pairs,).
+    node: Ints
+    scored: Ints  #: The pairs whose trial is to predict the example, ascending.
 
 
 @kernel
@@ -88,7 +86,7 @@ def _pair(tree: Any, examples: Any, slots: Any, compared: int, example: Any, nod
     return n
 
 
-def in_trials(tree: Any, examples: Any, slots: npt.NDArray[np.int32], compared: int, deepest: int) -> Pairs:
+def in_trials(tree: Any, examples: Any, slots: Int32s, compared: int, deepest: int) -> Pairs:
     """Return examples, live or just deleted, and the trials that count them. O(examples x depth).
 
     ``compared`` is the stamp of the last comparison: what came later is in no trial yet.
@@ -111,7 +109,7 @@ def _see(tree: Any, examples: Any, right: Any, slots: Any) -> None:
             v = np.int64(tree.nodes[v].parent)
 
 
-def meet(tree: Any, examples: Any, right: Any, slots: npt.NDArray[np.int32], least: int, deepest: int) -> Pairs:
+def meet(tree: Any, examples: Any, right: Any, slots: Int32s, least: int, deepest: int) -> Pairs:
     """Return the examples of a period and the trials they come to; count what nodes have seen. O(examples x depth).
 
     Trials that have seen less than ``least``, a count, are not compared.

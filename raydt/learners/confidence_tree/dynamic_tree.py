@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import empty, grown, trimmed
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
@@ -18,14 +19,7 @@ from raydt.examples.weighting import Weighting
 from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights
 from raydt.learners.confidence_tree.drift_kernels import in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import (
-    Arrays,
-    SplitRecord,
-    TreeOutline,
-    canonical_tree,
-    live_tree,
-    trial_arrays,
-)
+from raydt.learners.confidence_tree.model import SplitRecord, TreeOutline, canonical_tree, live_tree, trial_arrays
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, INHERITED, NORMAL
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import tally_rows
@@ -46,7 +40,6 @@ from raydt.learners.confidence_tree.tree import (
     walk,
     with_room,
 )
-from raydt.learners.sequential import Slots
 from raydt.trees.masses import masses_by_slot, unit_array
 from raydt.trees.records import (
     LEAF,
@@ -59,10 +52,9 @@ from raydt.trees.records import (
     listed,
     preorder,
     take_rows,
+    without_room,
 )
 from raydt.trees.state_schema import unit_of
-
-Int64 = npt.NDArray[np.int64]
 
 #: Who was right, by node.
 TALLIED = ("majority_right", "naive_right", "normal_right", "inherited_right")
@@ -107,6 +99,13 @@ class LiveConfidenceTree:
             self.right = grown(self.right, self.store.capacity)
             self.members = grown(self.members, self.store.capacity)
 
+    def trim(self) -> None:
+        """Give up room for more examples and nodes, and what :attr:`outline` has."""
+        self.store.trim()
+        self.right, self.members = (trimmed(array, self.store.capacity) for array in (self.right, self.members))
+        self.tree = without_room(self.tree)
+        self.outline.forget()
+
     @property
     def examples(self) -> WeighedExamples:
         """The live examples, for kernels."""
@@ -116,7 +115,7 @@ class LiveConfidenceTree:
     def _weights(self) -> Weights:
         return NO_WEIGHTS if self.unit == 1 else masses_by_slot(self.weighting, self.store)
 
-    def masses(self, slots: Slots) -> Int64:
+    def masses(self, slots: Slots) -> Ints:
         """How much some examples count, int64; 1 each while counts are numbers of rows."""
         return np.ones(len(slots), dtype=np.int64) if self.unit == 1 else self._weights[slots].astype(np.int64)
 
@@ -155,7 +154,7 @@ class LiveConfidenceTree:
         of_rows = asked[:rows_scored], priors[:rows_scored]
         return StepWindow(path, CountedRows(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
 
-    def roll_back(self, window: StepWindow, changes: list[LeafSplit], altered: npt.NDArray[np.bool_]) -> Int64:
+    def roll_back(self, window: StepWindow, changes: list[LeafSplit], altered: Bools) -> Ints:
         """Roll back the steps after a split at its leaf; these steps, to process again.
 
         The shards forget what they have counted at that leaf. ``altered`` is False for every step, before and after.
@@ -170,25 +169,25 @@ class LiveConfidenceTree:
             altered[again] = False
         return again
 
-    def inherited(self, nodes: Int64) -> npt.NDArray[Any]:
+    def inherited(self, nodes: Ints) -> AnyArray:
         """Deltas of the examples that some leaves have not counted themselves. O(examples of the leaves)."""
         slots = self.rows_of(nodes)[0]
         leaf = self.members["leaf"][slots]
         slots = slots[2 * self.store.born[slots] + 1 <= self.tree.nodes["created"][leaf]]
         return self.deltas(slots, self.tree.nodes["site"][self.members["leaf"][slots]] + 1)
 
-    def deltas(self, slots: Slots, sites: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def deltas(self, slots: Slots, sites: AnyArray) -> AnyArray:
         """Deltas of examples that come to some sites, shape (4, examples)."""
         return np.stack([slots, sites, self.masses(slots), self.store.y[slots]]).astype(self.delta)
 
     def to_count(
-        self, deltas: npt.NDArray[Any], scored: Int64 = NOTHING, logs: Int64 = NOTHING, checks: Int64 = NO_CHECKS
+        self, deltas: AnyArray, scored: Ints = NOTHING, logs: Ints = NOTHING, checks: Ints = NO_CHECKS
     ) -> dict[str, Any]:
         """Message to the shards: what to count in and out (``CountedRows``), and on the way to score and to check."""
         size = {"sites": self.sites, "classes": self.tree.counts.shape[1]}
         return size | {"deltas": deltas, "checks": checks, "scored": scored, "logs": logs}
 
-    def rows_of(self, leaves: Int64) -> tuple[Slots, Int64]:
+    def rows_of(self, leaves: Ints) -> tuple[Slots, Ints]:
         """Slots of the live examples of some leaves, one leaf after the other, and where each ends. O(examples)."""
         rows = self.tree.counts[leaves].sum(axis=1)
         if self.unit > 1:
@@ -198,7 +197,7 @@ class LiveConfidenceTree:
         list_leaves(self.tree, self.members, leaves, slots)
         return slots, ends
 
-    def counted(self, compared: int) -> tuple[Slots, npt.NDArray[Any]]:
+    def counted(self, compared: int) -> tuple[Slots, AnyArray]:
         """Slots of the live examples; and the deltas of each that a leaf or trial has counted.
 
         ``compared`` is the stamp of the last comparison (``drift``). O(examples x depth).
@@ -224,7 +223,7 @@ class LiveConfidenceTree:
         """No node is deeper."""
         return int(self.tree.nodes["depth"][: int(self.tree.reg[USED])].max())
 
-    def clear(self, leaves: Int64) -> npt.NDArray[np.int32]:
+    def clear(self, leaves: Ints) -> Int32s:
         """Ready leaves to be split; returns the sites whose statistics the shards may forget.
 
         Their trials end, and their tallies begin again: what is below a new split has few examples yet, and must not be
@@ -238,7 +237,7 @@ class LiveConfidenceTree:
         self._without_trial(leaves, trials["restarted"][leaves])
         return self.whole(sites[sites >= 0])
 
-    def whole(self, sites: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def whole(self, sites: Int32s) -> Int32s:
         """Return sites with those of what was inherited there."""
         return np.concatenate([sites, sites + 1]).astype(np.int32) if self.inherits else sites
 
@@ -282,7 +281,7 @@ class LiveConfidenceTree:
         self.tree.fresh[node] = 0
         return site
 
-    def _without_trial(self, some: Int64 | int, restarted: Int64 | int) -> None:
+    def _without_trial(self, some: Ints | int, restarted: Ints | int) -> None:
         trials = self.tree.trials
         trials[some] = np.zeros((), dtype=trials.dtype)
         trials["began"][some] = trials["site"][some] = -1
@@ -303,7 +302,7 @@ class LiveConfidenceTree:
         return Logged(new.stamp, int(self.tree.nodes["depth"][change.node]), change.feature, new, *at)
 
     def divide(
-        self, changes: list[LeafSplit], thresholds: list[float], slots: Slots, ends: Int64, right: npt.NDArray[np.uint8]
+        self, changes: list[LeafSplit], thresholds: list[float], slots: Slots, ends: Ints, right: npt.NDArray[np.uint8]
     ) -> None:
         """Split leaves, whose examples are as :meth:`rows_of` has them; ``right`` says which of them go right."""
         self.tree = with_room(self.tree, 2 * len(changes), 2)

@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Bools, Ints
 from raydt.learners.confidence_tree.drift_kernels import YOUNG
 from raydt.learners.confidence_tree.dynamic_tree import TALLIED, LiveConfidenceTree
-from raydt.learners.confidence_tree.model import Arrays
 from raydt.learners.confidence_tree.prediction import INHERITED, MAJORITY, NAIVE, NORMAL, level_odds, settle
 from raydt.learners.confidence_tree.split_decisions import StepWindow
-
-Int64 = npt.NDArray[np.int64]
 
 #: Where the levels of naive Bayes begin.
 ODDS = level_odds()
 
 
-def settle_window(
-    live: LiveConfidenceTree, window: StepWindow, replies: list[Any], table: Int64, void: npt.NDArray[np.bool_]
-) -> None:
+def settle_window(live: LiveConfidenceTree, window: StepWindow, replies: list[Any], table: Ints, void: Bools) -> None:
     """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``).
 
     ``replies`` of every shard have the scores of naive Bayes. Where leaves predict the majority there is nothing to do.
@@ -35,14 +30,14 @@ def settle_window(
     settle(live.tree, live.examples, live.right, window.path, window.counted, summed, (table, ODDS), void, rules)
 
 
-def naive_leaves(live: LiveConfidenceTree) -> Int64:
+def naive_leaves(live: LiveConfidenceTree) -> Ints:
     """Return the leaves that predict by naive Bayes now, in preorder."""
     order = live.outline.order(live.tree).astype(np.int64)
-    found: Int64 = order[chosen(live, order) != MAJORITY]
+    found: Ints = order[chosen(live, order) != MAJORITY]
     return found
 
 
-def chosen(live: LiveConfidenceTree, some: Int64) -> Int64:
+def chosen(live: LiveConfidenceTree, some: Ints) -> Ints:
     """Return what predicts at some nodes (``prediction.chosen``): the majority at inner nodes and without counts."""
     nodes, found = live.tree.nodes[some], np.full(len(some), NAIVE)
     if live.adaptive:
@@ -59,10 +54,10 @@ def chosen(live: LiveConfidenceTree, some: Int64) -> Int64:
     return found
 
 
-def priors_of(live: LiveConfidenceTree, leaves: Int64) -> Int64:
+def priors_of(live: LiveConfidenceTree, leaves: Ints) -> Ints:
     """Return the class counts that the predictions of some leaves are made of, shape (leaves, K)."""
     of_all = (chosen(live, leaves) == INHERITED)[:, None]
-    counts: Int64 = np.where(of_all, live.tree.counts[leaves], live.tree.own[leaves])
+    counts: Ints = np.where(of_all, live.tree.counts[leaves], live.tree.own[leaves])
     return counts
 
 

@@ -21,8 +21,8 @@ from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.messages import Message, message
 from raydt.trees.masses import masses_of
 from raydt.trees.state_schema import (
+    AnyInts,
     Arrays,
-    Ints,
     Schema,
     check_classes,
     check_leaves,
@@ -129,7 +129,7 @@ class ConfidenceTree(Learner):
         )
 
 
-def _leaves(state: Arrays) -> tuple[Arrays, Ints, Ints | None]:
+def _leaves(state: Arrays) -> tuple[Arrays, AnyInts, AnyInts | None]:
     """Return a state as ``check_leaves`` takes it: here examples that weigh 0 are in a leaf, too."""
     if unit_of(state) == 1:
         return state, state["y"], None

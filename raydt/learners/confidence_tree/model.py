@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Int32s
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
 from raydt.trees.masses import unit_array
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 from raydt.trees.state_schema import NODE_ARRAYS
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class SplitRecord(NamedTuple):
@@ -94,10 +92,10 @@ class TreeOutline:
         """The nodes, or the records of the splits, have changed."""
         self.version += 1
         self._made: tuple[int, Arrays] | None = None  # records for so many classes
-        self._order: npt.NDArray[np.int32] | None = None
+        self._order: Int32s | None = None
         self._known = 0
 
-    def order(self, tree: ConfidenceTreeArrays) -> npt.NDArray[np.int32]:
+    def order(self, tree: ConfidenceTreeArrays) -> Int32s:
         """Return the nodes in preorder."""
         if self._order is None:
             self._order = preorder(tree)[0]
@@ -136,7 +134,7 @@ def canonical_tree(
     return arrays | of_trials | outline.records(splits, order[arrays["feature"] >= 0].tolist(), classes)
 
 
-def trial_arrays(tree: ConfidenceTreeArrays, order: npt.NDArray[np.int32], classes: int) -> Arrays:
+def trial_arrays(tree: ConfidenceTreeArrays, order: Int32s, classes: int) -> Arrays:
     """Return what trials of some nodes have counted, under ``trial_`` and their names."""
     tallies = {of.name: tree.trials[of.name.removeprefix("trial_")][order] for of in TRIALS[2:]}
     return tallies | {"trial_own": tree.fresh[order, :classes]}

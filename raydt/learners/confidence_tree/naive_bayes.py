@@ -24,15 +24,13 @@ import functools
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.elementary import log_of, natural_log
 from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.arrays.types import Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples import weights
 from raydt.examples.features import CATEGORICAL
-
-Ints = npt.NDArray[np.int64]
 
 LeafPrediction = Literal["majority", "naive_bayes", "adaptive", "adaptive_normal", "adaptive_inherited"]
 #: Those where a leaf chooses by who has been right, and of these those with normal features, too.
@@ -119,11 +117,11 @@ class SharedLogs:
 class Pools(NamedTuple):
     """Groups of bins, of all features one after the other."""
 
-    of: npt.NDArray[np.int32]  #: Shape (bins of all features,): group of each bin, numbered from 0 in each feature.
+    of: Int32s  #: Shape (bins of all features,): group of each bin, numbered from 0 in each feature.
     #: ``low``, ``stop``: Shape (bins of all features,): first bin of its group, and that after the last, numbered
     #: through all features.
-    low: npt.NDArray[np.int32]
-    stop: npt.NDArray[np.int32]
+    low: Int32s
+    stop: Int32s
     first: Ints  #: Shape (features + 1,): where the groups of each feature begin, if they are numbered through.
 
 

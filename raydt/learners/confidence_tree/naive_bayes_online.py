@@ -8,13 +8,12 @@ classes known. Nothing is counted: the rows lie in slots beyond those of all exa
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Floats
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import chosen, naive_leaves, priors_of
-from raydt.learners.confidence_tree.model import Arrays
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import naive_arrays, odds_of
 from raydt.learners.confidence_tree.normal_bayes import normal_arrays, normal_scores
@@ -25,7 +24,7 @@ from raydt.trees.records import preorder, route, shares_of
 
 def shares_now(
     live: LiveConfidenceTree, on_shards: RowsOnShards, logs: SharedLogs, rows: RowBlock, n_classes: int
-) -> Exchange[npt.NDArray[np.float64]]:
+) -> Exchange[Floats]:
     """Shares of the classes, shape (rows, n_classes). O(rows x (depth + features x classes)), two messages at most."""
     leaves = np.array([route(live.tree, live.categorical, rows, i) for i in range(len(rows.X))], dtype=np.int64)
     shares = shares_of(live.tree.counts[[_filled(live, leaf) for leaf in leaves.tolist()]], n_classes)

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, code_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
@@ -27,9 +27,6 @@ from raydt.presentation.words import counted
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.tree_sum import TreeSum
 
-Arrays = dict[str, "npt.NDArray[Any]"]
-Ints = npt.NDArray[np.int64]
-
 #: Arrays of a model by cell of a leaf that predicts by naive Bayes: position among these leaves, feature, group of its
 #: bins (0 of a sparse feature), class, and T of what was counted; ascending.
 CELLS = ("leaf", "feature", "group", "class", "log")
@@ -37,9 +34,7 @@ CELLS = ("leaf", "feature", "group", "class", "log")
 _FEW_ROWS = 1 << 11
 
 
-def naive_arrays(
-    leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, logs: SharedLogs
-) -> Arrays:
+def naive_arrays(leaves: AnyArray, priors: Ints, replies: Sequence[Ints], bins: Bins, logs: SharedLogs) -> Arrays:
     """Return the arrays ``NAIVE`` of a model for its leaves that predict by naive Bayes, and the bins.
 
     ``leaves`` are their positions in preorder, shape (n,), ``priors`` has shape (n, K). Each reply of a shard, shape
@@ -96,10 +91,10 @@ def _score(
             _add(ones, v * width + indices[at], prior[v], out[i])
 
 
-def odds_of(scores: Ints, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def odds_of(scores: Ints, known: Bools) -> Floats:
     """What the shares of naive Bayes are proportional to, by scores of rows and which classes have examples there."""
     best = np.where(known, scores, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
-    odds: npt.NDArray[np.float64] = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
+    odds: Floats = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
     return odds
 
 
@@ -135,9 +130,7 @@ class NaivePredictor(TreePredictor):
         parts = (np.ascontiguousarray(model[f"normal_{name}"]) for name in ("log", "mean", "variance"))
         return place, number, score, *parts
 
-    def _naive(
-        self, leaves: npt.NDArray[np.int32], X: Any, sparse: SparseRows | None, take: Callable[[Ints, Ints], None]
-    ) -> None:
+    def _naive(self, leaves: Int32s, X: Any, sparse: SparseRows | None, take: Callable[[Ints, Ints], None]) -> None:
         """Have ``take`` receive the rows that naive Bayes predicts and their scores, (rows, K): ranges, in threads."""
         if not len(self._leaves):
             return
@@ -158,7 +151,7 @@ class NaivePredictor(TreePredictor):
 
         run([partial(score, part) for part in ranges(len(which), _FEW_ROWS)])
 
-    def _missing_left(self) -> npt.NDArray[np.bool_]:
+    def _missing_left(self) -> Bools:
         """None: missing numbers have the last bin, and go right."""
         return np.zeros(len(self._model["feature"]), dtype=np.bool_)
 
@@ -168,10 +161,10 @@ class NaivePredictor(TreePredictor):
             raise InputError(message("learners.naive_leaves", leaves=counted(len(self._leaves), "leaf")))
         return super().tree_sum(n_classes)
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Int32s:
         """Class codes, shape (n,): the leaf's majority, or that of the highest score; the smaller on a tie."""
         leaves = self.apply(X, sparse)
-        labels: npt.NDArray[np.int32] = self._model["counts"].argmax(axis=1).astype(np.int32)[leaves]
+        labels: Int32s = self._model["counts"].argmax(axis=1).astype(np.int32)[leaves]
 
         def take(rows: Ints, scores: Ints) -> None:
             labels[rows] = scores.argmax(axis=1)
@@ -179,9 +172,7 @@ class NaivePredictor(TreePredictor):
         self._naive(leaves, X, sparse, take)
         return labels
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Shares of the classes, shape (n, n_classes): in the row's leaf, or those of naive Bayes."""
         leaves = self.apply(X, sparse)
         shares = self._shares(n_classes)[leaves]

@@ -23,12 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.features import NUMERIC
 from raydt.examples.weights import UNIT as ROW
 from raydt.learners.confidence_tree.naive_bayes import POOLS, UNIT, SharedLogs, log_count
-
-Ints = npt.NDArray[np.int64]
 
 #: The unit of scores and means is 1 / SCORE, and so is that of variances.
 SCORE = 1 << 10
@@ -46,7 +45,7 @@ def half_logs() -> Ints:
     )
 
 
-def normal_scores(bins: Bins) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+def normal_scores(bins: Bins) -> tuple[Int32s, npt.NDArray[np.uint8]]:
     """Return the score of every bin, of all features one after the other, and which features are normal. O(bins)."""
     scores, normal = [np.empty(0, dtype=np.int32)], np.zeros(len(bins), dtype=np.uint8)
     for j, (kind, size, count) in enumerate(zip(bins.kinds, np.diff(bins.starts), bins.counts(), strict=True)):
@@ -180,7 +179,7 @@ def take_half_logs(variance: Any, halves: Any, out: Any) -> None:
         out[i] = half_log(variance[i], halves)
 
 
-def normal_arrays(leaves: npt.NDArray[Any], parts: Ints, table: SharedLogs) -> dict[str, npt.NDArray[Any]]:
+def normal_arrays(leaves: AnyArray, parts: Ints, table: SharedLogs) -> dict[str, AnyArray]:
     """Return the arrays of a model for leaves with normal features, given their places among those of naive Bayes.
 
     ``parts``, shape (3, leaves, normal features, K), is what :func:`summarise` gives.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.types import Ints
 from raydt.evaluation.ranking import LEVELS
 from raydt.learners.confidence_tree.naive_bayes import UNIT, log_count
 from raydt.learners.sequential import ADD, REMOVE
@@ -39,13 +39,13 @@ def naive_class(prior: Any, scores: Any, table: Any) -> int:
     return best
 
 
-def level_odds() -> npt.NDArray[np.int64]:
+def level_odds() -> Ints:
     """Log-odds of class 1, in units of T, from which on its share is at level 1, 2, ..., int64, shape (LEVELS,).
 
     Whole numbers, so that a level does not depend on a processor's logarithm.
     """
     half = np.arange(1, LEVELS + 1) - 0.5
-    odds: npt.NDArray[np.int64] = np.rint(UNIT * np.log(half / (LEVELS - half))).astype(np.int64)
+    odds: Ints = np.rint(UNIT * np.log(half / (LEVELS - half))).astype(np.int64)
     return odds
 
 

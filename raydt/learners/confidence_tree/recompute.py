@@ -13,13 +13,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.audits.recorded_bins import FeatureBins, derived_bins, recorded_bins
-from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree, each
+from raydt.audits.recorded_tree import FOREVER, RecordedTree, each
 from raydt.audits.routed_history import RoutedHistory
 from raydt.audits.weights import class_factors, effective, given_weights
 from raydt.examples.features import Features
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 
 T = TypeVar("T")
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True)

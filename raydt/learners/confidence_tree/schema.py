@@ -31,9 +31,9 @@ from raydt.trees.state_schema import (
     NODE_ARRAYS,
     UNIT_ARRAY,
     UPDATES,
+    AnyInts,
     Array,
     Arrays,
-    Ints,
     Schema,
     check_bins,
     check_counters,
@@ -226,7 +226,7 @@ def check_state(
             check_counters(group, SEEN, at, y[row], ones, mass[row])
 
 
-def _require_counted(state: Arrays, name: str, mass: Ints, rows: Ints, nodes: Ints) -> None:
+def _require_counted(state: Arrays, name: str, mass: AnyInts, rows: AnyInts, nodes: AnyInts) -> None:
     """Require that an array counts the classes of these rows at these nodes."""
     found = np.zeros_like(state[name])
     np.add.at(found, (nodes, state["y"][rows]), mass[rows])
@@ -246,7 +246,7 @@ def _check_tallies(state: Arrays, period: int) -> None:
     require((seen < np.where(running, LONGEST * period, period)).all(), "trial_seen", "states.ended_trial")
 
 
-def _check_statistics(group: Arrays, bins: Bins, by_place: Ints) -> None:
+def _check_statistics(group: Arrays, bins: Bins, by_place: AnyInts) -> None:
     """Require the bins of the tree, and of each column at each place as many examples as the node counts.
 
     Which bin an example is in is left to the audit: a count stays below the sums, for which tables have entries.

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
@@ -43,7 +44,7 @@ _TOGETHER = 1 << 12
 class ConfidenceTreeShard(ShardWithRows):
     """Owner of whole feature groups."""
 
-    def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: Ints) -> None:
         super().__init__(features, groups)
         self._options = options
         self._normal = options.leaf_prediction in NORMAL
@@ -104,6 +105,12 @@ class ConfidenceTreeShard(ShardWithRows):
         assert self._bins is not None
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
+    def trim(self) -> None:
+        """Give up room for more rows, sites and classes."""
+        super().trim()
+        self._codes = trimmed(self._codes, len(self._held.X))
+        self._counts = Statistics(*(array.copy() for array in self._counts.without_room()))
+
     # ---------------------------------------------------------------- one row at a time
 
     def single(self, slots: int, sites: int, classes: int) -> tuple[HeldDense, Bins]:
@@ -117,7 +124,7 @@ class ConfidenceTreeShard(ShardWithRows):
         return HeldDense(self._counts, self._columns, self._codes), self._bins
 
     @property
-    def features_by_slot(self) -> npt.NDArray[np.float64]:
+    def features_by_slot(self) -> Floats:
         """Shape (slots, columns): the dense features kept."""
         return self._held.X
 
@@ -134,7 +141,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def _on_count(
         self, sites: int, classes: int, deltas: Any, checks: Any, scored: Any, logs: Any
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    ) -> tuple[Ints, Ints, Ints]:
         """Count rows in and out; answer the checks among them, and score rows just before they are counted.
 
         There may be so many ``sites`` and ``classes`` by now. ``deltas``, ``checks`` and ``scored`` are as in
@@ -172,7 +179,7 @@ class ConfidenceTreeShard(ShardWithRows):
         pools, (score, normal) = self._pools, self._scores
         return Naive(asked, table, pools.low, pools.stop, found, normal, score, _HALVES, sums, found_normal)
 
-    def _on_normal(self, sites: Any, past: Any) -> npt.NDArray[np.int64]:
+    def _on_normal(self, sites: Any, past: Any) -> Ints:
         """Numbers, means and variances of the normal columns at some sites, shape (3, sites, normal columns, K).
 
         ``past`` says of which of them together with the site after it.
@@ -193,13 +200,13 @@ class ConfidenceTreeShard(ShardWithRows):
         """Whether all counts are masses."""
         return self._counts.bins.dtype == np.int64
 
-    def _weigh(self, deltas: npt.NDArray[Any]) -> None:
+    def _weigh(self, deltas: AnyArray) -> None:
         """Make all counts masses with the first deltas that are."""
         if deltas.dtype == np.int64 and not self._weighted:
             self._counts, self._pool = self._counts.weighed(), weighed(self._pool)
             self._table, self._logs = np.empty(0), np.empty(0, dtype=np.int64)
 
-    def _on_naive(self, sites: Any, past: Any) -> npt.NDArray[np.int64]:
+    def _on_naive(self, sites: Any, past: Any) -> Ints:
         """What naive Bayes takes from some sites, shape (5, cells); with ``past`` together with the site after it.
 
         Of each group of bins, or sparse feature that is 1 (group 0), and class that has been counted: place
@@ -223,7 +230,7 @@ class ConfidenceTreeShard(ShardWithRows):
             cells += self._naive_ones(sites, past)
         return np.concatenate(cells, axis=1)
 
-    def _naive_ones(self, sites: npt.NDArray[np.int64], past: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int64]]:
+    def _naive_ones(self, sites: Ints, past: Bools) -> list[Ints]:
         """Return those cells of the sparse features."""
         p, per, dense = self._pool, len(self.groups), len(self._features.names)
         of_site = np.append(np.arange(len(sites)), np.flatnonzero(past))
@@ -271,7 +278,7 @@ class ConfidenceTreeShard(ShardWithRows):
         """Forget the statistics at some sites."""
         self._forget(np.array(gone))
 
-    def _forget(self, gone: npt.NDArray[np.int32]) -> None:
+    def _forget(self, gone: Int32s) -> None:
         gone = gone[gone < len(self._counts.totals)]
         self._counts.totals[gone], self._counts.bins[gone] = 0, 0
         if self._features.sparse and len(self.groups):
@@ -288,7 +295,7 @@ class ConfidenceTreeShard(ShardWithRows):
         of = self._features.groups if self._features.sparse else 0
         return Sparse(self._held.ones, first, of, len(self._features.names))
 
-    def _searched(self, slots: npt.NDArray[np.int32]) -> tuple[Held, Search]:
+    def _searched(self, slots: Int32s) -> tuple[Held, Search]:
         """Return the statistics held, with room for the ones of some rows, and the search over them."""
         if self._features.sparse:
             begin, end, _ = self._held.ones
@@ -304,7 +311,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     # ---------------------------------------------------------------- snapshots
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def state(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """By group: the bins, what is counted at every site (``totals``, ``bins``), of sparse features ``SEEN``."""
         counts = self._counts.without_room()
         state: dict[int, dict[str, Any]] = {}
@@ -319,7 +326,7 @@ class ConfidenceTreeShard(ShardWithRows):
                 state[g] |= self._seen(i)
         return state
 
-    def _seen(self, group: int) -> dict[str, npt.NDArray[Any]]:
+    def _seen(self, group: int) -> dict[str, AnyArray]:
         """Counters of the sparse features that are 1 somewhere, ascending by site and feature."""
         p, per = self._pool, len(self.groups)
         unit = p.unit[: p.reg[USED]]

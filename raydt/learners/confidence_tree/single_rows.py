@@ -6,8 +6,8 @@ from operator import is_not
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats
 from raydt.examples.row_digest import RowDigest
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
@@ -33,11 +33,12 @@ class SingleRows:
         self._sites = 0
         self._arguments: tuple[Any, ...] = ()
 
+    def rest(self) -> None:
+        """Let go of the arrays of the last row, until the next."""
+        self._known = self._arguments = ()
+
     def insert(
-        self,
-        example: tuple[int, npt.NDArray[np.float64], int, int],
-        worker: ConfidenceTreeShard,
-        digested: RowDigest | None,
+        self, example: tuple[int, Floats, int, int], worker: ConfidenceTreeShard, digested: RowDigest | None
     ) -> tuple[int, int] | None:
         """Insert an example: id, row, class and number of the update; its slot, and the leaf to check (-1: none).
 
@@ -55,9 +56,7 @@ class SingleRows:
         by_slot = live.right, worker.features_by_slot
         return slot, int(learn(live.tree, live.categorical, examples, by_slot, rows, held, bins, naive, rules))
 
-    def forget(
-        self, row: npt.NDArray[np.float64], code: int, worker: ConfidenceTreeShard, digested: RowDigest | None
-    ) -> bool:
+    def forget(self, row: Floats, code: int, worker: ConfidenceTreeShard, digested: RowDigest | None) -> bool:
         """Delete the oldest example that equals a row and has a class; False if there is none."""
         live = self._live
         if code >= live.tree.counts.shape[1]:
@@ -72,7 +71,7 @@ class SingleRows:
         self._one.release(live.store, slot)
         return True
 
-    def class_of(self, row: npt.NDArray[np.float64], worker: ConfidenceTreeShard) -> int:
+    def class_of(self, row: Floats, worker: ConfidenceTreeShard) -> int:
         """Return the class that the tree predicts for a row."""
         live, (_, _, bins, naive, scratch) = self._live, self._held(worker)
         rows = self._one.take(row)

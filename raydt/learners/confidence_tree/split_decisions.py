@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats, Ints
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.bounds import SplitRule
 from raydt.learners.confidence_tree.impurity import (
@@ -21,9 +21,6 @@ from raydt.learners.confidence_tree.impurity import (
 )
 from raydt.learners.confidence_tree.model import SplitRecord
 from raydt.learners.confidence_tree.tree import CountedRows, Path
-
-Int64 = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Counts(NamedTuple):
@@ -45,8 +42,8 @@ class StepWindow(NamedTuple):
 class Times(NamedTuple):
     """Examples taken, and classes known, just after each step: two arrays of int64, shape (steps,)."""
 
-    t: Int64
-    classes: Int64
+    t: Ints
+    classes: Ints
 
 
 class LeafSplit(NamedTuple):
@@ -102,7 +99,7 @@ class Decider:
             changes[node] = LeafSplit(node, step, best[FEATURE], best[CUT], record)
         return list(changes.values())
 
-    def _merged(self, owns: Int64, replies: list[Any], unit: int) -> tuple[Int64, Floats, Floats]:
+    def _merged(self, owns: Ints, replies: list[Any], unit: int) -> tuple[Ints, Floats, Floats]:
         """Return the best candidate and its rival of each check, their scores, and the impurity of the node."""
         checks, classes = owns.shape
         found = np.empty((checks, 2, COUNTS + classes), dtype=np.int64)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.arrays.sparse import group_of
+from raydt.arrays.types import Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples import weights
 from raydt.examples.features import CATEGORICAL
@@ -33,16 +34,16 @@ SLOT, SITE, SIGN, LABEL = range(4)
 class BinnedColumns(NamedTuple):
     """The dense columns of a shard."""
 
-    feature: npt.NDArray[np.int64]  #: Shape (columns,): their numbers, ascending.
+    feature: Ints  #: Shape (columns,): their numbers, ascending.
     kinds: npt.NDArray[np.int8]  #: Shape (columns,).
     #: Shape (columns,): a numeric column has the cuts 0, 1, ...: bins up to the cut go left. Of a categorical one a bin
     #: against the rest: so many bins have a cut.
-    cuts: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]  #: Shape (columns + 1,): where the bins of each column begin.
-    group: npt.NDArray[np.int64]  #: Shape (groups + 1,): where the columns of each of the shard's feature groups begin.
+    cuts: Ints
+    first: Ints  #: Shape (columns + 1,): where the bins of each column begin.
+    group: Ints  #: Shape (groups + 1,): where the columns of each of the shard's feature groups begin.
 
     @classmethod
-    def of(cls, bins: Bins, feature: npt.NDArray[np.int64], group: npt.NDArray[np.int64]) -> BinnedColumns:
+    def of(cls, bins: Bins, feature: Ints, group: Ints) -> BinnedColumns:
         """Columns whose bins are known."""
         sizes = np.diff(bins.starts)
         cuts = np.where(bins.kinds == CATEGORICAL, sizes, sizes + bins.seen)
@@ -52,9 +53,9 @@ class BinnedColumns(NamedTuple):
 class Statistics(NamedTuple):
     """Counts by site."""
 
-    totals: npt.NDArray[np.int64]  #: Shape (sites, K).
+    totals: Ints  #: Shape (sites, K).
     #: Shape (sites, bins of all columns, K): int32, of masses int64.
-    bins: npt.NDArray[np.int32] | npt.NDArray[np.int64]
+    bins: Int32s | Ints
 
     @classmethod
     def none(cls) -> Statistics:

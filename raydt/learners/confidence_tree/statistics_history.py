@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
+from raydt.arrays.types import Ints
 
 
 @dataclass(slots=True)
@@ -25,7 +24,7 @@ class _Period:
     stamp: int
     statistics: Mapping[str, int]
     splits: list[tuple[int, int, bool]] = field(default_factory=list)  #: Stamp, depth, and whether for a tie.
-    checks: list[Int64] = field(default_factory=list)
+    checks: list[Ints] = field(default_factory=list)
 
 
 class StatisticsHistory:
@@ -38,7 +37,7 @@ class StatisticsHistory:
         """Note that a leaf of this depth was split, for a tie or because the rule holds."""
         self._periods[-1].splits.append((stamp, depth, tie))
 
-    def checked(self, stamps: Int64) -> None:
+    def checked(self, stamps: Ints) -> None:
         """Note checks of leaves."""
         self._periods[-1].checks.append(stamps)
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.arrays.types import Bools, Int32s, Ints
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT
 from raydt.learners.sequential import ADD, LOOK, REMOVE
@@ -77,11 +78,11 @@ class ConfidenceTreeArrays(NamedTuple):
     """
 
     nodes: npt.NDArray[np.void]
-    counts: npt.NDArray[np.int64]
-    own: npt.NDArray[np.int64]
-    reg: npt.NDArray[np.int64]
+    counts: Ints
+    own: Ints
+    reg: Ints
     trials: npt.NDArray[np.void]
-    fresh: npt.NDArray[np.int64]
+    fresh: Ints
 
 
 def new_tree(classes: int = 2, capacity: int = 16) -> ConfidenceTreeArrays:
@@ -114,8 +115,8 @@ class WeighedExamples(NamedTuple):
     """The live examples by slot: leaf and neighbours, class, number of the update that inserted each, weight."""
 
     members: npt.NDArray[np.void]
-    y: npt.NDArray[np.int32]
-    born: npt.NDArray[np.int64]
+    y: Int32s
+    born: Ints
     weight: npt.NDArray[np.uint32]  #: In units; empty while counts are numbers of rows.
 
 
@@ -123,15 +124,15 @@ class Path(NamedTuple):
     """Steps on their way through the tree."""
 
     steps: npt.NDArray[np.void]
-    pending: npt.NDArray[np.int64]  #: The steps to take, ascending.
-    leaves: npt.NDArray[np.int64]  #: Shape (steps,): the leaf of each step that was taken, -1 of the others.
+    pending: Ints  #: The steps to take, ascending.
+    leaves: Ints  #: Shape (steps,): the leaf of each step that was taken, -1 of the others.
     end: int  #: No step from this one on has been taken.
 
 
 class WalkRules(NamedTuple):
     """How steps are taken."""
 
-    categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
+    categorical: Bools  #: Shape (dense features,).
     grace: int  #: Grace period, a count; 0 for steps that no node counts (a warm-up).
     scored: bool  #: Whether the majority is predicted for a row that comes.
     naive: bool  #: Whether the shards are to score it, too.
@@ -142,11 +143,11 @@ class CountedRows(NamedTuple):
 
     entries: npt.NDArray[np.void]
     #: Shape (4, entries): what shards have to count, by SLOT, SITE, SIGN and LABEL; int64 of masses.
-    deltas: npt.NDArray[np.int32] | npt.NDArray[np.int64]
+    deltas: Int32s | Ints
     checks: npt.NDArray[np.void]
-    owns: npt.NDArray[np.int64]  #: Shape (checks, K): ``own`` of the node at each check.
-    scored: npt.NDArray[np.int64]  #: Shape (rows,): the entries before which naive Bayes has to score their row.
-    priors: npt.NDArray[np.int64]  #: Shape (rows, K): ``own`` of the leaf just before.
+    owns: Ints  #: Shape (checks, K): ``own`` of the node at each check.
+    scored: Ints  #: Shape (rows,): the entries before which naive Bayes has to score their row.
+    priors: Ints  #: Shape (rows, K): ``own`` of the leaf just before.
 
 
 @inner_kernel

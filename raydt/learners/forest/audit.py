@@ -13,8 +13,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools
 from raydt.audits.audit_report import AuditReport
 from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.audits.weights import counted_weights
@@ -28,7 +28,7 @@ from raydt.parallel.threads import run
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 #: Cells (members x features) of trees that are built again; of a larger forest some trees are.
 REBUILT_CELLS = 20_000_000
@@ -110,7 +110,7 @@ def audit(
     return AuditReport("holds", "proven", reason, checked, worst)
 
 
-def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
+def sampled(held: Bools, features: int) -> list[int]:
     """The trees to build again: all, or as many evenly spaced ones as the limit allows, at least one."""
     trees = held.shape[1]
     cells = int(held.sum()) * max(1, features)
@@ -119,7 +119,7 @@ def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
     return chosen
 
 
-def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) -> list[Message]:
+def _tree(state: Arrays, tree: int, expected: Mapping[str, AnyArray]) -> list[Message]:
     """A tree of the state against the one built from nothing."""
     stop = int(np.cumsum(state["tree_nodes"])[tree])
     start = stop - int(state["tree_nodes"][tree])

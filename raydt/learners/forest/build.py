@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.learners.forest.candidates import fill_block
+from raydt.learners.forest.count_candidates import fill_block, take_column
 from raydt.learners.forest.node_pool import (
     count,
     free_block,
@@ -21,7 +21,7 @@ from raydt.learners.forest.node_pool import (
     new_block,
     new_child,
 )
-from raydt.learners.forest.nodes import LEAF, OPEN
+from raydt.learners.forest.nodes import LEAF, NEAR, OPEN
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.masses import mass_of
 from raydt.trees.records import goes_left, link, next_in_preorder
@@ -38,11 +38,15 @@ def _make_leaf(forest: Any, node: int, begin: int, end: int, scratch: Any) -> No
 def _partition(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: Any) -> int:
     """Partition the rows of a split node, left ones first, stably; returns where the right ones begin."""
     feature, threshold = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
-    category, slots, entries = examples.categorical[feature], scratch.slots, scratch.entries
+    category, slots, entries, column = examples.categorical[feature], scratch.slots, scratch.entries, scratch.column
+    if column.reg[NEAR]:
+        take_column(column.values, slots[begin:end], scratch.near.X[:, feature])
+    else:
+        take_column(column.values, slots[begin:end], examples.X[:, feature])
     middle, rest = begin, 0
     for i in range(begin, end):
         slot, entry = slots[i], entries[i]
-        if goes_left(examples.X[slot, feature], threshold, category):
+        if goes_left(column.values[i - begin], threshold, category):
             slots[middle], entries[middle] = slot, entry
             middle += 1
         else:
@@ -61,9 +65,12 @@ def _count_children(forest: Any, node: int, begin: int, middle: int, examples: A
     nodes[left].n = 0
     for m in range(totals.shape[1]):
         totals[left, m] = 0
+    y, weight = examples.y, examples.weight
+    if scratch.column.reg[NEAR]:
+        y, weight = scratch.near.y, scratch.near.weight
     for i in range(begin, middle):
         slot = np.int64(scratch.slots[i])
-        count(forest, left, examples.y[slot], 1, mass_of(examples.weight, slot), rules.numeric)
+        count(forest, left, y[slot], 1, mass_of(weight, slot), rules.numeric)
     nodes[right].n = nodes[node].n - nodes[left].n
     for m in range(totals.shape[1]):
         totals[right, m] = totals[node, m] - totals[left, m]
@@ -78,7 +85,7 @@ def _grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: 
         _make_leaf(forest, node, begin, end, scratch)
         return 0
     block = new_block(forest)
-    if fill_block(forest, node, block, begin, end - begin, top, examples, scratch, rules) == 0:
+    if fill_block(forest, node, block, -1, begin, end - begin, top, examples, scratch, rules) == 0:
         free_block(forest, block)
         _make_leaf(forest, node, begin, end, scratch)
         return 0
@@ -108,19 +115,30 @@ def split_into_children(forest: Any, tree: int, top: int, examples: Any, scratch
 def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
-    near, slots = scratch.near, scratch.slots
-    for i in range(begin, end):
-        for j in range(examples.X.shape[1]):
-            near.X[i - begin, j] = examples.X[slots[i], j]
-        near.y[i - begin] = examples.y[slots[i]]
+    near, slots, n = scratch.near, scratch.slots[begin:end], end - begin
+    for j in range(examples.X.shape[1] if n > 0 else 0):
+        word, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
+        if scratch.constant[base, word] & bit:
+            continue
+        first, column, differs = examples.X[slots[0], j], near.X[:, j], False
+        for i in range(n):
+            x = examples.X[np.uint64(slots[i]), j]
+            column[i] = x
+            differs |= x != first
+        if not differs:
+            scratch.constant[base, word] |= bit
+    for i in range(n):
+        near.y[i] = examples.y[slots[i]]
         if rules.unit > 1:
-            near.weight[i - begin] = examples.weight[slots[i]]
-    for i in range(begin, end):
-        slots[i] = i - begin
+            near.weight[i] = examples.weight[slots[i]]
+    for i in range(n):
+        slots[i] = i
+    scratch.column.reg[NEAR] = 1
     top = base + 1
     while top > base:
         top -= 1
-        top += _grow(forest, tree, top, near, scratch, rules)
+        top += _grow(forest, tree, top, examples, scratch, rules)
+    scratch.column.reg[NEAR] = 0
 
 
 @inner_kernel

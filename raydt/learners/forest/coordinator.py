@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
@@ -31,7 +31,6 @@ from raydt.learners.forest.digest import ForestDigest, class_counts
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
-    Arrays,
     ForestPredictor,
     codes_of,
     depths_of,
@@ -49,7 +48,7 @@ from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
-from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.messages import message
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
@@ -58,7 +57,6 @@ MOST_NUMBERS = 2**21
 STEPS_OF_A_BUILD = 80
 _TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
 
-Ints = npt.NDArray[np.int64]
 _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
 
 
@@ -83,7 +81,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._weighting = self._weights.weighting
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
-        self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
+        self._ranks: Int32s = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._scale = LabelScale() if options.numeric else None
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
@@ -283,18 +281,16 @@ class ForestCoordinator(SequentialCoordinator):
         arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
         return self._weights.in_model(arrays)
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Shares of the classes, shape (n, n_classes)."""
         return shares_of(self._votes(X), n_classes)
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:
         """Class codes or numbers."""
         votes = self._votes(X)
         return codes_of(votes, self._order) if self._scale is None else numbers_of(votes, self._scale.scale.exponent)
 
-    def _votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    def _votes(self, X: Floats) -> Ints:
         """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""
         if self._shared and self._saved is None and self._seq >= self._warmup:
             return merged_votes([part.votes(X) for part in self.store.parts])
@@ -338,7 +334,7 @@ class ForestCoordinator(SequentialCoordinator):
             roots = [tree.totals[:1] for tree in self._fetched]
         return class_counts(roots)
 
-    def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+    def _row_columns(self, slots: Slots) -> dict[str, AnyArray]:
         """Labels; of a class its place among those of live examples."""
         y = self.store.y[slots]
         return {"y": y if self.options.numeric else self._ranks[y]}

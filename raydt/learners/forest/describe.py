@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.examples.features import Features
 from raydt.learners.description import (
     Curve,
@@ -121,7 +121,7 @@ def _trees(run: RunRecords) -> list[Block]:
     return [trees, _features(model, n, run)]
 
 
-def _sureness(model: Columns, starts: npt.NDArray[np.int64]) -> tuple[str, ...]:
+def _sureness(model: Columns, starts: Ints) -> tuple[str, ...]:
     """Return least, median, mean and most of the trees' shares of the largest class in an example's leaf."""
     leaf = model["feature"] < 0
     largest = np.add.reduceat(np.where(leaf, model["totals"].max(axis=1), 0), starts)
@@ -130,7 +130,7 @@ def _sureness(model: Columns, starts: npt.NDArray[np.int64]) -> tuple[str, ...]:
     return tuple(f"{f(shares):.1f}" if len(shares) else "-" for f in (np.min, np.median, np.mean, np.max))
 
 
-def _features(model: Columns, n: npt.NDArray[np.int64], run: RunRecords) -> Table:
+def _features(model: Columns, n: Ints, run: RunRecords) -> Table:
     """Return the features that take most from the impurity, in all trees."""
     inner = np.flatnonzero(model["feature"] >= 0)
     feature = model["feature"][inner]

@@ -6,17 +6,14 @@ Invariant: the digest is a function of the trees, of labels by id, and of nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.digest import Part, digest
+from raydt.arrays.types import AnyArray, Ints
 from raydt.learners.forest.label_scale import Scale
 from raydt.learners.forest.model import stored
 from raydt.learners.forest.nodes import TreeArrays
-
-Ints = npt.NDArray[np.int64]
 
 
 def class_counts(roots: Sequence[Ints]) -> Ints:
@@ -73,7 +70,7 @@ def _hash(tree: TreeArrays, counted: Ints | Scale, per_row: int) -> bytes:
         totals = np.zeros((len(tree.totals), len(counted)), dtype=np.int64)
         known = counted < tree.totals.shape[1]
         totals[:, known] = tree.totals[:, counted[known]] // per_row
-    names: dict[str, npt.NDArray[Any]] = {
+    names: dict[str, AnyArray] = {
         "feature": tree.feature,
         "threshold": tree.threshold,
         "right": tree.right,

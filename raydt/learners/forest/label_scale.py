@@ -12,11 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Floats, Int32s, Ints
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-
-Ints = npt.NDArray[np.int64]
 
 #: Trees count labels in units of 2**(exponent - 40), whatever they are rounded to.
 LABEL_BITS = 40
@@ -42,7 +40,7 @@ class Scale(NamedTuple):
 NO_LABELS = Scale(LEAST_EXPONENT, COARSE_BITS)
 
 
-def in_units(y: npt.NDArray[np.float64], scale: Scale) -> Ints:
+def in_units(y: Floats, scale: Scale) -> Ints:
     """Labels in units, rounded to the nearest; one beyond the exponent, which will change it, is cut off."""
     most = 2.0 ** (scale.bits + 1)
     with np.errstate(over="ignore"):
@@ -50,7 +48,7 @@ def in_units(y: npt.NDArray[np.float64], scale: Scale) -> Ints:
     return np.floor(near + 0.5).astype(np.int64) << (LABEL_BITS - scale.bits)
 
 
-def _keys(y: npt.NDArray[np.float64]) -> list[tuple[int, int, int]]:
+def _keys(y: Floats) -> list[tuple[int, int, int]]:
     """Of each label its exponent, that of its last bit, and its first bits with its sign: all that the scale needs."""
     fraction, exponent = np.frexp(y)
     whole = np.ldexp(np.abs(fraction), 53).astype(np.int64)
@@ -66,7 +64,7 @@ class LabelScale:
     def __init__(self) -> None:
         self.restore(np.empty(0))
 
-    def restore(self, y: npt.NDArray[np.float64]) -> None:
+    def restore(self, y: Floats) -> None:
         """Begin with these live labels."""
         self._exponents: Ints = np.zeros(_EXPONENTS, dtype=np.int64)
         self._labels: dict[tuple[int, int, int], int] = {}
@@ -76,7 +74,7 @@ class LabelScale:
         self._count_cells(self._largest())
         self.scale = Scale(self._largest(), self._bits())  #: Of the live labels.
 
-    def follow(self, kind: npt.NDArray[np.int32], y: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
+    def follow(self, kind: Int32s, y: Floats) -> tuple[Ints, Ints]:
         """Take the steps of a batch, of these kinds and labels; all have shape (n,).
 
         Returns the steps after which the scale is another one, with its exponent and bits, shape (c, 3), and the

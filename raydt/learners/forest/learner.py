@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Ints
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.weights import LARGEST_SUM
@@ -131,9 +131,7 @@ class Forest(Learner):
         """In how many trees an example lives."""
         return message("learners.copies", copies=options.copies, trees=options.n_estimators)
 
-    def shard(
-        self, options: ForestOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
-    ) -> ForestShard:
+    def shard(self, options: ForestOptions, features: Features, groups: Ints, store: Any = None) -> ForestShard:
         """The worker that owns ``groups``."""
         return ForestShard(options, features, groups, store)
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
@@ -26,8 +26,6 @@ from raydt.learners.forest.voting import SHARE_BITS, leaf_votes
 from raydt.trees.packed_trees import PackedTrees, add_votes, packed
 from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Arrays of every model.
 ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent", "unit")
@@ -47,7 +45,7 @@ def each_tree(arrays: TreeArrays) -> list[TreeArrays]:
     return [TreeArrays(nodes[i], feature[p], threshold[p], right[p], totals[p]) for i, p in enumerate(parts)]
 
 
-def stored(totals: npt.NDArray[np.int64], scale: Scale) -> npt.NDArray[np.int64]:
+def stored(totals: Ints, scale: Scale) -> Ints:
     """Totals of numeric labels as files have them, shape (nodes, 3 or 4).
 
     Labels rounded to 20 bits are in units of so many bits, so that one word holds the sum of squares.
@@ -57,7 +55,7 @@ def stored(totals: npt.NDArray[np.int64], scale: Scale) -> npt.NDArray[np.int64]
     return np.stack([totals[:, 0], totals[:, 1] >> (LABEL_BITS - COARSE_BITS), totals[:, 2]], axis=1)
 
 
-def expanded(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def expanded(totals: Ints) -> Ints:
     """Totals of numeric labels in units of 40 bits, shape (nodes, 4), of those in a file."""
     if totals.shape[1] == 4:
         return totals
@@ -66,7 +64,7 @@ def expanded(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     )
 
 
-def model_arrays(parts: Sequence[TreeArrays], order: npt.NDArray[np.int64], scale: Scale | None) -> Arrays:
+def model_arrays(parts: Sequence[TreeArrays], order: Ints, scale: Scale | None) -> Arrays:
     """Return the arrays of the model of some trees, without the classes after the last that lives. O(nodes).
 
     ``order`` has the class codes in ascending order of their labels, ``scale`` is that of numeric labels.
@@ -94,7 +92,7 @@ def model_arrays(parts: Sequence[TreeArrays], order: npt.NDArray[np.int64], scal
     return arrays | {"order": order[order < totals.shape[1]]}
 
 
-def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[TreeArrays]:
+def trees_of_model(arrays: Mapping[str, AnyArray]) -> list[TreeArrays]:
     """Return the trees of a model or state; views."""
     trees = TreeArrays(*(arrays[name] for name in ("tree_nodes", "feature", "threshold", "right", "totals")))
     return each_tree(trees._replace(totals=expanded(trees.totals)) if "exponent" in arrays else trees)
@@ -110,7 +108,7 @@ def _depths(starts: Any, feature: Any, right: Any, depth: Any) -> None:
                 depth[node + 1] = depth[starts[tree] + right[node]] = depth[node] + 1
 
 
-def depths_of(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+def depths_of(arrays: Mapping[str, AnyArray]) -> Int32s:
     """Depth of every node. O(nodes)."""
     starts = np.concatenate([[0], np.cumsum(arrays["tree_nodes"])]).astype(np.int64)
     depth = np.zeros(len(arrays["feature"]), dtype=np.int32)
@@ -118,27 +116,27 @@ def depths_of(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
     return depth
 
 
-def numbers_of(votes: npt.NDArray[np.int64], exponent: npt.NDArray[np.int64] | int) -> npt.NDArray[np.float64]:
+def numbers_of(votes: Ints, exponent: Ints | int) -> Floats:
     """Predictions of numeric labels, shape (n,), from votes, shape (n, 2): the mean of the trees, 0 without any."""
     mean = np.zeros(len(votes))
     total, trees = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
     np.divide(total, trees, out=mean, where=votes[:, 1] > 0)
-    numbers: npt.NDArray[np.float64] = np.ldexp(mean, np.asarray(exponent - LABEL_BITS, dtype=np.int32))
+    numbers: Floats = np.ldexp(mean, np.asarray(exponent - LABEL_BITS, dtype=np.int32))
     return numbers
 
 
-def codes_of(votes: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def codes_of(votes: Ints, order: Ints) -> Int32s:
     """Classes of the most votes, shape (n,); of equals that of the smallest label, and class 0 without any.
 
     ``order`` has the codes of at least these classes in ascending order of their labels.
     """
     order = order[order < votes.shape[1]]
-    codes: npt.NDArray[np.int32] = order[votes[:, order].argmax(axis=1)].astype(np.int32)
+    codes: Int32s = order[votes[:, order].argmax(axis=1)].astype(np.int32)
     codes[~votes.any(axis=1)] = 0
     return codes
 
 
-def shares_of(votes: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:
+def shares_of(votes: Ints, n_classes: int) -> Floats:
     """Shares of the classes, shape (n, n_classes), from votes: the mean of the trees; uniform without any.
 
     A row's shares add up to 1, less what the votes of each tree were rounded down by: at most K 2^-40.
@@ -156,7 +154,7 @@ def shares_of(votes: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.fl
 _LEVEL_BITS = 24
 
 
-def levels_of_votes(votes: npt.NDArray[np.int64]) -> Levels:
+def levels_of_votes(votes: Ints) -> Levels:
     """The share of class 1 of each row as a level; without any votes one half."""
     ones = votes[:, 1] if votes.shape[1] > 1 else np.zeros(len(votes), dtype=np.int64)
     trees = -(-votes.sum(axis=1) >> SHARE_BITS)
@@ -166,7 +164,7 @@ def levels_of_votes(votes: npt.NDArray[np.int64]) -> Levels:
 class ForestPredictor:
     """Predictions of the arrays of a model or a state."""
 
-    def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, features: Features, model: Mapping[str, AnyArray]) -> None:
         self._categorical = features.kinds.astype(np.bool_)
         names = ("feature", "threshold", "right", "totals")
         self._nodes = [np.ascontiguousarray(model[name]) for name in names]
@@ -176,9 +174,9 @@ class ForestPredictor:
         self._d, self._unit = len(features), unit_of(model)
         self._order = model.get("order", np.empty(0, dtype=np.int64))
         self._exponent = int(model["exponent"][0]) if "exponent" in model else None
-        self._packed: tuple[PackedTrees, npt.NDArray[np.int64]] | None = None  # and votes, once they are needed
+        self._packed: tuple[PackedTrees, Ints] | None = None  # and votes, once they are needed
 
-    def votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    def votes(self, X: Floats) -> Ints:
         """Votes of all trees, shape (n, K), or (n, 2) of numbers. O(trees depth) a row."""
         if self._packed is None:
             totals, every = self._nodes[-1], np.ones(len(self._starts), dtype=np.bool_)
@@ -189,7 +187,7 @@ class ForestPredictor:
         add_votes(trees, votes, X, None, out)
         return out
 
-    def _sum_of(self, which: npt.NDArray[np.bool_], value: npt.NDArray[np.float64]) -> TreeSum:
+    def _sum_of(self, which: Any, value: Floats) -> TreeSum:
         """Some of the trees, and the values of their leaves."""
         feature, threshold, right, _ = self._nodes
         sizes = np.diff(np.append(self._starts, len(feature)))
@@ -198,14 +196,12 @@ class ForestPredictor:
         stored = StoredTrees(starts, feature[kept], threshold[kept], left, right[kept])
         return one_category_left(stored, self._categorical, 0, value)
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:
         """Class codes, or numbers, shape (n,)."""
         votes = self.votes(X)
         return codes_of(votes, self._order) if self._exponent is None else numbers_of(votes, self._exponent)
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Shares of the classes, shape (n, n_classes): the mean of those in each row's leaves; uniform without any."""
         return shares_of(self.votes(X), n_classes)
 
@@ -229,7 +225,7 @@ class ForestPredictor:
             value = np.ldexp(votes[:, codes].astype(np.float64), -SHARE_BITS)
         return replace(self._sum_of(speak, value), cover=n, codes=codes, mean=True, unit=self._unit)
 
-    def importances(self) -> npt.NDArray[np.float64]:
+    def importances(self) -> Floats:
         """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""
         feature, _, right, totals = self._nodes
         inner = np.flatnonzero(feature >= 0)
@@ -241,25 +237,25 @@ class ForestPredictor:
             gain = _square(on_left) + _square(on_right) - _square(both)
         else:
             gain = _kept(on_left) + _kept(on_right) - _kept(both)
-        out: npt.NDArray[Any] = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
-        shares: npt.NDArray[np.float64] = out / max(out.sum(), np.finfo(np.float64).tiny)
+        out: AnyArray = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
+        shares: Floats = out / max(out.sum(), np.finfo(np.float64).tiny)
         return shares
 
 
-def _kept(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _kept(counts: Floats) -> Floats:
     """The sum of the squares of class counts over n; 0 without rows, which exact trees never have below a split."""
     n = counts.sum(axis=1)
-    kept: npt.NDArray[np.float64] = np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0)
+    kept: Floats = np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0)
     return kept
 
 
-def _square(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _square(totals: Floats) -> Floats:
     """Of numeric labels, the square of the sum over n."""
-    square: npt.NDArray[np.float64] = totals[:, 1] * totals[:, 1] / totals[:, 0]
+    square: Floats = totals[:, 1] * totals[:, 1] / totals[:, 0]
     return square
 
 
-def merged_votes(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def merged_votes(parts: Sequence[Ints]) -> Ints:
     """Votes of all shards, added up; a shard may know fewer classes."""
     width = max(part.shape[1] for part in parts)
     out = np.zeros((len(parts[0]), width), dtype=np.int64)

@@ -115,6 +115,17 @@ def mass_at(forest: Any, node: int, rules: Any) -> int:
 
 
 @inlined_kernel
+def list_classes(forest: Any, node: int, classes: Any) -> int:
+    """List the ``classes`` that a node has rows of, in ascending order of their labels; their number. O(K)."""
+    n: int = np.int64(0)
+    for place in range(len(forest.order)):
+        k = forest.order[place]
+        classes[n] = k
+        n += forest.totals[node, k] > 0
+    return n
+
+
+@inlined_kernel
 def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> None:
     """Count a row of class y, or of y units, in (``rows`` 1) or out (-1) at a node; ``by`` is its weight, signed."""
     forest.nodes[node].n += rows
@@ -150,10 +161,13 @@ def gather(forest: Any, root: int, k: int, scratch: Any) -> int:
     while node >= 0:
         entry = forest.nodes[node].head  # -1 of an inner node
         while entry >= 0:
-            scratch.entries[n], scratch.slots[n] = entry, entry // k
+            scratch.entries[n] = entry
             n += 1
             entry = forest.members[entry].next
         node = next_in_preorder(forest.nodes, node, root)
+    share = 1.0 / k  # of numbers below 2**31, in the middle between two whole ones: exact, and faster than to divide
+    for i in range(n):
+        scratch.slots[i] = np.int32((np.float64(scratch.entries[i]) + 0.5) * share)
     return n
 
 

@@ -15,12 +15,13 @@ still rows. A row of weight 0 is in no tree.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import empty, grown, trimmed
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.examples.weights import DTYPE, NO_WEIGHTS, UNIT, Weights
 from raydt.trees.records import MEMBER
 
@@ -99,10 +100,10 @@ class Blocks(NamedTuple):
     """
 
     tried: npt.NDArray[np.void]
-    cuts: npt.NDArray[np.float64]
-    buckets: npt.NDArray[Any]
+    cuts: Floats
+    buckets: AnyArray
     skipped: npt.NDArray[np.uint64]
-    kept: npt.NDArray[np.int32]
+    kept: Int32s
 
 
 class ForestRows(NamedTuple):
@@ -111,10 +112,10 @@ class ForestRows(NamedTuple):
     ``weight``: units that each row counts; it is empty where all count 1.
     """
 
-    X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int64]
-    member: npt.NDArray[np.int32]
-    categorical: npt.NDArray[np.bool_]
+    X: Floats
+    y: Ints
+    member: Int32s
+    categorical: Bools
     weight: Weights = NO_WEIGHTS
 
 
@@ -132,57 +133,82 @@ class ForestSteps(NamedTuple):
     2), ``done`` (steps, 5).
     """
 
-    kind: npt.NDArray[np.int32]
-    slot: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int32]
-    place: npt.NDArray[np.int32]
-    X: npt.NDArray[np.float64]
-    votes: npt.NDArray[np.int64]
-    done: npt.NDArray[np.int64]
+    kind: Int32s
+    slot: Int32s
+    row: Int32s
+    place: Int32s
+    X: Floats
+    votes: Ints
+    done: Ints
 
 
 class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other: the left child of an inner node is the next node."""
 
-    nodes: npt.NDArray[np.int64]  #: Shape (trees,): how many each tree has.
-    feature: npt.NDArray[np.int32]  #: -1 of a leaf.
-    threshold: npt.NDArray[np.float64]
-    right: npt.NDArray[np.int32]  #: Place of the right child within its tree; -1 of a leaf.
+    nodes: Ints  #: Shape (trees,): how many each tree has.
+    feature: Int32s  #: -1 of a leaf.
+    threshold: Floats
+    right: Int32s  #: Place of the right child within its tree; -1 of a leaf.
     #: Shape (nodes, K or 4): class counts (weights in units), or n, sum and sum of squares, in two words, of numeric
     #: labels in units.
-    totals: npt.NDArray[np.int64]
+    totals: Ints
 
 
 #: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
 NEAR_CELLS = 1 << 16
 
+#: Rows of so many classes are counted in one word, of a byte each; from more words on, one row at a time is faster.
+PACKED, MOST_WORDS = 8, 3
+#: Values are counted so many at once; the last time some of them may be of no row.
+STEP = 16
 
-class ForestScratch(NamedTuple):
-    """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
 
-    ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
-    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
+#: Registers of :class:`ForestColumn`.
+CLASSES, NEAR = 0, 1
+
+
+class ForestColumn(NamedTuple):
+    """Room to count one column of some rows: their values, labels and weights.
+
+    ``classes`` are those of the rows, in ascending order of their labels; ``words``, (words, rows), has a 1 in the byte
+    of each row's class. ``hashes`` and ``met`` are for categories. ``reg`` says how many classes there are, and whether
+    slots are those of the copies in ``near``.
     """
 
-    slots: npt.NDArray[np.int32]
-    entries: npt.NDArray[np.int32]
-    other_slots: npt.NDArray[np.int32]
-    other_entries: npt.NDArray[np.int32]
-    values: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.int64]
+    values: Floats
+    labels: Ints
     weights: Weights
-    order: npt.NDArray[np.int32]
-    swaps: npt.NDArray[np.int32]
-    stack: npt.NDArray[np.int32]
-    begins: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    row: npt.NDArray[np.float64]
+    classes: Ints
+    words: npt.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint64]
+    met: Floats
+    reg: Ints
+
+
+class ForestScratch(NamedTuple):
+    """Room for a build: slots and entries of its rows, twice, a column of them, the order of features, and stacks.
+
+    ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
+    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes. ``near``
+    has copies of rows, column by column; ``field`` is the place of a class among those of the ``column``.
+    """
+
+    slots: Int32s
+    entries: Int32s
+    other_slots: Int32s
+    other_entries: Int32s
+    order: Int32s
+    swaps: Int32s
+    stack: Int32s
+    begins: Int32s
+    ends: Int32s
+    row: Floats
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
-    left: npt.NDArray[np.int64]
-    hashes: npt.NDArray[np.uint64]
+    left: Ints
+    field: Ints
     near: ForestRows
-    met: npt.NDArray[np.float64]
+    column: ForestColumn
 
 
 class ForestArrays(NamedTuple):
@@ -194,15 +220,15 @@ class ForestArrays(NamedTuple):
     """
 
     nodes: npt.NDArray[np.void]
-    totals: npt.NDArray[np.int64]
+    totals: Ints
     blocks: Blocks
     members: npt.NDArray[np.void]
-    roots: npt.NDArray[np.int32]
-    shape: npt.NDArray[np.int32]
-    levels: npt.NDArray[np.int32]
-    order: npt.NDArray[np.int64]
-    touched: npt.NDArray[np.bool_]
-    reg: npt.NDArray[np.int64]
+    roots: Int32s
+    shape: Int32s
+    levels: Int32s
+    order: Ints
+    touched: Bools
+    reg: Ints
     first: int  #: Place of the first tree among those of the shard.
 
 
@@ -249,7 +275,17 @@ def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
     return forest
 
 
-def with_classes(forest: ForestArrays, order: npt.NDArray[np.int64]) -> ForestArrays:
+def without_room(forest: ForestArrays) -> ForestArrays:
+    """The same trees without room for more nodes."""
+    used, blocks = int(forest.reg[USED]), int(forest.reg[BLOCKS_USED])
+    return forest._replace(
+        nodes=trimmed(forest.nodes, used),
+        totals=trimmed(forest.totals, used),
+        blocks=Blocks(*(trimmed(array, blocks) for array in forest.blocks)),
+    )
+
+
+def with_classes(forest: ForestArrays, order: Ints) -> ForestArrays:
     """The same trees with counts of more classes, whose codes are in ascending order of their labels."""
     classes, forest = len(order), forest._replace(order=order)
     known = forest.totals.shape[1]
@@ -270,42 +306,50 @@ def weighed(forest: ForestArrays) -> ForestArrays:
     return forest._replace(totals=forest.totals * UNIT, blocks=forest.blocks._replace(buckets=buckets))
 
 
-def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDArray[np.bool_]) -> ForestScratch:
+def new_scratch(rows: int, width: int, rules: ForestRules, categorical: Bools) -> ForestScratch:
     """Room for builds of so many rows."""
     d = len(categorical)
     few = min(rows, NEAR_CELLS // max(1, d))
     weighed = int(rules.unit > 1)
     near = ForestRows(
-        np.empty((few, d)),
+        np.empty((few | 40, d), order="F"),  # columns that begin in different lines of a cache
         np.empty(few, dtype=np.int64),
         np.empty((0, 1), dtype=np.int32),
         categorical,
         np.empty(few * weighed, dtype=DTYPE),
     )
-    words, depth = (d + 63) // 64, rules.max_depth + 3
+    flags, depth = (d + 63) // 64, rules.max_depth + 3
 
-    def ints(size: int) -> npt.NDArray[np.int32]:
-        array: npt.NDArray[np.int32] = empty(size, np.int32)
+    def ints(size: int) -> Int32s:
+        array: Int32s = empty(size, np.int32)
         return array
 
+    words = 0 if rules.numeric or weighed else min(MOST_WORDS, -(-width // PACKED))
+    column = ForestColumn(
+        values=empty(rows + STEP, np.float64),
+        labels=empty(rows, np.int64),
+        weights=empty(rows * weighed, DTYPE),
+        classes=np.empty(width, dtype=np.int64),
+        words=empty((words, rows + STEP), np.uint64),
+        hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        met=np.empty(64),
+        reg=np.zeros(2, dtype=np.int64),
+    )
     return ForestScratch(
         slots=ints(rows),
         entries=ints(rows),
         other_slots=ints(rows),
         other_entries=ints(rows),
-        values=empty(rows, np.float64),
-        labels=empty(rows, np.int64),
-        weights=empty(rows * weighed, DTYPE),
         order=np.arange(d, dtype=np.int32),
         swaps=ints(d),
         stack=ints(2 * depth),
         begins=ints(2 * depth),
         ends=ints(2 * depth),
         row=np.empty(d),
-        differs=np.zeros(words, dtype=np.uint64),
-        constant=np.zeros((2 * depth, words), dtype=np.uint64),
+        differs=np.zeros(flags, dtype=np.uint64),
+        constant=np.zeros((2 * depth, flags), dtype=np.uint64),
         left=np.empty(width, dtype=np.int64),
-        hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        field=np.empty(width, dtype=np.int64),
         near=near,
-        met=np.empty(64),
+        column=column,
     )

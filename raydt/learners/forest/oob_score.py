@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.parallel.threads import run
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-Ints = npt.NDArray[np.int64]
+Arrays = Mapping[str, AnyArray]
 
 #: Examples that are predicted, evenly chosen by id.
 MOST = 5000
 
 
-def leaves_of(nodes: Arrays, X: npt.NDArray[np.float64], categorical: npt.NDArray[np.bool_]) -> Ints:
+def leaves_of(nodes: Arrays, X: Floats, categorical: Bools) -> Ints:
     """The leaf of each row in a tree, by place; -1 where the arrays lead out of the tree."""
     feature, at = nodes["feature"], np.zeros(len(X), dtype=np.int64)
     for _ in range(len(feature)):
@@ -40,10 +38,10 @@ def leaves_of(nodes: Arrays, X: npt.NDArray[np.float64], categorical: npt.NDArra
 
 def out_of_sample(
     state: Arrays,
-    X: npt.NDArray[np.float64],
+    X: Floats,
     y: Ints,
-    held: npt.NDArray[np.bool_],
-    categorical: npt.NDArray[np.bool_],
+    held: Bools,
+    categorical: Bools,
     numeric: bool,
 ) -> dict[str, float]:
     """Return the share of wrong classes or, with ``numeric``, R2, by name; nothing if every tree holds every example.
@@ -58,7 +56,7 @@ def out_of_sample(
     votes, voters = np.zeros((len(chosen), width)), np.zeros(len(chosen))
     sample = X[chosen]
 
-    def vote(tree: int) -> tuple[Ints, npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def vote(tree: int) -> tuple[Ints, Floats, Bools]:
         rows, nodes = np.flatnonzero(~held[chosen, tree]), slice(stops[tree - 1] if tree else 0, stops[tree])
         of_tree = {name: state[name][nodes] for name in ("feature", "threshold", "left", "right")}
         totals = state["totals"][nodes][leaves_of(of_tree, sample[rows], categorical)]

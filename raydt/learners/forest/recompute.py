@@ -12,21 +12,19 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.rng import stream_key
-from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Ints, Words, features_in_order, numbers_at
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
+from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Words, features_in_order, numbers_at
 from raydt.examples.weights import UNIT
 from raydt.parallel.threads import ranges, run
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _LEAST_EXPONENT = -900
 #: Rows whose trees are drawn together.
@@ -36,7 +34,7 @@ _TOGETHER = 1 << 10
 class NodeRows(NamedTuple):
     """The rows of some nodes, node after node."""
 
-    X: npt.NDArray[np.float64]  #: Shape (n, d): all rows there are.
+    X: Floats  #: Shape (n, d): all rows there are.
     y: Ints  #: Shape (n,): classes or units.
     rows: Ints  #: Shape (r,): those of node 0 first.
     node: Ints  #: Shape (r,): the node of each, from 0, ascending; none is empty.
@@ -66,9 +64,9 @@ class NodeRows(NamedTuple):
 class BestCandidates(NamedTuple):
     """The best candidate of each node, shape (nodes,): what it is compared by (-1 without one), feature, threshold."""
 
-    score: npt.NDArray[np.float64]
+    score: Floats
     feature: Ints
-    threshold: npt.NDArray[np.float64]
+    threshold: Floats
 
 
 def added(place: Ints, numbers: Ints | None, places: int) -> Ints:
@@ -137,7 +135,7 @@ def members(options: ForestOptions, ids: Ints) -> Bools:
     return held
 
 
-def scale_of(y: npt.NDArray[np.float64]) -> tuple[int, int]:
+def scale_of(y: Floats) -> tuple[int, int]:
     """Exponent of the largest numeric label, and the bits below it that labels are rounded to: 20, or 40 if crowded.
 
     They are crowded if more than half of those that 20 bits round are less than two cells of 2^-10 of 2^exponent apart.
@@ -150,7 +148,7 @@ def scale_of(y: npt.NDArray[np.float64]) -> tuple[int, int]:
     return exponent, 40 if 2 * int((counts[1:] + counts[:-1]).max()) > len(rounded) else 20
 
 
-def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
+def units_of(y: Floats, exponent: int, bits: int) -> Ints:
     """Numeric labels in units of so many bits."""
     units: Ints = np.floor(y / math.ldexp(1.0, exponent - bits) + 0.5).astype(np.int64)
     return units
@@ -324,7 +322,7 @@ def trees_of(
     rows: tuple[Floats, Ints, Ints | None],
     held: Bools,
     classes: int,
-) -> list[dict[str, npt.NDArray[Any]]]:
+) -> list[dict[str, AnyArray]]:
     """Build some trees from the rows that each has ``held``, shape (n, T), level after level of all of them.
 
     Rows are features, labels (classes or units) and weights, None if they count 1 each. O(depth n P S) for each tree,
@@ -359,7 +357,7 @@ def trees_of(
     return _in_preorder(levels)
 
 
-def _in_preorder(levels: list[_Level]) -> list[dict[str, npt.NDArray[Any]]]:
+def _in_preorder(levels: list[_Level]) -> list[dict[str, AnyArray]]:
     """Return the arrays of each tree, given the nodes of all levels."""
     sizes = [np.ones(len(levels[-1].feature), dtype=np.int64)]
     for level in reversed(levels[:-1]):  # of the nodes and all below them
@@ -369,7 +367,7 @@ def _in_preorder(levels: list[_Level]) -> list[dict[str, npt.NDArray[Any]]]:
     ends = np.cumsum(sizes[0])
     n, place = int(ends[-1]), ends - sizes[0]
     starts = np.repeat(place, sizes[0])
-    found: dict[str, npt.NDArray[Any]] = {
+    found: dict[str, AnyArray] = {
         "feature": np.full(n, -1, np.int32),
         "threshold": np.zeros(n),
         "left": np.full(n, -1, np.int32),

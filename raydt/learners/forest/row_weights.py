@@ -7,17 +7,14 @@ long as a live example has another weight, or balanced classes have some: it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Slots
 from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import UNIT, Weights, filled
 from raydt.trees.state_schema import UNIT_ARRAY
-
-Slots = npt.NDArray[np.int32]
 
 
 class RowWeights:
@@ -57,13 +54,13 @@ class RowWeights:
         assert weights is not None
         return slots, weights
 
-    def in_model(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def in_model(self, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """Return the arrays of the shards' trees as a model has them, with its unit if it counts weights."""
         if self.per_row > 1:
             arrays["totals"] //= self.per_row
         return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self.counted else {})
 
-    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, state: Mapping[str, AnyArray]) -> None:
         """Continue from a state, whose rows the store has; the shards are told anew."""
         self.weighting.restore(state, self._store)
         self.sent = False

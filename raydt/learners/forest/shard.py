@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.blocks import block, blocks, equal_rows
+from raydt.arrays.types import Bools, Floats, Ints, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
@@ -27,9 +27,6 @@ from raydt.learners.sequential import ADD, REMOVE
 
 #: Rows whose columns shards tell each other at once.
 TOLD_ROWS = 1 << 16
-
-Ints = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
 
 
 def dealt(trees: int, shards: int) -> list[Ints]:
@@ -106,6 +103,10 @@ class ForestShard:
             self.trees.deal(store.shares[len(store.parts)])
             store.parts.append(self.trees)
 
+    def trim(self) -> None:
+        """Give up what the next builds make again."""
+        self.trees.trim()
+
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
         if method == MET:
@@ -163,7 +164,7 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, weight: Any) -> None:
+    def _put(self, new: Slots, ids: Any, X: Floats, y: Any, weight: Any) -> None:
         """Keep new rows."""
         if not len(new):
             return
@@ -228,7 +229,7 @@ class ForestShard:
 
     # ---------------------------------------------------------------- rows
 
-    def _on_equal(self, slots: Any, X: Any) -> npt.NDArray[np.bool_]:
+    def _on_equal(self, slots: Any, X: Any) -> Bools:
         """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
         slots, row = np.asarray(slots), np.asarray(X)
         self.trees.reserve(int(slots.max(initial=-1)) + 1)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import Bools, Floats, Ints, Slots
 from raydt.learners.forest.apply_steps import ENDED, advance, look
 from raydt.learners.forest.build import resolve
 from raydt.learners.forest.node_pool import count, most_rows
@@ -25,12 +26,10 @@ from raydt.learners.forest.nodes import (
     weighed,
     with_classes,
     with_room,
+    without_room,
 )
 from raydt.trees.masses import mass_of
 from raydt.trees.records import link, next_in_preorder, unlink
-
-Slots = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 
 @kernel
@@ -90,7 +89,7 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
 class TreePool:
     """Trees, and what their builds need; ``examples`` of its methods are the rows of the shard."""
 
-    def __init__(self, forest: ForestArrays, rules: ForestRules, categorical: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, forest: ForestArrays, rules: ForestRules, categorical: Bools) -> None:
         self.forest, self.rules, self._categorical = forest, rules, categorical
         self.new_scratch(0)
 
@@ -103,6 +102,11 @@ class TreePool:
     def new_scratch(self, rows: int) -> None:
         """Take scratch for builds of so many rows."""
         self.scratch = new_scratch(rows, self.width, self.rules, self._categorical)
+
+    def trim(self) -> None:
+        """Give up the scratch, and room for more nodes."""
+        self.forest = without_room(self.forest)
+        self.new_scratch(0)
 
     def share(self, members: npt.NDArray[np.void]) -> None:
         """Use these lists of rows."""
@@ -133,7 +137,7 @@ class TreePool:
                 return
             self._make_room()
 
-    def votes(self, X: npt.NDArray[np.float64], examples: ForestRows) -> Ints:
+    def votes(self, X: Floats, examples: ForestRows) -> Ints:
         """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
         out, at = np.zeros((len(X), 2 if self.rules.numeric else self.width), dtype=np.int64), 0
         while (at := look(self.forest, X, at, examples, self.scratch, self.rules, out)) < len(X):
@@ -158,7 +162,7 @@ class TreePool:
         if len(self.scratch.slots) <= rows:
             self.new_scratch(max(rows + rows // 4, 64))
 
-    def mark(self, found: npt.NDArray[np.bool_], copies: int) -> None:
+    def mark(self, found: Bools, copies: int) -> None:
         """Mark the slots of all rows, of which each is in so many trees. O(nodes + rows)."""
         _mark(self.forest, copies, found)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
+from raydt.arrays.types import Floats, Int32s, Ints, Slots
 from raydt.examples.features import Features
 from raydt.examples.weights import UNIT, Weights, filled
 from raydt.learners.forest.membership import memberships, seeds_of
@@ -23,8 +24,6 @@ from raydt.parallel.threads import ranges, run, threads
 from raydt.trees.records import MEMBER
 
 T = TypeVar("T")
-Slots = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 #: Pools for each thread, since the last ones to end are small; and in all, but one for each thread: a step of one row
 #: costs 30 us more for each pool.
@@ -147,7 +146,7 @@ class ExactTrees:
         self.examples.member[slots[weight == 0]] = -1
         self.open_all(self.examples.y)
 
-    def put(self, slots: Slots, ids: Ints, X: npt.NDArray[np.float64], y: Ints, weight: Weights | None = None) -> None:
+    def put(self, slots: Slots, ids: Ints, X: Floats, y: Ints, weight: Weights | None = None) -> None:
         """Keep new rows, of which nothing is in the trees yet; those of weight 0 will be in no tree."""
         if not len(slots):
             return
@@ -166,14 +165,14 @@ class ExactTrees:
         if self.rules.unit > 1:
             self.examples.weight[slots] = 0
 
-    def members(self, ids: Ints) -> npt.NDArray[np.int32]:
+    def members(self, ids: Ints) -> Int32s:
         """Trees of the forest that hold each example, shape (n, k)."""
         out = np.empty((len(ids), self.options.copies), dtype=np.int32)
         numbers, trees = (np.empty(self.options.n_estimators, dtype=kind) for kind in (np.uint64, np.int32))
         memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), numbers, trees, out)
         return out
 
-    def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:
+    def collect(self, kind: Int32s, slots: Slots) -> None:
         """Take steps while nothing is built: rows wait in the roots, in order."""
         changes = kind != LOOK  # a query changes nothing, and has no slot
         kind, slots = kind[changes], slots[changes]
@@ -206,7 +205,7 @@ class ExactTrees:
             work.done[begin:end, :DEPTH] += own.done[begin:end, :DEPTH]
             work.votes[...] += own.votes
 
-    def votes(self, X: npt.NDArray[np.float64]) -> Ints:
+    def votes(self, X: Floats) -> Ints:
         """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
         rows = np.ascontiguousarray(X, dtype=np.float64)
         parts = self._each(lambda pool: pool.votes(rows, self.examples), len(rows) * len(self.numbers))
@@ -216,6 +215,11 @@ class ExactTrees:
     def resolve(self) -> None:
         """Build all open leaves."""
         self._each(lambda pool: pool.resolve(self.examples), sum(pool.open_rows() for pool in self.pools))
+
+    def trim(self) -> None:
+        """Give up scratch, and room for more nodes."""
+        for pool in self.pools:
+            pool.trim()
 
     def open_all(self, y: Ints) -> None:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""

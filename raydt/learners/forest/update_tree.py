@@ -12,12 +12,13 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
-from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
-from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_at, may_split
+from raydt.learners.forest.candidates import change_category, change_number
+from raydt.learners.forest.count_candidates import fill_block, label_rows, measure
+from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_at, may_split, new_block
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.masses import mass_of
-from raydt.trees.records import link, unlink
+from raydt.trees.records import goes_left, link, unlink
 
 
 @inner_kernel
@@ -110,12 +111,11 @@ def _change_block(forest: Any, node: int, y: int, row: int, by: int, examples: A
     Returns 0: all is counted; 1: features marked ``stale`` must be recounted; 2: the node may have to try others.
     """
     blocks, block, n = forest.blocks, np.int64(forest.nodes[node].block), np.int64(forest.nodes[node].n)
-    mass = mass_at(forest, node, rules)
+    mass, answer = mass_at(forest, node, rules), 0
+    anew = False
     if row > 0:
         for word in range(blocks.skipped.shape[1]):
-            if blocks.skipped[block, word] & scratch.differs[word]:
-                return 2
-    answer = 0
+            anew |= (blocks.skipped[block, word] & scratch.differs[word]) != 0
     for place in range(blocks.kept[block]):
         tried = blocks.tried[block, place]
         j = np.int64(tried.feature)
@@ -127,24 +127,29 @@ def _change_block(forest: Any, node: int, y: int, row: int, by: int, examples: A
         if stale:
             tried.stale = 1
             answer = 1
-    return answer
+    return 2 if anew else answer
 
 
 @inner_kernel
-def _recount(forest: Any, node: int, changed: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
-    """Count stale features, or choose and count all, from n rows in ``scratch``. O(n S) a feature."""
+def _recount(forest: Any, node: int, changed: int, n: int, by: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Count stale features, and others that are tried now, from n rows in ``scratch``. O(n S) a feature."""
     blocks, block = forest.blocks, np.int64(forest.nodes[node].block)
     if changed == 1:
-        label_rows(0, n, examples, scratch)
+        label_rows(forest, node, 0, n, examples, scratch, rules)
         for place in range(blocks.kept[block]):
             if blocks.tried[block, place].stale:
                 feature = np.int64(blocks.tried[block, place].feature)
                 if not measure(forest, node, block, place, feature, 0, n, examples, scratch, rules):
+                    blocks.tried[block, place].stale = 1
                     changed = 2
-    if changed == 2:
+    if changed == 2:  # what was constant still is, but for features in which the row differs
         for word in range(scratch.constant.shape[1]):
-            scratch.constant[0, word] = 0
-        fill_block(forest, node, block, 0, n, 0, examples, scratch, rules)
+            known = blocks.skipped[block, word]
+            scratch.constant[0, word] = known & ~scratch.differs[word] if by > 0 else known
+        after = new_block(forest)
+        fill_block(forest, node, after, block, 0, n, 0, examples, scratch, rules)
+        forest.nodes[node].block = after
+        free_block(forest, block)
 
 
 @inner_kernel
@@ -165,6 +170,18 @@ def _at_leaf(
         return
     n = gather(forest, leaf, examples.member.shape[1], scratch)
     _rebuild(forest, tree, leaf, n, examples, scratch, rules)
+
+
+@inner_kernel
+def _parts_alike(forest: Any, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any) -> bool:
+    """Whether a split sends the first n rows in ``scratch`` where that of their node sends them."""
+    had, limit = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
+    kind, had_kind = examples.categorical[feature], examples.categorical[had]
+    for i in range(n):
+        row = examples.X[scratch.slots[i]]
+        if goes_left(row[had], limit, had_kind) != goes_left(row[feature], threshold, kind):
+            return False
+    return True
 
 
 @inner_kernel
@@ -194,15 +211,22 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
         changed, n = _change_block(forest, node, y, by, weight, examples, scratch, rules), -1
         if changed:
             n = _rows_now(forest, node, slot, entry, by, examples, scratch)
-            _recount(forest, node, changed, n, examples, scratch, rules)
+            _recount(forest, node, changed, n, by, examples, scratch, rules)
         block = np.int64(nodes[node].block)
         feature, threshold = best_of(forest, node, block, examples, scratch, rules)
+        below = child_of(forest, node, examples, scratch)
         if feature != nodes[node].feature or threshold != nodes[node].threshold:
             if n < 0:
                 n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             if feature < 0:
                 _rebuild(forest, tree, node, n, examples, scratch, rules)
-            else:
+                return path
+            if not _parts_alike(forest, node, feature, threshold, n - (by > 0), examples, scratch):
                 _resplit(forest, tree, node, feature, threshold, n, examples, scratch, rules)
-            return path
-        node = child_of(forest, node, examples, scratch)
+                return path
+            nodes[node].feature, nodes[node].threshold = feature, threshold
+            if by > 0:  # one that is deleted is counted where it went
+                before, below = below, child_of(forest, node, examples, scratch)
+                if below != before:  # among rows that it was not compared with
+                    _compare(forest, tree, examples, scratch)
+        node = below

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.types import Ints
 from raydt.trees.records import goes_left
 
 #: A share of a class is counted in parts of 2**-40.
@@ -46,7 +46,7 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
                 votes[k] += (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
 
 
-def leaf_votes(totals: npt.NDArray[np.int64], numeric: bool) -> npt.NDArray[np.int64]:
+def leaf_votes(totals: Ints, numeric: bool) -> Ints:
     """The votes of leaves, shape (leaves, K) or, of numbers, (leaves, 2), as :func:`add_vote` counts them."""
     n = totals[:, 0] if numeric else totals.sum(axis=1)
     some = np.maximum(n, 1)
@@ -59,9 +59,7 @@ def leaf_votes(totals: npt.NDArray[np.int64], numeric: bool) -> npt.NDArray[np.i
         return share
     parts = totals << _HALF_BITS
     whole = parts // some[:, None]
-    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[
-        :, None
-    ]
+    votes: Ints = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[:, None]
     return votes
 
 

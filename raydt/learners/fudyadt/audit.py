@@ -16,8 +16,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_tree import FOREVER, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import (
@@ -130,7 +130,7 @@ def _built(truth: Recomputed) -> list[Message]:
 class Certificates:
     """The certificates of a recorded tree, with the class counts of the live examples."""
 
-    def __init__(self, truth: Recomputed, state: Mapping[str, npt.NDArray[Any]], beta: float) -> None:
+    def __init__(self, truth: Recomputed, state: Mapping[str, AnyArray], beta: float) -> None:
         self.truth, self.m0, self.gone = truth, state["m0"], state["gone"]
         self.inner = truth.tree.feature >= 0
         impurity, n = truth.rules.impurity, truth.live_counts.sum(axis=1)
@@ -166,7 +166,7 @@ class Certificates:
 
 
 def compare_range(
-    state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: History, declared: tuple[float, float] | None
+    state: Mapping[str, AnyArray], truth: Recomputed, history: History, declared: tuple[float, float] | None
 ) -> list[Message]:
     """The range of numeric labels against the options or, of a complete history, the examples of the warm-up."""
     ends = state["label_range"]

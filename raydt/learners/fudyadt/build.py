@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel, task_kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.examples.weights import DTYPE, NO_WEIGHTS, Weights
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
@@ -53,18 +54,18 @@ class BuildScratch(NamedTuple):
     ``gaps`` tells which columns lack numbers; only their segments are ``turned``.
     """
 
-    E: npt.NDArray[np.int64]
-    spare: npt.NDArray[np.int64]
+    E: Ints
+    spare: Ints
     side: npt.NDArray[np.uint8]
-    slots: npt.NDArray[np.int32]
-    labels: npt.NDArray[np.int32]
-    stack: npt.NDArray[np.int64]
-    digits: npt.NDArray[np.int64]
-    left: npt.NDArray[np.int64]
+    slots: Int32s
+    labels: Int32s
+    stack: Ints
+    digits: Ints
+    left: Ints
     histograms: Histograms
-    numbers: npt.NDArray[np.int32]
-    gaps: npt.NDArray[np.bool_]
-    turned: npt.NDArray[np.int64]
+    numbers: Int32s
+    gaps: Bools
+    turned: Ints
     weights: Weights
 
 
@@ -94,14 +95,14 @@ NO_NUMBERS = np.empty(0, dtype=np.int32)
 class Listing(NamedTuple):
     """Rows to build a subtree from."""
 
-    X: npt.NDArray[np.float64]  #: Shape (any, d).
-    categorical: npt.NDArray[np.bool_]  #: Shape (d,).
+    X: Floats  #: Shape (any, d).
+    categorical: Bools  #: Shape (d,).
     #: ``rows``, ``slots``, ``labels``: Shape (n,): row of ``X``, slot and class of each of them.
-    rows: npt.NDArray[np.int32]
-    slots: npt.NDArray[np.int32]
-    labels: npt.NDArray[np.int32]
+    rows: Int32s
+    slots: Int32s
+    labels: Int32s
     #: Shape (n,): of numeric labels, which are all of class 0: the labels in units.
-    numbers: npt.NDArray[np.int32] = NO_NUMBERS
+    numbers: Int32s = NO_NUMBERS
     #: Shape (n,): weights in units; it is empty where rows have none.
     weights: Weights = NO_WEIGHTS
 
@@ -202,15 +203,7 @@ def grow(tree: Any, members: Any, listing: Any, rules: Any, stamp: int, scratch:
 
 @task_kernel
 def search(
-    tree: Any,
-    node: int,
-    listing: Any,
-    scratch: Any,
-    first: int,
-    stop: int,
-    histogram: int,
-    begin: int,
-    end: int,
+    tree: Any, node: int, listing: Any, scratch: Any, first: int, stop: int, histogram: int, begin: int, end: int
 ) -> tuple[float, int, int]:
     """Find a node's best split among the columns from ``begin`` to before ``end``.
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.types import Int32s
 from raydt.learners.fudyadt.build import (
     BuildScratch,
     Listing,
@@ -60,7 +61,7 @@ class _Open(NamedTuple):
     node: int
     first: int
     stop: int
-    cells: npt.NDArray[np.int32] | None
+    cells: Int32s | None
 
 
 @kernel
@@ -209,7 +210,7 @@ class DividedBuild:
         self._each([partial(part_columns, *each) for each in zip(groups, rooms, strict=True)], stop - first)
         return int(push_children(tree, node, scratch, first, stop, histogram, self._label_bits, sides, top))
 
-    def _cells(self, histogram: int) -> npt.NDArray[np.int32] | None:
+    def _cells(self, histogram: int) -> Int32s | None:
         """Return a copy of the histogram of a node that is left, since its place is used again."""
         size = int(self._scratch.histograms.reg[CELLS])
         return (

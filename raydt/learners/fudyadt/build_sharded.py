@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.examples.weights import NO_WEIGHTS, Weights
 from raydt.exchange.meeting import Steps
 from raydt.learners.fudyadt.split_search import BLOCK, scan_column, scan_missing_left
@@ -48,15 +49,15 @@ SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
 #: Flags of a round: what becomes of the two children of an open node.
 KEEP_LEFT, KEEP_RIGHT = 1, 2
 
-Words = npt.NDArray[np.int64]
+Words = Ints
 
 
 class BuildOrder(NamedTuple):
     """One BUILD, as the coordinator asks for it."""
 
     rows: npt.NDArray[np.uint8]  #: A bit for each slot, whether its row is below the node; the first is the lowest.
-    counts: npt.NDArray[np.int64]  #: Shape (K,): classes of the rows; ``sums`` of numeric labels as in the tree.
-    sums: npt.NDArray[np.int64]
+    counts: Ints  #: Shape (K,): classes of the rows; ``sums`` of numeric labels as in the tree.
+    sums: Ints
     depth: int  #: Of the node.
     rules: TreeRules
     label_range: tuple[float, float] | None  #: Of numeric labels, in which they are counted.
@@ -66,22 +67,22 @@ class BuildOrder(NamedTuple):
 class ShardColumns(NamedTuple):
     """The columns of a shard, ascending, and the rows of one BUILD."""
 
-    X: npt.NDArray[np.float64]  #: Shape (any, columns).
-    rows: npt.NDArray[np.int32]  #: Shape (rows,): row of ``X`` of each row of the BUILD.
-    feature: npt.NDArray[np.int64]  #: Shape (columns,).
-    categorical: npt.NDArray[np.bool_]  #: Shape (columns,).
-    gaps: npt.NDArray[np.bool_]  #: Shape (columns,): whether numbers are missing.
-    numbers: npt.NDArray[np.int32]  #: Shape (rows,): numeric labels in units; with classes it is empty.
+    X: Floats  #: Shape (any, columns).
+    rows: Int32s  #: Shape (rows,): row of ``X`` of each row of the BUILD.
+    feature: Ints  #: Shape (columns,).
+    categorical: Bools  #: Shape (columns,).
+    gaps: Bools  #: Shape (columns,): whether numbers are missing.
+    numbers: Int32s  #: Shape (rows,): numeric labels in units; with classes it is empty.
     weights: Weights = NO_WEIGHTS  #: Shards know none.
 
 
 class Sorted(NamedTuple):
     """The open nodes of a BUILD on a shard."""
 
-    E: npt.NDArray[np.int64]  #: Shape (columns, rows): sorted elements (``presort``).
-    bounds: npt.NDArray[np.int64]  #: Shape (open, 2): where in each row of ``E`` the elements of a node begin and end.
+    E: Ints  #: Shape (columns, rows): sorted elements (``presort``).
+    bounds: Ints  #: Shape (open, 2): where in each row of ``E`` the elements of a node begin and end.
     side: npt.NDArray[np.uint8]  #: Shape (rows,).
-    spare: npt.NDArray[np.int64]  #: Shape (rows,): scratch.
+    spare: Ints  #: Shape (rows,): scratch.
     label_bits: int
 
 
@@ -168,8 +169,8 @@ class Children(NamedTuple):
     """Decisions about the open nodes of a level."""
 
     keep: npt.NDArray[np.uint8]  #: Shape (open,): which children stay open.
-    size_left: npt.NDArray[np.int64]  #: Shape (open,): rows on the left.
-    below: npt.NDArray[np.int64]  #: Shape (2 open,): the next open nodes.
+    size_left: Ints  #: Shape (open,): rows on the left.
+    below: Ints  #: Shape (2 open,): the next open nodes.
 
     @classmethod
     def of(cls, n_open: int) -> Children:
@@ -247,7 +248,7 @@ def move_rows(node_of: Any, open_of: Any, shards: Any, below: Any, sides: Any, o
         node_of[i] = below[f, out[i]]
 
 
-def as_bits(flags: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def as_bits(flags: AnyArray) -> npt.NDArray[np.uint8]:
     """One bit for each flag, the first the lowest of the first byte."""
     return np.packbits(flags, bitorder="little")
 
@@ -310,7 +311,7 @@ def _one_leaf(order: BuildOrder) -> CountedTree:
 
 def split_alike(
     tree: CountedTree, root: int, splits: Words, rules: TreeRules, stamp: int
-) -> tuple[CountedTree, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[CountedTree, Ints, Ints]:
     """Split a leaf, which is started, as shards have.
 
     Returns the tree, the nodes by the numbers that shards give them, and those that are still open.

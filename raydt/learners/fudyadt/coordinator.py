@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice, equal_rows
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Arrays, Floats, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
@@ -29,10 +29,10 @@ from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.row_updates import RowUpdates
-from raydt.learners.sequential import ADD, REMOVE, STEP, Slots, enter_steps, steps_of
+from raydt.learners.sequential import ADD, REMOVE, STEP, enter_steps, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE, Arrays
+from raydt.trees.canonical_arrays import RANGE
 from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of
@@ -103,7 +103,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         return logged(log)
 
     def take_row(
-        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+        self, op: int, number: int, row: Floats, code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
         """Apply one update without a batch, where the tree has classes and the features of all examples are here."""
         live, one, store = self.live, self._one, self.store
@@ -135,7 +135,12 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.listed, group = group_of(self.live, batch, self.listed)
         return group
 
-    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+    def trim(self) -> None:
+        """Rest, and give up room for more examples and nodes."""
+        super().trim()
+        self.listed = None
+
+    def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class of most examples in the leaf of a row; None with smoothing."""
         live = self.live
         if self.smoothing or self._labels is not None:
@@ -194,9 +199,7 @@ class FuDyADTCoordinator(TreeCoordinator):
             return TreePredictor(self.features, model, self.smoothing * unit_of(model))
         return NumberPredictor(self.features, self.model())
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Smoothed shares of the classes in each row's leaf, shape (n, n_classes). O(depth K) a row, without a copy."""
         live = self.live
         if self.smoothing == 0:

@@ -11,7 +11,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import empty, grown, trimmed
+from raydt.arrays.types import Arrays, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
@@ -32,7 +33,7 @@ from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE, Arrays
+from raydt.trees.canonical_arrays import RANGE
 from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
@@ -109,6 +110,11 @@ class FuDyADTTree(LiveTree):
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
 
+    def trim(self) -> None:
+        """Give up room for more examples and nodes."""
+        super().trim()
+        self.units = trimmed(self.units, self.store.capacity)
+
     @property
     def takes_rows(self) -> bool:
         """Whether a tree of classes that counts rows can be updated with what is here, by an example at a time."""
@@ -135,7 +141,7 @@ class FuDyADTTree(LiveTree):
         self._labels_sent = self.plan.shared_store
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
-    def count_in_units(self, slots: npt.NDArray[np.int32]) -> None:
+    def count_in_units(self, slots: Int32s) -> None:
         """Bring numeric labels of new examples into units."""
         if self.label_range is not None:
             self.units[slots] = self.label_range.units(self.store.y[slots])
@@ -229,14 +235,7 @@ class FuDyADTTree(LiveTree):
         found = kept[kind] = new_scratch(more, *kind)
         return found
 
-    def _build(
-        self,
-        node: int,
-        X: npt.NDArray[np.float64],
-        rows: npt.NDArray[np.int32],
-        slots: npt.NDArray[np.int32],
-        stamp: int,
-    ) -> None:
+    def _build(self, node: int, X: Floats, rows: Int32s, slots: Int32s, stamp: int) -> None:
         labels, numbers = self.examples.y[slots], NO_NUMBERS
         if self.label_range is not None:
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
@@ -245,9 +244,7 @@ class FuDyADTTree(LiveTree):
         scratch = self._scratch_for(len(slots))
         DividedBuild(self.tree, self.members, listing, self.rules, stamp, scratch).run(node)
 
-    def _features_of(
-        self, slots: npt.NDArray[np.int32]
-    ) -> Exchange[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]]:
+    def _features_of(self, slots: Int32s) -> Exchange[tuple[Floats, Int32s]]:
         """A matrix and the row in it of each slot; columns of uncached rows are gathered in one round."""
         cached = slots < len(self.store.X)
         if cached.all():
@@ -259,7 +256,7 @@ class FuDyADTTree(LiveTree):
             X[np.ix_(np.flatnonzero(~cached), columns)] = reply
         return X, np.arange(len(slots), dtype=np.int32)
 
-    def _spread(self, root: int, slots: npt.NDArray[np.int32], stamp: int) -> Exchange[None]:
+    def _spread(self, root: int, slots: Int32s, stamp: int) -> Exchange[None]:
         """BUILD on the shards, which meet twice a level; what is left of little work is finished here."""
         start_node(self.tree, root, stamp, self.rules)
         used = int(self.store.reg[USED])
@@ -290,13 +287,7 @@ class FuDyADTTree(LiveTree):
         if len(nodes):
             yield from self._finish_open(nodes, slots[waits >= 0], waits[waits >= 0], stamp)
 
-    def _finish_open(
-        self,
-        nodes: npt.NDArray[np.int64],
-        slots: npt.NDArray[np.int32],
-        node_of: npt.NDArray[np.int32],
-        stamp: int,
-    ) -> Exchange[None]:
+    def _finish_open(self, nodes: Ints, slots: Int32s, node_of: Int32s, stamp: int) -> Exchange[None]:
         """Build the subtrees of the nodes that are still open from the rows in them; ``node_of`` indexes ``nodes``."""
         order = np.argsort(node_of, kind="stable")
         slots, node_of = slots[order], node_of[order]

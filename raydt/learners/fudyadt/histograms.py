@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.types import Int32s, Ints
 from raydt.learners.fudyadt.presort import code_of
 from raydt.learners.fudyadt.split_search import split_score
 from raydt.trees.records import goes_left, threshold_between
@@ -48,15 +49,15 @@ class Histograms(NamedTuple):
     """
 
     codes: npt.NDArray[np.uint8]
-    bits: npt.NDArray[np.int64]
-    width: npt.NDArray[np.int64]
+    bits: Ints
+    width: Ints
     offset: npt.NDArray[np.uint64]
     columns: npt.NDArray[np.uint64]
-    cells: npt.NDArray[np.int32]
+    cells: Int32s
     table: npt.NDArray[np.uint16]
-    found: npt.NDArray[np.int64]
-    rank: npt.NDArray[np.int64]
-    reg: npt.NDArray[np.int64]
+    found: Ints
+    rank: Ints
+    reg: Ints
     rows_per_value: int
 
 

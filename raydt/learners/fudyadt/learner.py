@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Ints
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
@@ -16,16 +16,7 @@ from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.messages import message
-from raydt.trees.canonical_arrays import (
-    CERTIFICATE,
-    NUMBERS,
-    RANGE,
-    SUMS,
-    Arrays,
-    check_tree,
-    state_arrays,
-    tree_arrays,
-)
+from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, check_tree, state_arrays, tree_arrays
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
 from raydt.trees.state_schema import (
@@ -89,9 +80,7 @@ class FuDyADT(Learner):
         known = options.numeric and np.isfinite(state["label_range"]).all()
         return options.model_copy(update={"label_range": tuple(state["label_range"].tolist())}) if known else options
 
-    def shard(
-        self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
-    ) -> FuDyADTShard:
+    def shard(self, options: FuDyADTOptions, features: Features, groups: Ints, store: Any = None) -> FuDyADTShard:
         """The worker that owns ``groups``."""
         return FuDyADTShard(features, groups, store)
 

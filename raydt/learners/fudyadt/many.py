@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import AnyArray, Ints
 from raydt.examples.store import LIVE, Index
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.examples.weights import NO_WEIGHTS
@@ -196,7 +196,7 @@ class _ManyTrees:
         return results
 
     @staticmethod
-    def _logs(columns: list[npt.NDArray[Any]], ends: npt.NDArray[np.int64]) -> list[Log]:
+    def _logs(columns: list[AnyArray], ends: Ints) -> list[Log]:
         parts = [slice(*part) for part in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
         return [{name: column[part] for name, column in zip(_COLUMNS, columns, strict=True)} for part in parts]
 

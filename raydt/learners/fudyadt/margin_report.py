@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.presentation.blocks import Note, Row, Table
 from raydt.presentation.charts import (
     Axis,
@@ -55,9 +54,9 @@ class Margins:
     """
 
     epsilon: float
-    budget: npt.NDArray[np.int64]  #: ``floor(epsilon * s)``, exact; capped at the largest int64
-    left: npt.NDArray[np.int64]  #: updates that may still reach a node; at 0 the next one rebuilds it
-    spent: npt.NDArray[np.float64]  #: ``c / (epsilon * s)``, or the used share of a certificate; 0 without a budget
+    budget: Ints  #: ``floor(epsilon * s)``, exact; capped at the largest int64
+    left: Ints  #: updates that may still reach a node; at 0 the next one rebuilds it
+    spent: Floats  #: ``c / (epsilon * s)``, or the used share of a certificate; 0 without a budget
     certified: bool = False  #: splits are rebuilt by certificates, whose budgets are lower bounds
 
     def share_left(self, node: int) -> float:
@@ -80,7 +79,7 @@ class Margins:
         return f"{count(max(int(self.left[node]), 0))} of {count(self.budget[node])} left"
 
 
-def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins:
+def margins(s: AnyArray, c: AnyArray, epsilon: float) -> Margins:
     """Return the budgets of nodes built from ``s`` examples, with ``c`` updates since."""
     (p, q), most = Fraction(epsilon).as_integer_ratio(), np.iinfo(np.int64).max
     sizes, changes = ([one.as_integer_ratio() for one in some.tolist()] for some in (s, c))
@@ -92,13 +91,13 @@ def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins
     return Margins(epsilon, budget, left, spent)
 
 
-def _over(mass: npt.NDArray[Any], n: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _over(mass: AnyArray, n: AnyArray) -> Floats:
     """Return mass by example, 0 of none; there may be less than one of weight 1."""
-    found: npt.NDArray[np.float64] = np.divide(mass, n, out=np.zeros(len(n)), where=n > 0)
+    found: Floats = np.divide(mass, n, out=np.zeros(len(n)), where=n > 0)
     return found
 
 
-def lacks(model: Columns) -> npt.NDArray[np.float64]:
+def lacks(model: Columns) -> Floats:
     """Return the most mass that each split can leave above the best one, by its certificate; 0 at leaves."""
     counts, inner, square = model["counts"], model["feature"] >= 0, 1.0
     n = counts.sum(axis=1)
@@ -135,14 +134,14 @@ def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
     )
 
 
-def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
+def proven_gaps(model: Columns) -> Floats:
     """Return an upper bound on how far each node's split falls short of the best gain, at most 1; 0 at leaves.
 
     By its certificate, of a model that has them; else ``2 c / n``, of numeric labels ``c / n``.
     """
     live = model["counts"].sum(axis=1)
     mass = lacks(model) if "m0" in model else of_an_edit(model) * model["c"]
-    gap: npt.NDArray[np.float64] = np.minimum(_over(mass, live), 1.0)
+    gap: Floats = np.minimum(_over(mass, live), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
 
 
@@ -151,7 +150,7 @@ def legend() -> list[tuple[str, str]]:
     return [(name, tone) for _, name, tone in LEVELS] + [SPENT, NONE]
 
 
-def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
+def by_depth(margin: Margins, depth: Ints) -> Chart:
     """Return the nodes of each depth by the share of their budget that is left."""
     bars = {str(level): f"depth {level}" for level in range(int(depth.max()) + 1)}
     tones = np.array([margin.tone(node) for node in range(len(depth))])
@@ -174,7 +173,7 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
     x, spent = powers(int(sizes.max(initial=1))), linear([[0.0, 1.0]], form="share")
     far = linear([gap, [beta or 0.0]], zero=True)
 
-    def drawn(name: str, tone: str, here: npt.NDArray[np.bool_], y: Axis, values: npt.NDArray[np.float64]) -> Mark:
+    def drawn(name: str, tone: str, here: Bools, y: Axis, values: Floats) -> Mark:
         dots = Dots(np.clip(x.at(sizes[here]), 0, 1), np.clip(y.at(values[here]), 0, 1))
         return Mark(name, tone, dots, count(here.sum()))
 
@@ -204,14 +203,14 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
     )
 
 
-def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]:
+def expected(margin: Margins, live: AnyArray) -> list[tuple[int, float]]:
     """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first."""
     nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
     due = [(node, (max(int(margin.left[node]), 0) + 1) * int(live[0]) / int(live[node])) for node in nodes]
     return sorted(due, key=lambda pair: (pair[1], pair[0]))[:NEXT_SHOWN]
 
 
-def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
+def in_words(margin: Margins, gap: Floats) -> str:
     """Return a summary of a tree's margins and of the proven gaps of its splits."""
     n, none = len(margin.budget), int((margin.budget == 0).sum())
     spent = int(((margin.left <= 0) & (margin.budget > 0)).sum())

@@ -10,24 +10,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from raydt.audits.recorded_tree import (
-    LEFT,
-    RIGHT,
-    Best,
-    Bools,
-    Floats,
-    Ints,
-    RankedColumn,
-    RecordedTree,
-    best_of,
-    best_splits,
-    each,
-)
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
+from raydt.audits.recorded_tree import LEFT, RIGHT, Best, RankedColumn, RecordedTree, best_of, best_splits, each
 from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -43,7 +30,7 @@ class Gini:
     def __init__(self, classes: int) -> None:
         self.width = classes
 
-    def labels(self, y: npt.NDArray[Any]) -> Ints:
+    def labels(self, y: AnyArray) -> Ints:
         """Return labels as whole numbers: class codes."""
         return y.astype(np.int64)
 
@@ -149,7 +136,7 @@ class Variance(Gini):
             top = math.floor((high - low) / self._unit + 0.5)
         self.square, self.step = top * top, float(top * top)
 
-    def labels(self, y: npt.NDArray[Any]) -> Ints:
+    def labels(self, y: AnyArray) -> Ints:
         """Units from the lower end of the range, half a unit rounded up; 0 without a range."""
         if not self.square:
             return np.zeros(len(y), np.int64)

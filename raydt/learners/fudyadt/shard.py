@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.blocks import block, blocks, equal_rows
 from raydt.arrays.memory import empty, grown
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
@@ -25,7 +25,7 @@ from raydt.trees.regression_sums import LabelRange
 class FuDyADTShard:
     """Owner of whole feature groups; with the coordinator's store in one process nothing is sent."""
 
-    def __init__(self, features: Features, groups: npt.NDArray[np.int64], store: ExampleStore | None = None) -> None:
+    def __init__(self, features: Features, groups: Ints, store: ExampleStore | None = None) -> None:
         self.groups = groups
         group_columns = [features.group_columns(int(g)) for g in groups]
         self.columns = features.columns_of(groups)
@@ -33,7 +33,7 @@ class FuDyADTShard:
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._store = store
         self._own = np.empty((0, len(self.columns)))  # by slot, where there is no store
-        self._labels: npt.NDArray[Any] = np.empty(0, dtype=np.int32)  # the same
+        self._labels: AnyArray = np.empty(0, dtype=np.int32)  # the same
         self._meeting = Meeting()
         self.reader: FeatureReader | None = None
 
@@ -44,13 +44,13 @@ class FuDyADTShard:
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def rows(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
         X, columns = (self._store.X, self.columns) if self._store else (self._own, np.arange(len(self.columns)))
         owned = [columns[self._group_of == i] for i in range(len(self.groups))]
         return {g: {"X": part} for g, part in zip(self.groups.tolist(), blocks(X, slots, owned), strict=True)}
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def state(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Nothing: between two batches a shard knows rows only."""
         return {}
 
@@ -105,18 +105,18 @@ class FuDyADTShard:
         level = Sorted(E, np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8), spare, bits)
         return self._meeting.begin(build_steps(level, columns, order, place))
 
-    def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
+    def _on_gather(self, slots: Any) -> Floats:
         fault("shard.before_columns")
         return self._columns_of(slots)
 
-    def _columns_of(self, slots: Any) -> npt.NDArray[np.float64]:
+    def _columns_of(self, slots: Any) -> Floats:
         """Columns of some rows, shape (rows, columns of this shard)."""
-        X: npt.NDArray[np.float64]
+        X: Floats
         if not len(self.columns):  # more shards than groups
             return np.empty((len(slots), 0))
         X = block(self._store.X, slots, self.columns) if self._store else self._own[slots]
         return X
 
-    def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
+    def _on_equal(self, slots: Any, x: Any) -> Bools:
         """Which of some rows equal ``x`` in every column of this shard."""
         return equal_rows(self._columns_of(slots), np.asarray(x)[self.columns])

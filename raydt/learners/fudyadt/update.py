@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import Bools, Floats
 from raydt.learners.fudyadt.build import Listing, build
 from raydt.learners.rebuild_log import COORDINATOR, RESET, record
 from raydt.learners.sequential import ADD, LOOK, REMOVE
@@ -30,8 +31,8 @@ from raydt.trees.weighted_counts import rows_at
 class Cached(NamedTuple):
     """Features at hand: ``X``, shape (cached slots, d), by slot; which columns are categorical; and weights."""
 
-    X: npt.NDArray[np.float64]
-    categorical: npt.NDArray[np.bool_]
+    X: Floats
+    categorical: Bools
     weight: npt.NDArray[np.uint32]  #: By slot, in units; not looked at where the rules know no weights.
 
 
@@ -43,8 +44,8 @@ class BatchSteps(NamedTuple):
     """
 
     steps: npt.NDArray[np.void]
-    X: npt.NDArray[np.float64]
-    means: npt.NDArray[np.float64]
+    X: Floats
+    means: Floats
 
 
 @kernel

@@ -20,11 +20,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.elementary import softmax
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.audits.audit_report import AuditReport, noted
-from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
+from raydt.audits.recorded_bins import MalformedModelError, recorded_bins
 from raydt.audits.tree_audit import wrong_values
 from raydt.audits.weights import class_factors, effective, given_weights, times, weighted_mean
 from raydt.examples.features import Features
@@ -46,7 +46,7 @@ from raydt.presentation.words import counted
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 #: Values of ``pending``: none; an insertion; a deletion.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
@@ -216,7 +216,7 @@ def _trained(state: Arrays, history: History) -> Bools:
     return trained
 
 
-def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any], weight: Ints) -> list[Message]:
+def _scale(options: GBDTOptions, state: Arrays, y: AnyArray, weight: Ints) -> list[Message]:
     """Origin and exponent against the targets of the last training."""
     origin, exponent = 0.0, 0
     if options.regression:
@@ -238,7 +238,7 @@ def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any], weight: Int
     return []
 
 
-def _by_tree(array: npt.NDArray[Any], held: Bools) -> npt.NDArray[Any]:
+def _by_tree(array: AnyArray, held: Bools) -> AnyArray:
     """Some rows of an array, shape (rows, trees), transposed: rows of a tree are neighbours."""
     rows = np.flatnonzero(held)
     out = np.empty((array.shape[1], len(rows)), array.dtype)
@@ -260,7 +260,7 @@ class _Trees:
         options: GBDTOptions,
         state: Arrays,
         candidates: RecomputedCandidates,
-        y: npt.NDArray[Any],
+        y: AnyArray,
         held: Bools,
         weight: Ints,
     ) -> None:

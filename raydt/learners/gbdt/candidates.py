@@ -24,28 +24,27 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.rng import bits_at, stream_key
+from raydt.arrays.types import Bools, Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL
-
-Ints = npt.NDArray[np.int32]
 
 
 class Candidates(NamedTuple):
     """Candidates of d features in all iterations, as kernels take them."""
 
     #: Shape (d + 1,): where the candidates of each feature begin, among C of an iteration.
-    first: npt.NDArray[np.int64]
+    first: Ints
     categorical: npt.NDArray[np.uint8]  #: Shape (d,).
     #: Shape (iterations or 1, C): cuts of each feature, ascending. One row stands for all iterations where every cut is
     #: drawn in each.
-    cuts: Ints
+    cuts: Int32s
     #: Shape (iterations or 1, d): segment of the default bin; -1 for a categorical feature whose default is not drawn.
-    default: Ints
+    default: Int32s
     #: Shape (iterations or 1, bins): where a row in this bin adds, among S stored segments; S for nowhere.
     segment: npt.NDArray[np.uint32]
-    offsets: npt.NDArray[np.int64]  #: Shape (d + 1,): where the bins of each feature begin.
+    offsets: Ints  #: Shape (d + 1,): where the bins of each feature begin.
     whole: npt.NDArray[np.uint8]  #: Shape (d,): whether all segments of a feature are stored.
-    stored: npt.NDArray[np.int64]  #: Shape (d + 1,): where the stored segments of each feature begin, among S.
+    stored: Ints  #: Shape (d + 1,): where the stored segments of each feature begin, among S.
 
 
 @inner_kernel
@@ -65,13 +64,7 @@ def tolerance(sigma: float, alpha: float, max_bins: int, candidates: int) -> int
 
 
 def draw(
-    bins: Bins,
-    columns: npt.NDArray[np.int64],
-    all_cuts: npt.NDArray[np.int64],
-    most: int,
-    seed: int,
-    iterations: int,
-    whole: npt.NDArray[np.bool_] | None = None,
+    bins: Bins, columns: Ints, all_cuts: Ints, most: int, seed: int, iterations: int, whole: Bools | None = None
 ) -> Candidates:
     """Draw the candidates of some features, ``columns`` among all, at most ``most`` of each. O(iterations x cuts).
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.simd import add_pair, fetch_row
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.batches.cells import Cells
 from raydt.examples.weights import UNIT
 from raydt.learners.gbdt.derivatives import ONE, weighted
@@ -53,8 +53,8 @@ class Places(NamedTuple):
     ``segments[ends[slot, 0]:ends[slot, 1]]`` are the stored segments of the row in a slot; uint16 where that suffices.
     """
 
-    ends: npt.NDArray[np.int64]
-    segments: npt.NDArray[Any]
+    ends: Ints
+    segments: AnyArray
 
 
 def no_places(segments: int) -> Places:
@@ -62,7 +62,7 @@ def no_places(segments: int) -> Places:
     return Places(np.empty((0, 2), dtype=np.int64), np.empty(0, np.uint16 if segments < 1 << 16 else np.uint32))
 
 
-def room_for_places(cells: Cells, slots: npt.NDArray[np.int32], segments: int) -> Places:
+def room_for_places(cells: Cells, slots: Int32s, segments: int) -> Places:
     """Make room for the places of some rows, over so many stored segments."""
     listed = int((cells.end[slots] - cells.begin[slots]).sum()) if len(cells.values) else 0
     entries = len(slots) * len(cells.first_bin) + listed

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
@@ -37,7 +38,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.gbdt.digest import ModelDigest
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
+from raydt.learners.gbdt.ensemble import Ensemble, restored
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.targets import Summary, Targets, constant_of, summaries_before, summary_of
@@ -45,8 +46,6 @@ from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, hel
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
-
-Slots = npt.NDArray[np.int32]
 
 
 class GBDTCoordinator(BatchCoordinator):
@@ -176,9 +175,7 @@ class GBDTCoordinator(BatchCoordinator):
         if not self.options.regression:
             result.give_levels(asked, LEVELS * (result.predictions[asked] == 1))
 
-    def _summaries(
-        self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
-    ) -> Exchange[list[Summary]]:
+    def _summaries(self, seqs: Ints, deleted: Slots, since: Ints) -> Exchange[list[Summary]]:
         """Return summaries of the labels live before updates ``seqs``; those in ``deleted`` went at ``since``."""
         yield from ()
         return summaries_before(self.store, seqs, deleted, since)
@@ -275,6 +272,12 @@ class GBDTCoordinator(BatchCoordinator):
         super().rest()
         if self._trainer is not None and not self._restored:
             self._trainer.rest()
+
+    def trim(self) -> None:
+        """Rest, and drop what is drawn again; give up room for more examples."""
+        super().trim()
+        if self._trainer is not None and not self._restored:
+            self._trainer.trim()
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.elementary import TOGETHER, probabilities, probabilities_together
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.types import AnyArray, Floats, Ints
 from raydt.examples.weights import BITS, UNIT
 
 #: A probability of 1.
@@ -117,7 +117,7 @@ def derive(F: Any, y: Any, loss: Any, scratch: Any, out: Any) -> None:
                 out[k, i] = quantise(scratch[k])
 
 
-def quantised(F: npt.NDArray[np.float64], y: npt.NDArray[Any], loss: Loss) -> npt.NDArray[np.int64]:
+def quantised(F: Floats, y: AnyArray, loss: Loss) -> Ints:
     """Return the ledger entries of rows with given F, shape (n, K'), and targets: int64, shape (K', n)."""
     out = np.empty((loss.trees, len(F)), dtype=np.int64)
     derive(np.ascontiguousarray(F), y, loss, np.empty(loss.trees), out)

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats
 from raydt.learners.description import (
     Call,
     Column,
@@ -230,10 +230,10 @@ def importances(model: Columns, names: Names) -> Table:
 # ---------------------------------------------------------------- the batches
 
 
-def first_training(events: Columns) -> npt.NDArray[np.bool_]:
+def first_training(events: Columns) -> Bools:
     """Return which entry is that of the first training, if any."""
     trained = events.get("trained", np.empty(0)) > 0
-    first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
+    first: Bools = trained & (np.cumsum(trained) == 1)
     return first
 
 
@@ -279,12 +279,12 @@ def over_batches(batches: Columns) -> Chart:
     )
 
 
-def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
+def _means(column: AnyArray, limit: int) -> Floats:
     """Return at most ``limit`` means of neighbours, of about equally many each."""
     n = len(column)
     ends = np.arange(1, min(n, limit) + 1) * n // min(n, limit)
     begins = np.concatenate([[0], ends[:-1]])
-    means: npt.NDArray[np.float64] = np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
+    means: Floats = np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
     return means
 
 

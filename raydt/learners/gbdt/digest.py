@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.digest import Digest, Padded, Part, begin_digest, digest
+from raydt.arrays.types import AnyArray, Arrays, Ints
 from raydt.batches.binning import SPARSE, Bins
 from raydt.examples.bucket_digest import joined_root
 from raydt.examples.row_digest import part_of, record_of
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble
+from raydt.learners.gbdt.ensemble import Ensemble
 
 #: Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the same
 #: without them.
@@ -33,7 +33,7 @@ class ModelDigest:
         """What is copied: all but a digest that is not complete, which cannot be."""
         return {**self.__dict__, "_begun": None}
 
-    def of(self, ensemble: Ensemble | None, factors: npt.NDArray[np.int64] | None, leaving: Arrays, rows: Part) -> str:
+    def of(self, ensemble: Ensemble | None, factors: Ints | None, leaving: Arrays, rows: Part) -> str:
         """Return the digest, given resolved weights of classes, the columns of rows that wait to be deleted, by id, and
         the part of all rows.
 
@@ -72,6 +72,6 @@ def joined_hashes(of_shards: Sequence[dict[str, Any]]) -> tuple[Arrays, Part]:
     leaving = {name: np.concatenate([columns[name] for columns in given]) for name in given[0]}
     order = np.argsort(leaving["id"])
     leaving = {name: column[order] for name, column in leaving.items()}
-    none: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
+    none: AnyArray = np.empty(0, dtype=np.int64)
     record = record_of(lambda slots: {name: leaving[name][slots] for name in leaving if name != "id"}, none, none).dtype
     return leaving, part_of(record, joined_root(of_shards, record.itemsize))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.weights import BITS, UNIT
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
@@ -26,8 +27,6 @@ from raydt.learners.gbdt.targets import Targets
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.parallel.threads import ranges, run
 from raydt.trees.masses import mass_of
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: A target farther from the origin than this many bits above the range of the rows trained on is refused.
 ROOM_BITS = 5
@@ -44,8 +43,8 @@ class ModelArrays(NamedTuple):
 
     trees: Trees
     #: Shape (trees, capacity): leaf of the row in each slot, ``absent`` of a row that is not in the model.
-    leaf: npt.NDArray[Any]
-    ledger: npt.NDArray[Any]  #: Shape (trees, capacity): the derivative that was added for it.
+    leaf: AnyArray
+    ledger: AnyArray  #: Shape (trees, capacity): the derivative that was added for it.
     absent: int
     loss: Loss
     rates: Rates
@@ -166,7 +165,7 @@ class Ensemble:
         short.stale = staleness(self.options.tolerance, iterations, self.exponent, self.loss)
         return short
 
-    def sums_of_roots(self, known: int, targets: Targets, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def sums_of_roots(self, known: int, targets: Targets, slots: Int32s) -> Ints:
         """Return G and H of some rows, all in one leaf, in the trees of classes from ``known`` on, shape (trees, 2)."""
         trees = self._trees_from(known)
         sums = np.zeros((len(trees), 2), dtype=np.int64)
@@ -174,7 +173,7 @@ class Ensemble:
             _sum_up(self.ledger[t], *targets, t % self.per, self.loss, slots, out)
         return sums
 
-    def set_roots(self, known: int, sums: npt.NDArray[np.int64]) -> None:
+    def set_roots(self, known: int, sums: Ints) -> None:
         """Take what :meth:`sums_of_roots` gives of all rows, and compute all values anew.
 
         They are of another factor and sign, also where no derivative will change.
@@ -182,18 +181,18 @@ class Ensemble:
         self.trees.G[self._trees_from(known), 0], self.trees.H[self._trees_from(known), 0] = sums.T
         set_all_values(self.trees, self.rates)
 
-    def _trees_from(self, known: int) -> npt.NDArray[np.int64]:
+    def _trees_from(self, known: int) -> Ints:
         return np.flatnonzero(np.arange(len(self.leaf)) % self.per >= known)
 
-    def origins(self, rows: int) -> npt.NDArray[np.float64]:
+    def origins(self, rows: int) -> Floats:
         """Return F of no trees, shape (rows, K')."""
         return np.full((rows, self.per), self.loss.origin)
 
-    def fits(self, y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def fits(self, y: AnyArray) -> Bools:
         """Return which targets a ledger entry can hold; classes always."""
         if not self.loss.squared:
             return np.ones(len(y), dtype=np.bool_)
-        near: npt.NDArray[np.bool_] = np.abs(y - self.loss.origin) <= 2.0 ** (self.exponent + ROOM_BITS)
+        near: Bools = np.abs(y - self.loss.origin) <= 2.0 ** (self.exponent + ROOM_BITS)
         return near
 
     # ---------------------------------------------------------------- canonical arrays
@@ -231,18 +230,18 @@ class Ensemble:
             arrays[f"node_{name}"] = array
         return divided_sums(arrays) if self.loss.squared else arrays
 
-    def leaves_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    def leaves_of(self, slots: Int32s) -> AnyArray:
         """Return the position in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
         _, position = self.preorder()
         table = np.full((len(position), self.absent + 1), self.absent, dtype=self.leaf.dtype)
         table[:, : position.shape[1]] = position.astype(self.leaf.dtype)
         return self._by_row(slots, lambda some: np.take_along_axis(table, self.leaf[:, some], axis=1), table.dtype)
 
-    def ledger_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    def ledger_of(self, slots: Int32s) -> AnyArray:
         """Ledger of some rows in every tree, shape (rows, trees)."""
         return self._by_row(slots, lambda some: self.ledger[:, some], self.ledger.dtype)
 
-    def _by_row(self, slots: npt.NDArray[np.int32], by_tree: Callable[[Any], Any], dtype: Any) -> npt.NDArray[Any]:
+    def _by_row(self, slots: Int32s, by_tree: Callable[[Any], Any], dtype: Any) -> AnyArray:
         """Transpose what is known of some slots by tree, in threads where they are many."""
         out = np.empty((len(slots), len(self.leaf)), dtype)
 
@@ -252,7 +251,7 @@ class Ensemble:
         run([partial(turn, part) for part in ranges(len(slots), _FEW_CELLS // max(1, len(self.leaf)))])
         return out
 
-    def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
+    def take(self, arrays: Arrays, leaf: AnyArray, ledger: AnyArray) -> None:
         """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
         arrays = joined_sums(arrays) if self.loss.squared else arrays
         trees = trees_of(arrays, self.bins, self.options.max_leaf_nodes)
@@ -286,7 +285,7 @@ def joined_sums(arrays: Arrays) -> Arrays:
     return found
 
 
-def numbered(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def numbered(counts: AnyArray) -> tuple[Ints, Ints]:
     """Return tree and number of every node, of trees of so many nodes, one after the other."""
     tree = np.repeat(np.arange(len(counts)), counts)
     return tree, np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -327,7 +326,7 @@ def known_trees(ensemble: Ensemble) -> int:
     return ensemble.per if ensemble.per > 1 else 2
 
 
-def with_class(old: Ensemble, classes: int, slots: npt.NDArray[np.int32]) -> Ensemble:
+def with_class(old: Ensemble, classes: int, slots: Int32s) -> Ensemble:
     """Make the ensemble for more classes: trees of one leaf for each new one, all rows in it at the least probability.
 
     From two classes on the mirrored trees of class 0 are made: the same splits, first derivatives of the other sign.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Bools
 from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
@@ -15,7 +15,6 @@ from raydt.examples.row_owners import rows_of_parts
 from raydt.examples.targets import MOST_CLASSES
 from raydt.exchange.messages import Buckets
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
-from raydt.learners.batch_coordinator import Arrays
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree, start_of, trees_of
@@ -80,9 +79,7 @@ def _by_row(options: GBDTOptions) -> tuple[Array, ...]:
     return leaf, ledger, Array("drift", np.uint16, ("rows",))
 
 
-def _check_leaves(
-    leaf: npt.NDArray[Any], pending: npt.NDArray[Any], nodes: npt.NDArray[Any], inner: npt.NDArray[np.bool_]
-) -> None:
+def _check_leaves(leaf: AnyArray, pending: AnyArray, nodes: AnyArray, inner: Bools) -> None:
     """Require rows of the model in leaves, and the others in none."""
     for begin in range(0, len(leaf), _CHECKED):
         rows, in_model = leaf[begin : begin + _CHECKED], pending[begin : begin + _CHECKED] != TO_INSERT

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.elementary import softmax
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, numbered, one_tree, start_of, trees_of
+from raydt.learners.gbdt.ensemble import Ensemble, numbered, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.targets import constant_of, summary_of
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
@@ -86,21 +86,21 @@ class GBDTPredictor:
     ) -> None:
         self._trees, self._bins, self._classes, self._per, self._origin = trees, bins, classes, per, origin
         self._width, (self._gain, self._cover) = width, counted
-        self._packed: tuple[PackedTrees, npt.NDArray[np.float64]] | None = None  # and values, once they are needed
+        self._packed: tuple[PackedTrees, Floats] | None = None  # and values, once they are needed
 
     @property
     def iterations(self) -> int:
         """Boosting iterations."""
         return len(self._trees.feature) // self._per
 
-    def staged(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Iterator[npt.NDArray[np.float64]]:
+    def staged(self, X: Floats, sparse: SparseRows | None = None) -> Iterator[Floats]:
         """F after each iteration, shape (n, trees of an iteration); one array that changes."""
         rows, F = RowBlock.of(X, sparse), np.full((len(X), self._per), self._origin)
         for m in range(self.iterations):
             self._add(m, m + 1, rows, F)
             yield F
 
-    def scores(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.float64]:
+    def scores(self, X: Floats, sparse: SparseRows | None = None) -> Floats:
         """F, shape (n, trees of an iteration). O(depth) a row and tree."""
         F = np.full((len(X), self._per), self._origin)
         if len(X) < _FEW:
@@ -113,23 +113,23 @@ class GBDTPredictor:
         add_values(*self._packed, X, sparse, F)
         return F
 
-    def _add(self, first: int, stop: int, rows: RowBlock, F: npt.NDArray[np.float64]) -> None:
+    def _add(self, first: int, stop: int, rows: RowBlock, F: Floats) -> None:
         score_rows(self._trees, first, stop, rows, self._bins, F)
 
-    def classes_of(self, F: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    def classes_of(self, F: Floats) -> AnyArray:
         """Class codes (of equal scores the smaller), or numbers, shape (n,)."""
         if self._classes == 0:
-            numbers: npt.NDArray[np.float64] = F[:, 0].copy()
+            numbers: Floats = F[:, 0].copy()
             return numbers
-        codes: npt.NDArray[np.int32] = (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
+        codes: Int32s = (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
         return codes
 
-    def levels_of(self, F: npt.NDArray[np.float64]) -> Levels:
+    def levels_of(self, F: Floats) -> Levels:
         """Return the share of class 1 of each row as a level (:mod:`raydt.evaluation.ranking`), shape (n,)."""
         levels: Levels = np.floor(softmax(F)[:, 1] * LEVELS + 0.5).astype(np.uint16)
         return levels
 
-    def shares_of(self, F: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
+    def shares_of(self, F: Floats, n_classes: int) -> Floats:
         """Probabilities of the classes, shape (n, n_classes); 0 of classes not seen, 1 of an only class."""
         if n_classes == 1:
             return np.ones((len(F), 1))
@@ -139,13 +139,11 @@ class GBDTPredictor:
         shares[:, :known] = p[:, :known]
         return shares
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> AnyArray:
         """Class codes or numbers, shape (n,)."""
         return self.classes_of(self.scores(X, sparse))
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Probabilities of the classes, shape (n, n_classes)."""
         return self.shares_of(self.scores(X, sparse), n_classes)
 
@@ -173,12 +171,12 @@ class GBDTPredictor:
             codes=np.arange(0 if self._classes == 0 else 2)[1:] if per == 1 else np.arange(per),
         )
 
-    def importances(self) -> npt.NDArray[np.float64]:
+    def importances(self) -> Floats:
         """Share of each feature in the gain of all splits, shape (d,); all 0 without splits."""
         inner = self._trees.feature >= 0
         numbers, d = self._bins.numbers(self._trees.feature[inner]), self._bins.dense + self._width
         total = np.bincount(numbers, self._gain[inner], minlength=d)
-        shares: npt.NDArray[np.float64] = total / max(total.sum(), np.finfo(np.float64).tiny)
+        shares: Floats = total / max(total.sum(), np.finfo(np.float64).tiny)
         return shares
 
 
@@ -196,13 +194,11 @@ class ConstantPredictor:
         value = np.array([self._constant]) if self._regression else (codes == int(self._constant)).astype(np.float64)
         return constant(*self._features, value, 0, codes)
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> AnyArray:
         """Return the class code or number, shape (n,)."""
         return np.full(len(X), self._constant, dtype=np.float64 if self._regression else np.int32)
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Return 1 for the one class, 0 for others, shape (n, n_classes)."""
         shares = np.zeros((len(X), n_classes))
         shares[:, int(self._constant)] = 1.0
@@ -215,7 +211,7 @@ def predictor_of(ensemble: Ensemble, width: int) -> GBDTPredictor:
     return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.start)
 
 
-def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions, features: Features) -> Any:
+def saved_predictor(model: Mapping[str, AnyArray], options: GBDTOptions, features: Features) -> Any:
     """Predictions of :func:`model_arrays`, or of a state, which has no gains."""
     if "tree_nodes" not in model:
         only = float(model["only"][0]) if "only" in model else constant_of(summary_of(model["y"]))

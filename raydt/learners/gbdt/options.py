@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
+from raydt.arrays.types import Ints
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.class_weight import ClassWeight
 from raydt.messages import message
@@ -114,7 +113,7 @@ class GBDTOptions(LearnerOptions, ClassWeight):
             return self.update_every
         return max(20 if warmup else 100, rows // 20)
 
-    def begun(self, state: Mapping[str, npt.NDArray[np.int64]]) -> int:
+    def begun(self, state: Mapping[str, Ints]) -> int:
         """Return how many updates came before the present batch D' of a state.
 
         In a state of format 2 all batches are of one size, which follows the warm-up.

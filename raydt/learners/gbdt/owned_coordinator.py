@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -25,15 +25,13 @@ from raydt.exchange.snapshot import OWNED
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.digest import joined_hashes
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
+from raydt.learners.gbdt.ensemble import Ensemble, restored
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore
 from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary
 from raydt.learners.gbdt.trainer import Patience
 from raydt.learners.gbdt.update_batch import TO_INSERT, Counts
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
-
-Slots = npt.NDArray[np.int32]
 
 
 class OwnedGBDTCoordinator(GBDTCoordinator):
@@ -52,7 +50,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         # What was fetched from the shards:
         self._only: float | None = None
         self._hashes: list[dict[str, Any]] | None = None
-        self._counts: npt.NDArray[np.int64] | None = None
+        self._counts: Ints | None = None
 
     @property
     def ensemble(self) -> Ensemble | None:
@@ -92,9 +90,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         yield from self._put(batch, part, admitted)
         return {}
 
-    def _summaries(
-        self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
-    ) -> Exchange[list[Summary]]:
+    def _summaries(self, seqs: Ints, deleted: Slots, since: Ints) -> Exchange[list[Summary]]:
         replies = yield Ask("summaries", {"seqs": seqs, "deleted": deleted, "since": since})
         return [joined_summary(parts) for parts in zip(*replies, strict=True)]
 
@@ -199,7 +195,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             yield from together("sum_up", {})
         self._state, self._saved = None, False
 
-    def _rows_in_trees(self, e: Ensemble, ids: npt.NDArray[np.int64]) -> list[Payload] | None:
+    def _rows_in_trees(self, e: Ensemble, ids: Ints) -> list[Payload] | None:
         """Return what a state has of the rows of each owner in the trees; None if the owners have that."""
         if not e.leaf.shape[1]:
             return None
@@ -262,6 +258,10 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         store = self._owned
         return {**self._model_state(), OWNED: np.array([store.live, store.inserts, store.deletes])}
 
+    def trim(self) -> None:
+        """Rest: rows, and what grows with them, are with their owners."""
+        self.rest()
+
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
         self._restore_model(state)
@@ -282,5 +282,5 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
 def no_rows(state: Arrays) -> Arrays:
     """Leaves, ledger and drift in a state of no rows: what the coordinator has where shards have these."""
-    none: npt.NDArray[Any] = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
+    none: AnyArray = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
     return {"leaf": none, "ledger": none, "drift": none[:, 0]}

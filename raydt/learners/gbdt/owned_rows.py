@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
@@ -29,9 +30,7 @@ from raydt.exchange.snapshot import living
 from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 
-Ids = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
-Arrays = dict[str, "npt.NDArray[Any]"]
+Ids = Ints
 
 #: What a state has of each row beside its features and what the model has of it.
 COLUMNS = ("id", "y", "born", "pending")
@@ -136,7 +135,7 @@ class OwnedRows:
         """Return the slots of some of the own rows."""
         return self.owners.slots(local, self.index)
 
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> Ints:
         """Count the live examples, and those that wait to be inserted and to be deleted."""
         return np.array([self.store.live, len(self.pending.inserts), len(self.pending.deletes)])
 
@@ -147,7 +146,7 @@ class OwnedRows:
         """Labels of the own rows, and what each counts, by local slot."""
         return Targets(self.store.y, self._weighting.by_slot(self.store))
 
-    def balance(self, factors: npt.NDArray[np.int64] | None) -> None:
+    def balance(self, factors: Ints | None) -> None:
         """Take the factors of classes, None before they are resolved."""
         self._weighting.take(factors)
         self._weighting.enter(self.store, np.concatenate([self.store.slots(), self.pending.deletes]))
@@ -175,9 +174,7 @@ class OwnedRows:
 
     # ---------------------------------------------------------------- updates
 
-    def admit(
-        self, op: Any, key: Ids, y: npt.NDArray[Any], weight: Weights | None, born: Ids, skip: bool
-    ) -> dict[str, Any]:
+    def admit(self, op: Any, key: Ids, y: AnyArray, weight: Weights | None, born: Ids, skip: bool) -> dict[str, Any]:
         """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped.
 
         Where memory ends (``lacks``) none is admitted.
@@ -203,7 +200,7 @@ class OwnedRows:
         found = {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
         return {**found, "lacks": lacks}
 
-    def retract(self, updates: int) -> npt.NDArray[np.int64]:
+    def retract(self, updates: int) -> Ints:
         """Take back the last updates of those just admitted; returns :meth:`counts`."""
         assert self._undo is not None
         self.pending, old, new = self._undo
@@ -244,7 +241,7 @@ class OwnedRows:
         oldest = int(found[store.born[found].argmin()])
         return oldest, int(store.born[oldest])
 
-    def summaries(self, seqs: Ids, deleted: Slots, since: Ids) -> list[npt.NDArray[Any]]:
+    def summaries(self, seqs: Ids, deleted: Slots, since: Ids) -> list[AnyArray]:
         """Return summaries of the labels of the examples that were live before each of some updates (``seqs``).
 
         ``deleted`` are slots of any owner whose rows a later update, ``since``, has deleted.
@@ -252,7 +249,7 @@ class OwnedRows:
         mine = self.owners.shard_of(deleted) == self.index
         return summaries_before(self.store, seqs, self.owners.local(deleted[mine]), since[mine])
 
-    def summary_of_inserts(self) -> npt.NDArray[Any]:
+    def summary_of_inserts(self) -> AnyArray:
         """Return a summary of the labels of the rows that wait to be inserted."""
         return summary_of(self.store.y[self.pending.inserts])
 
@@ -273,7 +270,7 @@ class OwnedRows:
         weights = unless_equal(self.store.weights(local))
         return columns if weights is None else columns | {"weight": weights}
 
-    def fill(self, rows: Mapping[str, npt.NDArray[Any]]) -> None:
+    def fill(self, rows: Mapping[str, AnyArray]) -> None:
         """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`, and weights."""
         pending = rows["pending"]
         self.store.fill(rows["id"], rows["y"], rows["born"], pending != TO_DELETE, rows.get("weight"))

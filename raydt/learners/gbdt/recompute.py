@@ -11,14 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays import rng
 from raydt.arrays.sparse import SparseRows
-from raydt.audits.recorded_bins import Bools, FeatureBins, Floats, Ints, MalformedModelError, derived_bins
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
+from raydt.audits.recorded_bins import FeatureBins, MalformedModelError, derived_bins
 from raydt.examples.features import Features
 from raydt.messages import message
 from raydt.parallel.threads import run
@@ -72,7 +72,7 @@ class RecordedGBDTTree:
             raise MalformedModelError(message("states.reach", reached=end[0] if n else 0, nodes=n))
 
 
-def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedGBDTTree]:
+def recorded_trees(state: Mapping[str, AnyArray], cuts: Ints) -> list[RecordedGBDTTree]:
     """Return the trees of a state; MalformedModelError unless in preorder over features with so many ``cuts``."""
     names = ("node_feature", "node_cut", "node_left", "node_right")
     nodes = [np.asarray(state[name], np.int64) for name in names]
@@ -116,12 +116,7 @@ class RawRows:
     """Binned rows, dealt down one tree after the other."""
 
     def __init__(
-        self,
-        X: Floats,
-        sparse: SparseRows | None,
-        bins: Sequence[FeatureBins],
-        l2: float,
-        units: tuple[float, float],
+        self, X: Floats, sparse: SparseRows | None, bins: Sequence[FeatureBins], l2: float, units: tuple[float, float]
     ) -> None:
         self.codes = run([partial(b.codes, X[:, j]) for j, b in enumerate(bins)])
         self.sparse = SparseRows.empty(0, len(X)) if sparse is None else sparse

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints, Slots
 from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
 from raydt.examples.weights import NO_WEIGHTS
@@ -59,9 +59,6 @@ from raydt.learners.gbdt.workspace import (
     pass_room,
 )
 
-Ints = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
 _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}
 _NONE = np.empty(0, dtype=np.int64)
 #: Rows whose leaves and ledger are copied at a time.
@@ -80,7 +77,7 @@ class RowShard:
         self._ends: list[int] = []
         self._index = 0
         self._candidates: Candidates | None = None
-        self._histograms: npt.NDArray[np.int64] | None = None
+        self._histograms: Ints | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
         self.targets = Targets(np.empty(0), NO_WEIGHTS)
 
@@ -91,6 +88,11 @@ class RowShard:
     def rest(self) -> None:
         """Drop the scratch, and the histograms, which have to be summed up before the next update."""
         self._room, self._histograms, self.taken = None, None, np.empty(0, dtype=np.int32)
+
+    def trim(self) -> None:
+        """Rest, and drop the candidates, which are drawn again."""
+        self.rest()
+        self._candidates = None
 
     @property
     def rests(self) -> bool:
@@ -314,7 +316,7 @@ class RowShard:
         e.most_drift = stale.most - moved if LARGE * changes < live else 0
         return due, compares
 
-    def of_rows(self, local: npt.NDArray[np.int32], within: npt.NDArray[np.bool_]) -> dict[str, npt.NDArray[Any]]:
+    def of_rows(self, local: Int32s, within: Bools) -> dict[str, AnyArray]:
         """Return drift, leaves and ledger of rows, shape (n,); of those that are not ``within`` the model nothing."""
         e = self.ensemble
         leaf = np.full((len(local), len(e.leaf)), e.absent, dtype=e.leaf.dtype)

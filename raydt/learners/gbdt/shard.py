@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.sparse import SparseRows, merged
+from raydt.arrays.types import AnyArray, Ints, Slots
 from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.bucket_digest import BucketDigest
@@ -33,8 +33,6 @@ from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
-Slots = npt.NDArray[np.int32]
-
 #: Cells whose bins one thread makes in less than it takes to hand them out.
 FEW_CELLS = 1 << 16
 #: Rows that are encoded between two meetings, at most.
@@ -45,7 +43,7 @@ _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 class GBDTShard(ShardOfOwner):
     """Owner of whole feature groups, and of the rows in some slots."""
 
-    def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, options: GBDTOptions, features: Features, groups: Ints) -> None:
         super().__init__(options, features, groups)
         self._kinds = features.kinds[self.columns]
         self._meeting = Meeting()
@@ -95,7 +93,7 @@ class GBDTShard(ShardOfOwner):
             rows.delete(slot)
         return {"slots": rows.slots(np.array([slot][:own], dtype=np.int32)), "counts": rows.counts()}
 
-    def _of_all(self, mine: npt.NDArray[Any]) -> Steps[npt.NDArray[Any]]:
+    def _of_all(self, mine: AnyArray) -> Steps[AnyArray]:
         """Return what all shards have, sorted."""
         return np.sort(np.concatenate((yield [mine] * self._owners.shards)))
 
@@ -265,13 +263,13 @@ class GBDTShard(ShardOfOwner):
         """Keep nothing by row that only a training needs."""
         self._training, self._scores, self._held_out = _NO_SLOTS, np.empty((0, 0)), None
 
-    def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
+    def _trees(self) -> dict[str, list[AnyArray]]:
         """Return the trees, if this is the first shard: all have the same."""
         return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
 
     # ---------------------------------------------------------------- what others want to know of the rows
 
-    def _on_count_rows(self) -> npt.NDArray[np.int64]:
+    def _on_count_rows(self) -> Ints:
         """Count the own rows of each node, of the trees one after the other, their nodes in preorder."""
         e = self.own.ensemble
         counts = np.zeros((len(e.leaf), e.trees.feature.shape[1] + 1), dtype=np.int64)
@@ -291,8 +289,8 @@ class GBDTShard(ShardOfOwner):
         live = status == TO_INSERT
         live[rows.store.slots()] = True
 
-        def columns(slots: Slots) -> dict[str, npt.NDArray[Any]]:
-            told: dict[str, npt.NDArray[Any]] = {"y": rows.store.y[slots], "pending": status[slots]}
+        def columns(slots: Slots) -> dict[str, AnyArray]:
+            told: dict[str, AnyArray] = {"y": rows.store.y[slots], "pending": status[slots]}
             if e is not None:
                 held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
                 ledger[held] = e.ledger[:, slots[held]].T

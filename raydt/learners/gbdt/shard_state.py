@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import Bools, Ints, Slots
 from raydt.batches.rows_on_shards import RowsOnShards, ShardWithRows
 from raydt.examples.features import Features
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
@@ -22,8 +22,6 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedRows, slots_in_order
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.messages import message
-
-Slots = npt.NDArray[np.int32]
 
 #: Rows that are copied at once.
 _COPIED = 1 << 16
@@ -42,7 +40,7 @@ class ShardOfOwner(ShardWithRows):
     _layout: RowsOnShards
     _index: int
 
-    def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, options: GBDTOptions, features: Features, groups: Ints) -> None:
         super().__init__(features, groups)
         self._options = options
         self._own: RowShard | None = None
@@ -64,7 +62,7 @@ class ShardOfOwner(ShardWithRows):
         assert self._own is not None
         return self._own
 
-    def _in_model(self, local: Slots) -> npt.NDArray[np.bool_]:
+    def _in_model(self, local: Slots) -> Bools:
         """Whether the rows in some local slots are in the model, and do not wait to be inserted."""
         e = self.own.ensemble
         held = local < e.leaf.shape[1]

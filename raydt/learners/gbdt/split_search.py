@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.types import Floats, Ints
 from raydt.examples.weights import UNIT
 
 #: A split must gain more than this to be made, since what remains of gains that are 0 is rounding: with classes as it
@@ -148,10 +148,10 @@ class Slack(NamedTuple):
     """By tree and node, since the last look at all its candidates."""
 
     #: The sum of the parts that fewer than ``tolerance`` other candidates can exceed; infinite before the first look.
-    level: npt.NDArray[np.float64]
-    reach: npt.NDArray[np.float64]  #: By how much rows may change G and H meanwhile.
-    G: npt.NDArray[np.int64]  #: ``G``, ``H``: By how much rows have changed the sums: the sums of absolute values.
-    H: npt.NDArray[np.int64]
+    level: Floats
+    reach: Floats  #: By how much rows may change G and H meanwhile.
+    G: Ints  #: ``G``, ``H``: By how much rows have changed the sums: the sums of absolute values.
+    H: Ints
 
 
 def no_slack(trees: int, nodes: int) -> Slack:

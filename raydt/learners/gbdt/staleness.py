@@ -28,9 +28,9 @@ import numpy.typing as npt
 
 from raydt.arrays.elementary import TOGETHER, logistic, natural_log, probabilities_together, softmax
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.types import AnyArray, Floats
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, quantise, residual
 
-Floats = npt.NDArray[np.float64]
 Units = npt.NDArray[np.uint16]
 
 #: Units of half the tolerance: the largest drift.
@@ -179,7 +179,7 @@ def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any, first_slo
                 _move_in(largest, drift[begin:end])
 
 
-def add_moves(leaf: npt.NDArray[Any], trees: Any, per: int, drift: Units, begin: int, end: int) -> None:
+def add_moves(leaf: AnyArray, trees: Any, per: int, drift: Units, begin: int, end: int) -> None:
     """Add what leaves have moved to the drift of their rows, in a range of slots; they begin again at 0.
 
     O(slots x trees). ``leaf`` has shape (trees, slots), and absent rows are in no node. Of several trees in an

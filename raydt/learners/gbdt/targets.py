@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray
 from raydt.examples.weights import BITS, UNIT, Weights, sum_of
 
-Labels = npt.NDArray[Any]
+Labels = AnyArray
 
 
 class Targets(NamedTuple):
@@ -27,7 +27,7 @@ class Targets(NamedTuple):
 
 
 #: int64 by class, or float64: count, least, largest, parts of the sum.
-Summary = npt.NDArray[Any]
+Summary = AnyArray
 
 
 def summary_of(y: Labels, weights: Weights | None = None) -> Summary:

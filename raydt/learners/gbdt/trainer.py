@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.rng import permutation, stream_key
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints, Slots
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
@@ -35,8 +35,6 @@ from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.parallel.threads import ranges, run, threads
 
-Slots = npt.NDArray[np.int32]
-
 #: -log of each quantised probability, in fixed point: sums of it are exact.
 _LOSS_BITS = 20
 #: Rows that are fetched and encoded at once, at most.
@@ -49,14 +47,14 @@ CELLS_OF_A_THREAD = 1_000_000
 UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
 
 
-def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:
+def held_out_rows(slots: Int32s, options: GBDTOptions) -> tuple[Any, Any]:
     """Return the rows to train on and those to hold out, drawn by their positions among the first rows."""
     held = max(1, min(len(slots) - 1, math.ceil(options.validation_fraction * len(slots))))
     drawn = np.sort(permutation(stream_key(options.random_state, "gbdt validation"), len(slots))[:held])
     return np.delete(slots, drawn), slots[drawn]
 
 
-def bins_of_all(learned: Sequence[Bins], columns: Sequence[npt.NDArray[np.int64]], dense: int) -> Bins:
+def bins_of_all(learned: Sequence[Bins], columns: Sequence[Ints], dense: int) -> Bins:
     """Put together the bins that shards have made of their features; ``columns`` are the dense ones of each."""
     owned = [(own, dense + part.sparse) for own, part in zip(columns, learned, strict=True)]
     return joined(learned).select(np.argsort(np.concatenate([part for both in owned for part in both])))
@@ -75,7 +73,7 @@ class HeldOut:
     Losses are added up without an error of rounding, so that it does not matter whose rows come first.
     """
 
-    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any], weight: Weights | None) -> None:
+    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: AnyArray, weight: Weights | None) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
         self._weight = np.full(len(y), UNIT, dtype=np.int64) if weight is None else weight.astype(np.int64)
         self._F = ensemble.origins(len(y))
@@ -83,7 +81,7 @@ class HeldOut:
             table = -np.log(np.arange(ONE + 1) / ONE)
         self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
 
-    def losses(self, m: int) -> tuple[npt.NDArray[Any], int]:
+    def losses(self, m: int) -> tuple[AnyArray, int]:
         """Return numbers whose exact sum is that of the losses of the rows after iteration ``m``, and their weight.
 
         Iterations come one after the other. Log losses of quantised probabilities are integers, in 2**-20; squared
@@ -101,7 +99,7 @@ class HeldOut:
         return np.array([weighted.sum()]), weight
 
 
-def exact_parts(values: Sequence[float]) -> npt.NDArray[np.float64]:
+def exact_parts(values: Sequence[float]) -> Floats:
     """Return few numbers that have the same exact sum as many. O(values) for each of them, of which most have two."""
     parts: list[float] = []
     while rest := math.fsum(itertools.chain(values, (-part for part in parts))):
@@ -117,7 +115,7 @@ class Patience:
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble, self.best, self._least = ensemble, -1, math.inf
 
-    def is_over(self, m: int, losses: Sequence[tuple[npt.NDArray[Any], int]]) -> bool:
+    def is_over(self, m: int, losses: Sequence[tuple[AnyArray, int]]) -> bool:
         """Return True if the mean loss, after iteration ``m``, has not fallen for as long as the options allow.
 
         ``losses`` are those of :meth:`HeldOut.losses` of all rows.
@@ -150,6 +148,11 @@ class ThreadTrainer:
         """Drop what the next update makes again from the rows."""
         self._beside = []
         self.shard.rest()
+
+    def trim(self) -> None:
+        """Rest, and drop the candidates."""
+        self.rest()
+        self.shard.trim()
 
     def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
         """Encode the first rows of a new ensemble, with room for so many."""
@@ -186,7 +189,7 @@ class ThreadTrainer:
         if patience.best + 1 < e.iterations:
             self.shard.shorten(patience.best + 1)
 
-    def _train(self, slots: Slots, F: npt.NDArray[np.float64], first: int, stop: int) -> None:
+    def _train(self, slots: Slots, F: Floats, first: int, stop: int) -> None:
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         if len(crew) == 1:
             self.shard.train(slots, F, first, stop)
@@ -259,6 +262,6 @@ class ThreadTrainer:
         return [self.shard]
 
 
-def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
-    within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
+def _within(slots: Slots, begin: int, end: int) -> Bools:
+    within: Bools = (slots >= begin) & (slots < end)
     return within

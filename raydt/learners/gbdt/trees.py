@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
+from raydt.arrays.types import Floats, Int32s, Ints
 from raydt.batches.binning import SPARSE, code_of
 from raydt.examples.features import CATEGORICAL
 from raydt.learners.gbdt.split_search import gain_of
@@ -43,20 +44,20 @@ class Trees(NamedTuple):
     below its value (``staleness``; 0 elsewhere); and ``leaves``, shape (trees,).
     """
 
-    feature: npt.NDArray[np.int32]
-    cut: npt.NDArray[np.int32]
+    feature: Int32s
+    cut: Int32s
     left: npt.NDArray[np.int16]
     right: npt.NDArray[np.int16]
     parent: npt.NDArray[np.int16]
     histogram: npt.NDArray[np.int16]
-    G: npt.NDArray[np.int64]
-    H: npt.NDArray[np.int64]
-    value: npt.NDArray[np.float64]
-    tried_g: npt.NDArray[np.int64]
-    tried_h: npt.NDArray[np.int64]
+    G: Ints
+    H: Ints
+    value: Floats
+    tried_g: Ints
+    tried_h: Ints
     above: npt.NDArray[np.uint16]
     below: npt.NDArray[np.uint16]
-    leaves: npt.NDArray[np.int32]
+    leaves: Int32s
 
 
 def new_trees(count: int, max_leaf_nodes: int) -> Trees:

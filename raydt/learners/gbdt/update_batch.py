@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Ints, Slots
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.workspace import DEPTH, NODES, REFRESHED, ROWS, SUBTREES, TREES_RETRAINED
 from raydt.messages import message
@@ -25,7 +26,6 @@ from raydt.presentation.words import counted
 #: ``pending`` of an example in a state.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
 
-Slots = npt.NDArray[np.int32]
 _NONE = np.empty(0, dtype=np.int32)
 
 
@@ -99,7 +99,7 @@ class Counts:
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         self.depth = min([d for d in (self.depth, other.depth) if d >= 0], default=-1)
 
-    def state(self, ensemble: Any, counted: Mapping[str, int]) -> dict[str, npt.NDArray[Any]]:
+    def state(self, ensemble: Any, counted: Mapping[str, int]) -> dict[str, AnyArray]:
         """Return the arrays of a state that are not by row, if these are the totals: trees, bins, and other numbers."""
         e, scalars = ensemble, {**counted, "rebuilds": self.subtrees, "rebuilt_rows": self.rows}
         scalars |= {"classes": e.classes if e else -1, "exponent": e.exponent if e else 0}
@@ -107,7 +107,7 @@ class Counts:
         return state if e is None else state | e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
 
     @classmethod
-    def of(cls, trees: int, of_shards: Sequence[npt.NDArray[np.int64]]) -> Counts:
+    def of(cls, trees: int, of_shards: Sequence[Ints]) -> Counts:
         """Return the costs of a pass through so many trees, from what each shard has counted: rows are its own."""
         c = of_shards[0].tolist()
         rows, refreshed = (sum(int(counts[field]) for counts in of_shards) for field in (ROWS, REFRESHED))
@@ -133,7 +133,7 @@ class UpdateLog:
         taken = [getattr(counts, name) for name in COLUMNS[3:-1]]
         self._entries.append((seq, deletes, inserts, *taken, seconds))
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         """Columns of the entries, int64 but for ``seconds``."""
         columns = zip(*self._entries, strict=True) if self._entries else [()] * len(COLUMNS)
         return {
@@ -156,7 +156,7 @@ class TrainingRecord:
     trainings: int = 0  #: Trainings of all trees so far, with the first.
 
     @classmethod
-    def of(cls, state: Mapping[str, npt.NDArray[Any]]) -> TrainingRecord:
+    def of(cls, state: Mapping[str, AnyArray]) -> TrainingRecord:
         """Return the record in a state."""
         return cls(**{name: int(state[name][0]) for name in RECORD})
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.elementary import TOGETHER
+from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.learners.gbdt.split_search import FIELDS, RANKS, Slack, Units, no_slack
 
 if TYPE_CHECKING:
@@ -40,32 +41,32 @@ class PassRules(NamedTuple):
 class LocalBatch(NamedTuple):
     """A batch: ``own`` rows of role ``role``, then rows whose derivatives are computed again."""
 
-    slots: npt.NDArray[np.int32]  #: Shape (capacity,).
-    F: npt.NDArray[np.float64]  #: Shape (K', capacity).
-    entry: npt.NDArray[np.int32]  #: Shape (K', capacity): ledger entries in the current iteration.
+    slots: Int32s  #: Shape (capacity,).
+    F: Floats  #: Shape (K', capacity).
+    entry: Int32s  #: Shape (K', capacity): ledger entries in the current iteration.
     #: Shape (K',): whether entries of others in the current iteration may differ from those of the ledger.
-    differs: npt.NDArray[np.bool_]
-    member: npt.NDArray[np.bool_]  #: Shape (capacity,): slots of the batch.
-    y: npt.NDArray[Any]
+    differs: Bools
+    member: Bools  #: Shape (capacity,): slots of the batch.
+    y: AnyArray
 
 
 class PassRoom(NamedTuple):
     """Scratch of a pass."""
 
     #: ``slots``, ``leaf``, ``g``, ``h``: Shape (capacity,): rows that change a tree: where they are, and by how much.
-    slots: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int32]
-    g: npt.NDArray[np.int64]
-    h: npt.NDArray[np.int64]
-    G: npt.NDArray[np.int64]  #: ``G``, ``H``, ``rows``: Shape (nodes,): sums of these, and how many there are, by node.
-    H: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    absolute: npt.NDArray[np.int64]  #: Shape (nodes, 2): sums of their absolute values.
+    slots: Int32s
+    leaf: Int32s
+    g: Ints
+    h: Ints
+    G: Ints  #: ``G``, ``H``, ``rows``: Shape (nodes,): sums of these, and how many there are, by node.
+    H: Ints
+    rows: Ints
+    absolute: Ints  #: Shape (nodes, 2): sums of their absolute values.
     slack: Slack
     touched: npt.NDArray[np.uint8]  #: ``touched``, ``failed``: Shape (nodes,).
     failed: npt.NDArray[np.uint8]
-    value: npt.NDArray[np.float64]  #: Shape (nodes,): before the batch.
-    before: npt.NDArray[np.float64]  #: Shape (capacity,): value of the leaf of each row below a root, before the batch.
+    value: Floats  #: Shape (nodes,): before the batch.
+    before: Floats  #: Shape (capacity,): value of the leaf of each row below a root, before the batch.
     #: ``above``, ``below``: Shape (capacity,): ``Trees.above`` and ``Trees.below`` of that leaf.
     above: npt.NDArray[np.uint16]
     below: npt.NDArray[np.uint16]
@@ -73,14 +74,14 @@ class PassRoom(NamedTuple):
     depth: npt.NDArray[np.int16]
     mark: npt.NDArray[np.int16]
     number: npt.NDArray[np.int16]  #: Shape (absent + 1,): root above each leaf, -1 for none; also of ``absent``.
-    charge: npt.NDArray[np.int32]  #: Shape (absent + 1,): how far each leaf has moved, if by more than a step.
-    delta: npt.NDArray[np.int64]  #: Shape (inner nodes, S + 1, 2): 0 between trees.
+    charge: Int32s  #: Shape (absent + 1,): how far each leaf has moved, if by more than a step.
+    delta: Ints  #: Shape (inner nodes, S + 1, 2): 0 between trees.
     segments: npt.NDArray[np.uint32]  #: Shape (longest row,).
-    p: npt.NDArray[np.float64]  #: Shape (K' + 2, TOGETHER): as in ``derivatives.probabilities_together``.
+    p: Floats  #: Shape (K' + 2, TOGETHER): as in ``derivatives.probabilities_together``.
     #: Shape (nodes, RANKS + FIELDS): what a look at each split has counted; with other shards also the best split.
-    ranks: npt.NDArray[np.int64]
-    judged: npt.NDArray[np.int64]  #: Shape (nodes,): nodes that were looked at.
-    changed: npt.NDArray[np.int64]  #: Shape (inner nodes,): histograms that the own rows change.
+    ranks: Ints
+    judged: Ints  #: Shape (nodes,): nodes that were looked at.
+    changed: Ints  #: Shape (inner nodes,): histograms that the own rows change.
 
 
 def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
@@ -141,7 +142,7 @@ class LocalSums(NamedTuple):
     cells: Cells
     candidates: Candidates
     units: Units
-    sums: npt.NDArray[np.int64]
+    sums: Ints
     first: int  #: ``first``, ``stop``: Features that the shard owns.
     stop: int
     begin: int  #: ``begin``, ``end``: Their stored segments.
@@ -154,27 +155,27 @@ class GrowthRoom(NamedTuple):
 
     #: ``slots``, ``g``, ``spare_slots``, ``spare_g``: Shape (capacity,): rows leaf after leaf, their first derivatives,
     #: and scratch.
-    slots: npt.NDArray[np.int32]
-    g: npt.NDArray[np.int32]
-    spare_slots: npt.NDArray[np.int32]
-    spare_g: npt.NDArray[np.int32]
-    root: npt.NDArray[np.int64]  #: Shape (leaves, 2): node and former histogram (-1: none) of the roots to grow from.
-    ends: npt.NDArray[np.int64]  #: Shape (leaves,): where the rows of each root end.
-    made: npt.NDArray[np.int64]  #: Shape (leaves,): splits below each root.
+    slots: Int32s
+    g: Int32s
+    spare_slots: Int32s
+    spare_g: Int32s
+    root: Ints  #: Shape (leaves, 2): node and former histogram (-1: none) of the roots to grow from.
+    ends: Ints  #: Shape (leaves,): where the rows of each root end.
+    made: Ints  #: Shape (leaves,): splits below each root.
     leaf: npt.NDArray[np.void]  #: Shape (opened,).
-    root_of: npt.NDArray[np.int64]  #: Shape (opened,): root above each opened leaf.
-    found: npt.NDArray[np.int64]  #: Shape (opened, FIELDS): its best split.
-    pool: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2); with other shards (opened, S + 1, 2).
-    used: npt.NDArray[np.bool_]  #: Shape (inner nodes,): histograms of the tree that are in use.
+    root_of: Ints  #: Shape (opened,): root above each opened leaf.
+    found: Ints  #: Shape (opened, FIELDS): its best split.
+    pool: Ints  #: Shape (leaves, S + 1, 2); with other shards (opened, S + 1, 2).
+    used: Bools  #: Shape (inner nodes,): histograms of the tree that are in use.
     places: Places  #: Where all rows add, or of no rows: then it is looked up whenever a row is added.
-    register: npt.NDArray[np.int64]  #: Shape (REGISTERS,).
+    register: Ints  #: Shape (REGISTERS,).
     #: ``small``, ``step``: Shape (leaves,): leaves that were summed up over the own rows in a round, and their parents
     #: whose children it has opened (-1 of a root).
-    small: npt.NDArray[np.int64]
-    step: npt.NDArray[np.int64]
-    parts: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2): their histograms over the own rows; alone none.
-    ahead: npt.NDArray[np.float64]  #: ``ahead``, ``turn``: Shape (opened,): gain and order of leaves, to look ahead.
-    turn: npt.NDArray[np.int64]
+    small: Ints
+    step: Ints
+    parts: Ints  #: Shape (leaves, S + 1, 2): their histograms over the own rows; alone none.
+    ahead: Floats  #: ``ahead``, ``turn``: Shape (opened,): gain and order of leaves, to look ahead.
+    turn: Ints
 
 
 def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone: bool) -> GrowthRoom:

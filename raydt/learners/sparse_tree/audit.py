@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from raydt.arrays.types import AnyArray, Bools
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.finder_counters import BucketLimits, compare_group
-from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
+from raydt.audits.recorded_tree import FOREVER, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import (
     compare_counters,
     compare_counts,
@@ -40,7 +40,7 @@ from raydt.messages import Message, message
 if TYPE_CHECKING:
     from raydt.learners.sparse_tree.options import SparseTreeOptions
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 #: Scores and keys come from exact integers with errors far below this.
 ROUNDING = 1e-9

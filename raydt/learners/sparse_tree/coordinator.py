@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
@@ -18,13 +19,12 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, enter_steps, steps_of
+from raydt.learners.sequential import ADD, LOOK, REMOVE, enter_steps, steps_of
 from raydt.learners.sparse_tree.coordinator_build import Builder
 from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, route, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.records import NODES
@@ -110,12 +110,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         return logged(log)
 
     def _take_window(
-        self,
-        steps: npt.NDArray[np.void],
-        leaf_of: npt.NDArray[np.int64],
-        begin: int,
-        rows: RowBlock,
-        log: npt.NDArray[np.void],
+        self, steps: npt.NDArray[np.void], leaf_of: Ints, begin: int, rows: RowBlock, log: npt.NDArray[np.void]
     ) -> Exchange[int]:
         """Take some steps from ``begin`` on, and rebuild what has to be after the last of them; the next step."""
         live, y = self.live, self.store.y
@@ -151,9 +146,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         adds = np.flatnonzero(steps["kind"][begin:] == ADD)
         return begin + int(adds[warmup - 1]) + 1 if len(adds) >= warmup else len(steps)
 
-    def _watch(
-        self, steps: npt.NDArray[np.void], leaf_of: npt.NDArray[np.int64], begin: int, stop: int
-    ) -> Exchange[tuple[int, int]]:
+    def _watch(self, steps: npt.NDArray[np.void], leaf_of: Ints, begin: int, stop: int) -> Exchange[tuple[int, int]]:
         """Have the shards take steps; the step after the first change, and the root-most node it beats (-1: none)."""
         moved = np.flatnonzero((steps["kind"][begin:stop] != LOOK) & (leaf_of[begin:stop] >= 0)) + begin
         if not len(moved):

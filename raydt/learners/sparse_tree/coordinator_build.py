@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
@@ -20,12 +21,9 @@ from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
 from raydt.learners.sparse_tree.shard_build import MISSING
 from raydt.learners.tree_coordinator import LiveTree
-from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import start_node, with_room
 from raydt.trees.records import NODES, link_members, list_nodes, split_node, take_rows
 from raydt.trees.state_schema import unit_of
-
-Slots = npt.NDArray[np.int32]
 
 
 class Builder(LiveTree):
@@ -99,13 +97,13 @@ class Builder(LiveTree):
             self.tree, log, root, stamp, n, int(self.tree.reg[NODES]) - before + 1, SHARDS, time.perf_counter() - began
         )
 
-    def _nodes_from(self, root: int) -> npt.NDArray[np.int64]:
+    def _nodes_from(self, root: int) -> Ints:
         """A node and all below it."""
         nodes = np.empty(int(self.tree.reg[NODES]) + 1, dtype=np.int64)
         nodes[0] = root
         return nodes[: 1 + list_nodes(self.tree.nodes, root, nodes[1:])]
 
-    def _start(self, nodes: npt.NDArray[Any], ends: npt.NDArray[Any], slots: Slots, stamp: int) -> None:
+    def _start(self, nodes: AnyArray, ends: AnyArray, slots: Slots, stamp: int) -> None:
         """Make fresh leaves of nodes, with their rows listed."""
         begin = 0
         for node, end in zip(nodes.tolist(), ends.tolist(), strict=True):
@@ -117,8 +115,8 @@ class Builder(LiveTree):
             begin = end
 
     def _grow(
-        self, nodes: npt.NDArray[Any], ends: npt.NDArray[Any], slots: Slots, replies: list[Any]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], Slots]:
+        self, nodes: AnyArray, ends: AnyArray, slots: Slots, replies: list[Any]
+    ) -> tuple[Ints, Ints, Ints, Slots]:
         """Split what is to be split of one level: the splits, the nodes below, where their rows end, their rows."""
         found = np.concatenate([reply["found"] for reply in replies], axis=1)
         shard_of = np.repeat(np.arange(len(replies)), [reply["found"].shape[1] for reply in replies])

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
+from raydt.arrays.types import Bools
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
 from raydt.trees.counted_tree import TO_RIGHT, UNDECIDED, passes_left, side_of_missing
@@ -36,7 +37,7 @@ class WeighedRows(NamedTuple):
 class StepRules(NamedTuple):
     """How steps are taken."""
 
-    categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
+    categorical: Bools  #: Shape (dense features,).
     watch: WatchRules
     scheduled: bool  #: Whether a node must be rebuilt that took more than epsilon * s updates, too.
     weighed: WeighedRows

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.types import Floats
 from raydt.finders.scores import score_of
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED
 from raydt.trees.masses import mass_of
@@ -64,8 +65,8 @@ def totals_of(labels: npt.NDArray[np.int8], masses: npt.NDArray[np.uint32]) -> t
 
 def best_cut(
     entropy: bool,
-    table: npt.NDArray[np.float64],
-    X: npt.NDArray[np.float64],
+    table: Floats,
+    X: Floats,
     kinds: npt.NDArray[np.int8],
     labels: npt.NDArray[np.int8],
     masses: npt.NDArray[np.uint32],

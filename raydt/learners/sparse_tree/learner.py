@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Arrays
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.finders.buckets import buckets_of
@@ -17,7 +18,7 @@ from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE, SparseTreeShard
 from raydt.messages import message
-from raydt.trees.canonical_arrays import Arrays, check_tree, state_arrays, tree_arrays
+from raydt.trees.canonical_arrays import check_tree, state_arrays, tree_arrays
 from raydt.trees.masses import masses_of
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.state_schema import (

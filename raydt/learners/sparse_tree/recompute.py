@@ -11,8 +11,9 @@ from functools import partial
 
 import numpy as np
 
+from raydt.arrays.types import Bools, Floats, Ints
 from raydt.audits.finder_counters import score_of_counts
-from raydt.audits.recorded_tree import Bools, Floats, Ints, RecordedTree, best_of, best_splits, each
+from raydt.audits.recorded_tree import RecordedTree, best_of, best_splits, each
 from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty, grown
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
 from raydt.batches.rows_on_shards import HeldRows, ShardWithRows
 from raydt.examples.features import Features
 from raydt.examples.weights import UNIT
@@ -54,7 +54,7 @@ STATE = ("node", "feature", "n1", "c11", "bucket")
 class SparseTreeShard(ShardWithRows):
     """Owner of whole feature groups."""
 
-    def __init__(self, options: SparseTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, options: SparseTreeOptions, features: Features, groups: Ints) -> None:
         super().__init__(features, groups)
         #: Groups with dense features: place among the groups, numbers of the columns, and their places in the rows.
         self._dense = [
@@ -101,7 +101,7 @@ class SparseTreeShard(ShardWithRows):
     def _structure(self) -> Structure:
         return Structure(self._pool, self._buckets, self._table)
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+    def state(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Of each group ``node``, ``feature``, ``n1``, ``c11``, ``bucket`` of all features seen at all nodes.
 
         Nodes by their position in preorder; ascending by node, then feature.
@@ -176,7 +176,7 @@ class SparseTreeShard(ShardWithRows):
         self._done = step
         return np.array([step, node], dtype=np.int64)
 
-    def _table_of(self, rows: int) -> npt.NDArray[np.float64]:
+    def _table_of(self, rows: int) -> Floats:
         """k log k of so many rows; none of masses."""
         return self._table if self._weighted else table_of(self._buckets.entropy, rows, self._table)
 
@@ -245,7 +245,7 @@ class SparseTreeShard(ShardWithRows):
                     self._compare(*of_node, found[i], right[begin:end])
         return {"found": found, "sides": np.packbits(right)}
 
-    def _most_entries(self, ones: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
+    def _most_entries(self, ones: AnyArray, ends: AnyArray) -> int:
         """Entries that new nodes need at most: of each no more than its rows have ones, nor than there are features."""
         up_to = np.concatenate([[0], np.cumsum(ones)])[np.concatenate([[0], ends])]
         return int(np.minimum(np.diff(up_to), self._features.sparse).sum())

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
+from raydt.arrays.types import Bools, Int32s, Ints
 from raydt.finders.pool import find_or_add, release
 from raydt.finders.scores import score_of
 from raydt.finders.structure import assign
@@ -68,9 +69,9 @@ def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
 class LevelRows(NamedTuple):
     """Nodes to open, and the rows of all of them, one node after the other."""
 
-    nodes: npt.NDArray[np.int64]  #: Shape (nodes,).
-    ends: npt.NDArray[np.int64]  #: Shape (nodes,): where the rows of each node end.
-    slots: npt.NDArray[np.int32]  #: Shape (rows,).
+    nodes: Ints  #: Shape (nodes,).
+    ends: Ints  #: Shape (nodes,): where the rows of each node end.
+    slots: Int32s  #: Shape (rows,).
     labels: npt.NDArray[np.int8]  #: Shape (rows,).
     masses: npt.NDArray[np.uint32]  #: Shape (rows,): in units; empty while counts are numbers of rows.
 
@@ -78,8 +79,8 @@ class LevelRows(NamedTuple):
 class LevelCandidates(NamedTuple):
     """The best splits of a level."""
 
-    candidates: npt.NDArray[np.int64]  #: Shape (nodes, groups, CANDIDATE): of each group.
-    right: npt.NDArray[np.bool_]  #: Shape (rows,): whether each row is on the right of the best of these for its node.
+    candidates: Ints  #: Shape (nodes, groups, CANDIDATE): of each group.
+    right: Bools  #: Shape (rows,): whether each row is on the right of the best of these for its node.
 
 
 @kernel

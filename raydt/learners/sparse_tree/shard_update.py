@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.types import AnyArray, Int32s, Ints
 from raydt.finders.pool import NOTES
 from raydt.finders.scores import score_of
 from raydt.finders.structure import best, change, roll_back_notes, settle
@@ -19,11 +20,11 @@ class ShardSteps(NamedTuple):
     """Rows that come and go."""
 
     #: Shape (steps,): 1: a row is inserted, -1: it is deleted; times its mass (int64) where counts are masses.
-    sign: npt.NDArray[Any]
+    sign: AnyArray
     label: npt.NDArray[np.int8]  #: Shape (steps,).
-    slot: npt.NDArray[np.int32]  #: Shape (steps,).
-    leaf: npt.NDArray[np.int64]  #: Shape (steps,).
-    marks: npt.NDArray[np.int64]  #: Shape (steps,): takes how many notes the journal had before each step.
+    slot: Int32s  #: Shape (steps,).
+    leaf: Ints  #: Shape (steps,).
+    marks: Ints  #: Shape (steps,): takes how many notes the journal had before each step.
 
     @classmethod
     def none(cls) -> ShardSteps:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.arrays.types import Bools, Ints
 from raydt.encoding.columns import in_words, parse
 from raydt.errors import InputError
 from raydt.messages import Message, message
@@ -111,7 +111,7 @@ def _read_rows(words: pa.Array) -> tuple[pa.Array, dict[int, Message]]:
     return indices, problems
 
 
-def _read(tokens: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], dict[int, str]]:
+def _read(tokens: pa.Array) -> tuple[Ints, Bools, dict[int, str]]:
     """Index of each ``index:value``, whether its value is 1, and codes of what is wrong by place, in order."""
     before = pc.utf8_slice_codeunits(tokens, 0, -2)
     short = pc.and_(pc.ascii_is_decimal(before), pc.less_equal(pc.binary_length(before), _DIGITS - 1))

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.rng import permutation, stream_key, uniform
+from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
@@ -81,7 +81,7 @@ class SyntheticSource(ABC):
         """Number of rows."""
         return self.n_rows
 
-    def _weights(self, y: npt.NDArray[Any]) -> Weights | None:
+    def _weights(self, y: AnyArray) -> Weights | None:
         return None if self.class_weight is None else self.class_weight[y]
 
     def times(self) -> TimeColumn | None:
@@ -119,7 +119,7 @@ class SyntheticSource(ABC):
         """No feature is categorical."""
         return {}
 
-    def _numbers(self, begin: int, rows: int) -> npt.NDArray[np.int64]:
+    def _numbers(self, begin: int, rows: int) -> Ints:
         """The rows drawn for so many places from ``begin`` on, as far as there are."""
         places = np.arange(begin, min(begin + rows, self.n_rows), dtype=np.int64)
         return places if self._order is None else self._order[places]
@@ -167,7 +167,7 @@ class NumericSource(SyntheticSource):
             yield Rows(np.arange(begin, begin + len(row)), X, codes, row, weight=self._weights(codes))
 
     @abstractmethod
-    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _label(self, X: Floats, row: Ints) -> Bools:
         """Labels without noise; ``X`` comes uniform in [0, 1) and may be scaled in place."""
 
 
@@ -184,7 +184,7 @@ class SeaSource(NumericSource):
         self._n, self._parts = options.n, options.drift + 1
         self._thresholds = np.array(SEA_THRESHOLDS)
 
-    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _label(self, X: Floats, row: Ints) -> Bools:
         X *= 10.0
         threshold = self._thresholds[row * self._parts // self._n % len(SEA_THRESHOLDS)]
         return X[:, 0] + X[:, 1] > threshold
@@ -206,7 +206,7 @@ class HyperplaneSource(NumericSource):
         key = stream_key(options.seed, "hyperplane weights")
         self._points = 2.0 * uniform(key, np.arange((options.drift + 2) * d)).reshape(-1, d) - 1.0
 
-    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _label(self, X: Floats, row: Ints) -> Bools:
         part, rest = np.divmod(row * self._drift, self._n)
         share = rest / self._n
         side = np.zeros(len(row))

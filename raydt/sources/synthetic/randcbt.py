@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.rng import permutation, stream_key, uniform
+from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.sources.synthetic.numeric import NumericSource
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _DRAWS = 3
 class Leaves(NamedTuple):
     """Leaves of a random tree, from left to right."""
 
-    low: npt.NDArray[np.float64]  #: ``low``, ``high``: Shape (n, d): bounds of each one's region: low <= x < high.
-    high: npt.NDArray[np.float64]
-    left: npt.NDArray[np.bool_]  #: Shape (n,): whether it is the left child of its parent.
+    low: Floats  #: ``low``, ``high``: Shape (n, d): bounds of each one's region: low <= x < high.
+    high: Floats
+    left: Bools  #: Shape (n,): whether it is the left child of its parent.
 
 
 def random_tree(key: np.uint64, first: int, leaves: int, d: int) -> Leaves:
@@ -81,7 +81,7 @@ class RandCbtSource(NumericSource):
         self._last = np.maximum(np.nextafter(high, -np.inf), low)
 
     @cached_property
-    def _leaf(self) -> npt.NDArray[np.int32]:
+    def _leaf(self) -> Int32s:
         """Number of each row's leaf over all trees."""
         edges = -(-np.arange(self._parts + 1) * self._n // self._parts)  # where row * parts // n goes up
         leaf = np.empty(self._n, dtype=np.int32)
@@ -90,7 +90,7 @@ class RandCbtSource(NumericSource):
             leaf[begin:stop] = part * self._leaves + order % self._leaves
         return leaf
 
-    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _label(self, X: Floats, row: Ints) -> Bools:
         leaf = self._leaf[row]
         X *= self._width[leaf]
         X += self._low[leaf]

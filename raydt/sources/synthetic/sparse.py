@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.rng import stream_key, uniform, uniform_at
 from raydt.arrays.sparse import SparseRows
+from raydt.arrays.types import Floats
 from raydt.examples.features import Features
 from raydt.sources.base import Rows
 from raydt.sources.synthetic.numeric import CHUNK_DRAWS, SyntheticSource
@@ -38,9 +38,9 @@ class Law(NamedTuple):
     width: int  #: Features of a row.
     #: Shape (parts, informative features): probability in each part of the stream that an informative feature is not
     #: the label.
-    flips: npt.NDArray[np.float64]
+    flips: Floats
     #: ``powers[p]`` is the probability that ``2**p`` irrelevant features in a row are 0.
-    powers: npt.NDArray[np.float64]
+    powers: Floats
     noise: float
 
 

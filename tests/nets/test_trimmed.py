@@ -1,0 +1,46 @@
+"""A model that was trimmed, as one of a key without rows for long, goes on as one that was not; memory alone differs.
+
+Trimmed are also models that wait for a warm-up's end, and those that were just restored.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+
+import numpy as np
+
+from raydt.keyed.awake import ROUNDS, Awake
+from tests.cases import Trial, every_case, one_of_each
+
+
+@every_case("trimmed models", often=one_of_each)
+def test_a_trimmed_model_goes_on(trial: Trial, tmp_path: Path) -> None:
+    draw = random.Random(trial.name)
+    stream = trial.stream(tmp_path, 70)
+    plain, trimmed = trial.session(stream, 1), trial.session(stream, 1)
+    for batch in stream.batches(9):
+        if draw.random() < 0.7:
+            trimmed.trim()
+        if draw.random() < 0.2:
+            other = trial.session(stream, 1)
+            other.restore(*trimmed.state())
+            other.trim()
+            trimmed = other
+        results = [one.take(copy.deepcopy(batch), skip_refused=True) for one in (plain, trimmed)]
+        assert results[0].refused == results[1].refused
+        np.testing.assert_array_equal(results[0].predictions, results[1].predictions)
+        assert plain.digest() == trimmed.digest()
+    trimmed.trim()
+    assert plain.finish().keys() == trimmed.finish().keys()
+    assert plain.digest() == trimmed.digest()
+    assert plain.coordinator.statistics() == trimmed.coordinator.statistics()
+
+
+def test_idle_keys_are_told_once() -> None:
+    awake = Awake()
+    assert awake.use(["a", "b"]) == []
+    told = [awake.use(["b"]) for _ in range(2 * ROUNDS)]
+    assert told == [["a"] if round_ == ROUNDS - 1 else [] for round_ in range(2 * ROUNDS)]
+    assert awake.use(["a"]) == []
