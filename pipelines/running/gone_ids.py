@@ -15,7 +15,7 @@ from raydt.arrays.types import Ints
 #: Bits of the filter of ids, by the powers of 2: 16 MB.
 _BITS = 27
 #: Hashes that are kept in memory, at most.
-_RECENT = 1 << 14
+_RECENT = 1 << 16
 #: Spreads neighbouring ids over the filter (2^64 divided by the golden ratio).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -64,7 +64,9 @@ class GoneIds:
 
     def _store(self) -> None:
         if self._recent:
-            self._file.executemany("INSERT OR IGNORE INTO gone VALUES (?)", ((hash,) for hash in self._recent))
+            # In their order, neighbours lie on the same page: half the time.
+            rows = ((hash,) for hash in sorted(self._recent))
+            self._file.executemany("INSERT OR IGNORE INTO gone VALUES (?)", rows)
             self._recent, self._stored = set(), True
 
     @staticmethod
