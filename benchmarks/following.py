@@ -78,7 +78,7 @@ def cost_of_client(servers: str, seconds: float) -> tuple[int, float]:
 
 
 def told(run: Path) -> dict[str, Any]:
-    """What ``status.json`` says; nothing before it is there."""
+    """Return the content of the newest ``status.json``; an empty one before there is a file."""
     found = [*run.glob("status.json"), *run.glob("chapters/*/status.json")]
     try:
         newest = max(found, key=lambda path: path.stat().st_mtime, default=None)

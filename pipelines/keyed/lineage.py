@@ -1,7 +1,7 @@
 """The updates in the life of a run of models by key, repeated for an audit: each key has its part of every update.
 
-Invariant: as of :mod:`pipelines.updating.lineage`. Where a list names no keys, an id is that of the
-key in whose history it lives.
+Invariant: as of :mod:`pipelines.updating.lineage`. Where a list names no keys, an id is that of the key in whose
+history it lives.
 """
 
 from __future__ import annotations

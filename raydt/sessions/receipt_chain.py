@@ -57,16 +57,12 @@ class Key:
 
     def hash(self, number: Any) -> str:
         """Keyed BLAKE2b of an id, 64 hexadecimal digits; an integer and the same digits as text differ."""
-        if type(number) is int:  # the most common by far
-            hashing = self._begun.copy()
-            hashing.update(b"integer:%d" % number)
-            return hashing.hexdigest()
-        if isinstance(number, int) or isinstance(number, Integral):  # noqa: SIM101 (the second takes ten times as long)
-            text = f"integer:{int(number)}"
+        if type(number) is int or isinstance(number, Integral):  # the first is the most common, and ten times as fast
+            text = b"integer:%d" % int(number)
         else:
-            text = f"text:{number}" if isinstance(number, str) else f"value:{number!r}"
+            text = (f"text:{number}" if isinstance(number, str) else f"value:{number!r}").encode()
         hashing = self._begun.copy()
-        hashing.update(text.encode())
+        hashing.update(text)
         return hashing.hexdigest()
 
     @property

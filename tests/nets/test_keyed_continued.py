@@ -35,7 +35,11 @@ def numbered(key: str, rows: list[dict[str, Any]], first: int = 0) -> list[dict[
 
 
 def digest_alone(trial: Trial, folder: Path, parts: list[list[dict[str, Any]]]) -> str:
-    """Digest of one session that applies parts, one after another, each of which ends."""
+    """Digest of one session that applies parts, one after another.
+
+    The first is up to a checkpoint, where updates that wait for more go on waiting; the others end, as an update and a
+    run do.
+    """
     folder.mkdir()
     config = trial.config(folder, 1)
     config["source"]["path"] = str(written(folder / "rows.arrow", table([*chain(*parts)], numbers=True)))
@@ -47,7 +51,7 @@ def digest_alone(trial: Trial, folder: Path, parts: list[list[dict[str, Any]]]) 
             batch = next(stream.batches(min(7, stop - done)))
             session.apply(batch, skip_refused=True)
             done = batch.stop
-        if part is parts[-1] or trial.learner.traits(trial.options).collects_updates:
+        if part is parts[-1] or (part is parts[1] and trial.learner.traits(trial.options).collects_updates):
             session.finish()
     return str(session.digest())
 

@@ -25,6 +25,7 @@ from raydt.messages import Message, message
 from raydt.sources.live.base import Part, Plan, SourceAwayError
 from raydt.sources.live.delta import Delta, DeltaChanges
 from tests.cut_runs import Gone
+from tests.few_hashes import few_in_memory
 from tests.live_tables import LiveTable, rows_of
 from tests.unit.test_follow import job, same
 from tests.unit.test_requests import said
@@ -33,6 +34,13 @@ from tests.unit.test_requests import said
 POINTS = ("follow.planned", "driver.recorded", "requests.appended", "run.before_compaction", "run.before_summary")
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.float64()), ("b", pa.float64()), ("y", pa.string())])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_hashes_in_memory() -> Iterator[None]:
+    """Hashes of deleted ids go to the file at once, and ids fall on few bits of the filter."""
+    with few_in_memory():
+        yield
 
 
 class InMemory:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pipelines.running.gone_ids as module
 from pipelines.running.gone_ids import GoneIds
+from tests.few_hashes import few_in_memory
 
 IDS = st.integers(-3, 12) | st.sampled_from(["a", "7", "", "é"])
 
@@ -21,9 +21,7 @@ IDS = st.integers(-3, 12) | st.sampled_from(["a", "7", "", "é"])
     recent=st.sampled_from([0, 2, 1 << 14]),
 )
 def test_is_a_set(before: set[Any], changes: list[tuple[bool, Any]], bits: int, recent: int) -> None:
-    kept = module._BITS, module._RECENT
-    module._BITS, module._RECENT = bits, recent
-    try:
+    with few_in_memory(recent, bits):
         gone, twin = GoneIds(map(repr, before)), set(before)
         for add, one in changes:
             maybe = gone.may_have([one]).tolist()
@@ -35,8 +33,6 @@ def test_is_a_set(before: set[Any], changes: list[tuple[bool, Any]], bits: int, 
             else:
                 assert gone.remove(repr(one)) == (one in twin)
                 twin.discard(one)
-    finally:
-        module._BITS, module._RECENT = kept
 
 
 def test_filter_leaves_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,17 @@ from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
 from raydt.sessions.receipt_chain import Key, read_chain
 from tests.cut_runs import Gone, at
+from tests.few_hashes import few_in_memory
 from tests.live_tables import LiveTable, rows_of
 from tests.unit.test_follow import changed, job
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_hashes_in_memory() -> Iterator[None]:
+    """Hashes of deleted ids go to the file at once, and ids fall on few bits of the filter."""
+    with few_in_memory():
+        yield
+
 
 #: What an entry says, whenever it was written.
 SAID = ("digest_before", "digest_after", "active_before", "active", "deleted", "inserted", "missing", "source")
@@ -242,3 +252,21 @@ def test_chapters_are_in_one_chain(tmp_path: Path, point: str) -> None:
     asked = {id for entry in said(tmp_path / "whole") for id in entry["deleted"]}
     gone = [table.live(v).keys() - table.live(v + 1).keys() for v in range(table.version)]
     assert asked == set[int]().union(*gone)
+
+
+def test_a_new_chapter_does_not_read_the_chain_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def read(path: str, key: Key | None = None) -> Any:
+        reads.append(path)
+        return read_chain(path, key)
+
+    monkeypatch.setattr("pipelines.running.requests.read_chain", read)
+    table = changed(tmp_path)
+    DeltaTable(table.path).delete("id % 7 = 3")
+    first = job(table, follow={"chapter_updates": 30, "keep": None})
+    follow(first, tmp_path / "run", until_idle=0.0)
+    assert len([*(tmp_path / "run" / "chapters").iterdir()]) > 1
+    assert reads == []  # there was none when the run began
+    follow(tmp_path / "run", until_idle=0.0)
+    assert len(reads) == 1

@@ -1,12 +1,12 @@
 """The coordinator of the confidence tree: routes and counts rows, and splits leaves by what the shards answer.
 
-A window of updates: (1) its steps are processed as if no leaf were split, which shows what every
-node counts and after which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer
-every check with the candidates of their feature groups; (3) the rule decides, in the order of the steps
-(``split_decisions``); (4) steps after a split, at its leaf, are rolled back; one more round asks for the side of every
-row of the leaves that are split, and (5) the steps rolled back are processed again. So m, t and the statistics of a
-check are exactly those just after its step, however the stream is cut. Windows end where the tree is compared with
-trials of recent examples (``drift_coordinator``), or where the bins are made again.
+A window of updates: (1) its steps are processed as if no leaf were split, which shows what every node counts and after
+which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer every check with the
+candidates of their feature groups; (3) the rule decides, in the order of the steps (``split_decisions``); (4) steps
+after a split, at its leaf, are rolled back; one more round asks for the side of every row of the leaves that are split,
+and (5) the steps rolled back are processed again. So m, t and the statistics of a check are exactly those just after
+its step, however the stream is cut. Windows end where the tree is compared with trials of recent examples
+(``drift_coordinator``), or where the bins are made again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.types import Arrays, Bools, Floats, Ints, Slots
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
-from raydt.errors import ConfigError, InputError
+from raydt.errors import ConfigError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -70,9 +70,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewal = options.renewal if features.names else 0
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
-        self._counts = Counts()
-        self._digest = ModelDigest()
-        self._logs = SharedLogs()
+        self._counts, self._digest, self._logs = Counts(), ModelDigest(), SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
         self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
@@ -97,11 +95,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return result
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
-        most = self.options.most_classes(sparse=self.features.sparse > 0)
-        if batch.n_classes > most:
-            what = f"criterion: {self.options.resolved_criterion}" if most == 2 else "a confidence tree"
-            what = "a confidence tree of sparse features" if self.features.sparse else what
-            raise InputError(message("learners.classes", found=batch.n_classes, what=what, most=most))
+        self.options.require_classes(batch.n_classes, sparse=self.features.sparse > 0)
         if batch.start == 0:
             self._warmup = batch.warmup
             if not batch.warmup:
@@ -336,8 +330,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """End a warm-up that the stream did not complete."""
         if self.live.bins is not None or self._seq == 0:
             return {}
-        self._warmup = self._seq
-        self._naive = None
+        self._warmup, self._naive = self._seq, None
         return (yield from self._begin(np.empty(0, dtype=STEP)))
 
     def gather(self) -> Exchange[None]:

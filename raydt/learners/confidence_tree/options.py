@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from raydt.audits.audit_report import noted
+from raydt.errors import InputError
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.class_weight import ClassWeight
@@ -188,6 +189,14 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
     def most_classes(self, *, sparse: bool) -> int:
         """How many classes there may be: two where the index or the counters of sparse features are."""
         return 2 if sparse or self.resolved_criterion == "kearns_mansour" else MOST_CLASSES
+
+    def require_classes(self, found: int, *, sparse: bool) -> None:
+        """Require that there are no more classes than may be; InputError says why."""
+        most = self.most_classes(sparse=sparse)
+        if found > most:
+            what = f"criterion: {self.resolved_criterion}" if most == 2 else "a confidence tree"
+            what = "a confidence tree of sparse features" if sparse else what
+            raise InputError(message("learners.classes", found=found, what=what, most=most))
 
     def split_rule(self, d: int) -> SplitRule:
         """Rule that decides when a leaf is split, for d features."""

@@ -53,7 +53,7 @@ def take_column(values: Any, slots: Any, column: Any) -> Any:
 
 @inlined_kernel
 def is_packed(column: Any, classes: int) -> bool:
-    """Whether rows of so many classes are counted word by word."""
+    """Return True if rows of so many classes are counted word by word."""
     packed: bool = 0 < classes <= PACKED * column.words.shape[0]
     return packed
 
@@ -128,8 +128,10 @@ def clear(buckets: Any) -> None:
 
 @inlined_kernel
 def smallest_categories(cuts: Any, key: np.uint64, n: int, column: Any, limit: int) -> int:
-    """The values of the smallest drawn numbers among n categories, in this order; how many. Values that were met lately
-    are in a small table, so that most rows cost one comparison."""
+    """Put the categories with the smallest drawn numbers among n values into ``cuts``, in this order; return how many.
+
+    Values that were met lately are in a small table, so that most rows cost one comparison.
+    """
     values, hashes, met = column.values, column.hashes, column.met
     for place in range(len(met)):
         met[place] = NO_CATEGORY

@@ -276,7 +276,7 @@ def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
 
 
 def without_room(forest: ForestArrays) -> ForestArrays:
-    """The same trees without room for more nodes."""
+    """Return the trees of a forest without room for more nodes."""
     used, blocks = int(forest.reg[USED]), int(forest.reg[BLOCKS_USED])
     return forest._replace(
         nodes=trimmed(forest.nodes, used),

@@ -174,7 +174,7 @@ def _at_leaf(
 
 @inner_kernel
 def _parts_alike(forest: Any, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any) -> bool:
-    """Whether a split sends the first n rows in ``scratch`` where that of their node sends them."""
+    """Return True if a split sends the first n rows in ``scratch`` to the sides that the split of their node does."""
     had, limit = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
     kind, had_kind = examples.categorical[feature], examples.categorical[had]
     for i in range(n):
