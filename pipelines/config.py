@@ -136,7 +136,8 @@ class Config(BaseModel):
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:
             raise ValueError(message("configs.no_warmup", learner=self.learner.kind, reason=needed))
-        if self.output.receipts and getattr(self.source, "key", None) is not None:
+        by_key = getattr(self.source, "key", None) is not None
+        if self.output.receipts and by_key and not isinstance(self.source, LiveOptions):
             raise ValueError(message("receipts.of_keys"))
         return self
 

@@ -17,7 +17,7 @@ from raydt.keyed.sent import SentSource
 from raydt.keyed.session import KeyedSession
 from raydt.keyed.source import SharedSource
 from raydt.keyed.store import KeyedStore
-from raydt.keyed.stream import KeyedStream
+from raydt.keyed.stream import ROWS, KeyedStream
 from raydt.learners import learners, traits_of
 
 
@@ -40,6 +40,10 @@ class ModelsByKey:
     def reports_within(self, config: Config) -> bool:
         """Return True: keys record their figures themselves."""
         return True
+
+    def message_size(self, config: Config) -> int:
+        """Return rows for many updates of each key."""
+        return config.cluster.batch_size * ROWS
 
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> KeyedStore:
         """Make the store of the checkpoints."""

@@ -139,6 +139,10 @@ class KeyedRecorder(Tables):
             "tables": self.states_of_tables(),
         }
 
+    def continue_from(self, before: KeyedRecorder) -> None:
+        """Go on from where another recorder is, in the same session, with tables that are empty."""
+        self.restore({**before.state(), "tables": {}})
+
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         self.updates, self._without_key = int(state["updates"]), int(state["without_key"])
         self.totals_of_keys = {name: int(state["totals"][name]) for name in TOTALS}

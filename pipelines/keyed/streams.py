@@ -11,7 +11,7 @@ from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
 from raydt.keyed.groups import Key
 from raydt.keyed.source import KeySource, SharedSource
-from raydt.keyed.stream import KeyedBatch, KeyedStream
+from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
 from raydt.learners import traits_of
 from raydt.streams.base import Stream
 from raydt.streams.refused import update_error
@@ -29,7 +29,7 @@ class StreamsOfKeys:
         self._shared = SharedSource(stream.source, traits_of(config.learner).reading, stream.log)
         config.stream.make(KeySource(self._shared))  # which has the source read event times, if it needs some
         self._found: dict[Key, tuple[KeySource, Stream]] = {}
-        self._batches = stream.batches(config.cluster.batch_size)
+        self._batches = stream.batches(config.cluster.batch_size * ROWS)
         self._rest: KeyedBatch | None = None  # the rows of the last batch that were not wanted yet
 
     def of(self, key: Key) -> tuple[KeySource, Stream]:

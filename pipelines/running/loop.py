@@ -254,7 +254,7 @@ class Run:
         self.checkpointer.begin(done, done if found is not None or handed is not None else None)
         intake = Intake(
             self.stream,
-            config.cluster.batch_size,
+            self.parts.message_size(config),
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
@@ -341,8 +341,8 @@ class Run:
         complete = error is None and self.interruption.signal is None
         self.ending.closes = complete and self._now.intake.full
         if complete:
+            self.parts.complete(session, recorder)
             if not self.ending.closes:  # else the tables go on in the next chapter
-                self.parts.complete(session, recorder)
                 recorder.close()
             fault("run.before_compaction")
             recorder.compact()

@@ -31,6 +31,11 @@ def requests_in(batch: UpdateBatch) -> Ints:
     return np.flatnonzero((batch.op == DELETE) & (batch.row != -1))
 
 
+def pieces_of(batch: Any, places: Sequence[int]) -> Iterator[Any]:
+    """Yield a batch, of one model or of models by key, in pieces that begin at ascending places within it."""
+    return cut_at(batch, places) if isinstance(batch, UpdateBatch) else batch.pieces(places)
+
+
 class Marks:
     """Cuts batches where a receipt ends, and has the model's digest taken there.
 
@@ -61,7 +66,7 @@ class Marks:
                 marked.append(position)
         self._note(batch, asked[asked >= begun])
         self._row = int(rows[-1]) if len(rows) else self._row
-        for piece in cut_at(batch, [position for position in marked if position]):
+        for piece in pieces_of(batch, [position for position in marked if position]):
             yield replace(piece, digest=True) if piece.start - batch.start in marked else piece
 
     def take(self) -> Place:

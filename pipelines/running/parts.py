@@ -24,6 +24,9 @@ class RunParts(Protocol):
     def reports_within(self, config: Config) -> bool:
         """Return True if results have statistics within a batch, which need not end where they are wanted."""
 
+    def message_size(self, config: Config) -> int:
+        """Return the most updates of a message, or rows, if these are what a run counts."""
+
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""
 
@@ -49,6 +52,10 @@ class OneModel:
     def reports_within(self, config: Config) -> bool:
         """Return what the learner says of itself."""
         return traits_of(config.learner).reports_within
+
+    def message_size(self, config: Config) -> int:
+        """Return the batch size of the config."""
+        return config.cluster.batch_size
 
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""

@@ -35,10 +35,15 @@ class Records:
     def __init__(self, every: int, *, predicting: bool, own: Sequence[str] = ()) -> None:
         self.every, self._predicting, self._own = every, predicting, own
         self._columns: dict[str, Columns] = {}
+        self._refused: list[tuple[int, int]] = []
 
     def record(self, member: Member, batch: UpdateBatch, result: BatchResult) -> None:
         """Take an answered batch of a key, which its tally has taken already."""
         n = result.applied
+        for refusal in result.refused:
+            row = member.source.place(int(batch.row[refusal.position]))
+            if row >= 0:
+                self._refused.append((row, refusal.reason))
         for refusal in batch.faults(result.refused):
             if refusal.position < n:
                 error = member.tally.update_error(batch, refusal)
@@ -110,6 +115,11 @@ class Records:
     def take(self) -> dict[str, Columns]:
         """Return the rows recorded since the last call."""
         taken, self._columns = self._columns, {}
+        return taken
+
+    def take_refused(self) -> list[tuple[int, int]]:
+        """Return the rows of the source that keys have refused since the last call, and why."""
+        taken, self._refused = self._refused, []
         return taken
 
 

@@ -21,6 +21,10 @@ from raydt.keyed.log import Due
 from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
+from raydt.sources.live.followed import FollowedSource
+
+#: A source that has rows of many keys.
+WholeSource = FileSource | FollowedSource
 
 
 @dataclass
@@ -47,7 +51,7 @@ class SentSource:
     dictionaries: dict[str, Dictionary] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: FileSource) -> SentSource:
+    def of(cls, source: WholeSource) -> SentSource:
         """Describe a source, of which nothing was sent yet."""
         return cls(
             source.features,
@@ -117,7 +121,7 @@ class News:
 class Sending:
     """What a source has given other processes so far."""
 
-    def __init__(self, source: FileSource) -> None:
+    def __init__(self, source: WholeSource) -> None:
         self._source = source
         self._keys = self._labels = 0
         self._categories = dict.fromkeys(source.categories(), 0)

@@ -51,7 +51,12 @@ class KeyedResult:
     seconds: float = 0.0
     snapshot: Snapshot | None = None
     keys: Ints | None = None  #: keys of each group, if a snapshot was set aside
-    refused: list[Refusal] = field(default_factory=list)
+    inserts: int = 0  #: ``inserts``, ``deletes``: of all keys, by this batch.
+    deletes: int = 0
+    refused_rows: list[tuple[int, int]] = field(default_factory=list)  #: Rows that keys refused, and why.
+    refused: list[Refusal] = field(default_factory=list)  #: As :meth:`raydt.keyed.stream.KeyedBatch.refusals`.
+    digests: dict[int, str] | None = None  #: Of each group before a batch that wants them.
+    digest: str | None = None  #: Over all keys before such a batch.
     log: Log = field(default_factory=dict)
     within: list[dict[str, int]] = field(default_factory=list)
 
@@ -73,7 +78,12 @@ def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
             scores = scores + result.scores if len(scores) else result.scores
     statistics["depth"] = max((result.statistics["depth"] for result in results), default=0)
     seconds = max((result.seconds for result in results), default=0.0)
-    return KeyedResult(rows, totals, scores, tables, dict(statistics), seconds)
+    whole = KeyedResult(rows, totals, scores, tables, dict(statistics), seconds)
+    whole.inserts, whole.deletes = (sum(getattr(one, name) for one in results) for name in ("inserts", "deletes"))
+    whole.refused_rows = [row for one in results for row in one.refused_rows]
+    if results and results[0].digests is not None:
+        whole.digest = digest_of_groups({group: one for part in results for group, one in (part.digests or {}).items()})
+    return whole
 
 
 class KeyedSession:
@@ -95,8 +105,14 @@ class KeyedSession:
     def apply(self, batch: KeyedBatch) -> KeyedResult:
         """Apply the rows of a batch, each by the model of its key."""
         began = time.perf_counter()
+        digests = self.digests_of_groups() if batch.digest else None
+        before = Counter(self._totals)
         self._learn(self._job.shared.split(batch.rows, batch.due))
         result = self.result(len(batch))
+        result.inserts, result.deletes = (self._totals[name] - before[name] for name in ("inserts", "deletes"))
+        result.refused_rows = self._records.take_refused()
+        result.refused, result.digests = batch.refusals(result.refused_rows), digests
+        result.digest = None if digests is None else digest_of_groups(digests)
         result.seconds = time.perf_counter() - began
         self._seconds += result.seconds
         stored = None if batch.barrier is None else batch.barrier.segments()

@@ -27,11 +27,11 @@ from raydt.examples.targets import NUMBERS
 from raydt.examples.updates import CARRIES_ROW
 from raydt.keyed.groups import Key
 from raydt.keyed.log import Due, KeyLog
-from raydt.keyed.sent import SentSource
+from raydt.keyed.sent import SentSource, WholeSource
+from raydt.keyed.table_keys import told_apart
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows
-from raydt.sources.file_source import FileSource
 from raydt.sources.identity import Identity
 
 Codes = Ints
@@ -51,7 +51,7 @@ class SharedSource:
     ``log`` is the deletion log, if there is one: its ``column``, ``name`` and description (``described``).
     """
 
-    def __init__(self, source: FileSource | SentSource, reading: Reading, log: Any = None) -> None:
+    def __init__(self, source: WholeSource | SentSource, reading: Reading, log: Any = None) -> None:
         self.source, self.reading, self.log = source, reading, log
         features = source.features
         self.categorical = [j for j, coded in enumerate(features.categorical) if coded]
@@ -73,6 +73,7 @@ class SharedSource:
 
         ``row`` stays the number over the whole source. Keys with deletions ``due`` and no rows come last. O(n log n).
         """
+        rows = told_apart(rows)
         assert rows.key is not None
         order = np.argsort(rows.key, kind="stable")
         codes = rows.key[order]

@@ -6,17 +6,21 @@ windows) is the key's own (:mod:`raydt.keyed.members`); this stream numbers rows
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from raydt.errors import message_of
+from raydt.arrays.types import Ints
+from raydt.errors import InputError, message_of
+from raydt.examples.updates import DELETE, UNKNOWN_ID, Refusal
 from raydt.exchange.snapshot import Barrier
 from raydt.keyed.log import Due, KeyLog, LogOwners
+from raydt.keyed.sent import WholeSource
+from raydt.keyed.table_keys import MISSING, Ops, TableKeys
 from raydt.sources.base import Rows
-from raydt.sources.file_source import FileSource
+from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Skipped
 from raydt.streams.deletion_log import LoggedDeletions
 from raydt.streams.reader import END
@@ -35,9 +39,58 @@ class KeyedBatch:
     every: int = 0
     warmup: int = 0
     barrier: Barrier | None = None  #: A snapshot is wanted once this batch is applied.
+    #: Shape (m,), of a table: what each row is to its id (:meth:`raydt.keyed.table_keys.TableKeys.settle`).
+    told: Ops | None = None
+    digest: bool = False  #: The digest over all keys before this batch is wanted.
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    # -- as of an UpdateBatch, for receipts: rows in the place of updates ----------------------------------------------
+
+    @property
+    def op(self) -> Ops:
+        """What each row is to its id."""
+        assert self.told is not None
+        return np.where(self.told == MISSING, np.int8(DELETE), self.told)
+
+    @property
+    def row(self) -> Ints:
+        """Numbers of the rows."""
+        return self.rows.row
+
+    @property
+    def id(self) -> Ints:
+        """Ids, if they are integers."""
+        return self.rows.id
+
+    @property
+    def names(self) -> Any:
+        """Ids, if they are text."""
+        return self.rows.names
+
+    def name(self, position: int) -> Any:
+        """The id of a row as the user knows it."""
+        return int(self.id[position]) if self.names is None else self.names[position]
+
+    def refusals(self, rows: Iterable[tuple[int, int]]) -> list[Refusal]:
+        """Return which rows found no example, or a live one: ``rows`` that keys refused, and those of no key."""
+        found = {row - self.start: reason for row, reason in rows}
+        if self.told is not None:
+            found |= dict.fromkeys(np.flatnonzero(self.told == MISSING).tolist(), UNKNOWN_ID)
+        return [Refusal(*one) for one in sorted(found.items())]
+
+    def pieces(self, places: Sequence[int]) -> Iterator[KeyedBatch]:
+        """Yield the batch in pieces that begin at ascending places within it; a barrier stays with the last."""
+        rest: KeyedBatch | None = self
+        for place in places:
+            assert rest is not None
+            before, rest = rest.cut(self.start + place)
+            yield replace(before, barrier=None)
+        if rest is not None:
+            yield rest
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     @property
     def stop(self) -> int:
@@ -53,13 +106,17 @@ class KeyedBatch:
         if self.stop <= row:
             return self, None
         place, first = max(0, row - self.start), None if self.due is None else self.due.after <= row
-        parts = (
-            (self.start, _part(self.rows, 0, place), first),
-            (self.start + place, _part(self.rows, place, len(self.rows)), None if first is None else ~first),
-        )
+        parts = ((0, place, first), (place, len(self.rows), None if first is None else ~first))
         before, since = (
-            replace(self, start=start, rows=rows, due=None if self.due is None else self.due[due])
-            for start, rows, due in parts
+            replace(
+                self,
+                start=self.start + begin,
+                rows=_part(self.rows, begin, end),
+                due=None if self.due is None else self.due[due],
+                told=None if self.told is None else self.told[begin:end],
+                digest=self.digest and not begin,
+            )
+            for begin, end, due in parts
         )
         return before, since
 
@@ -69,40 +126,61 @@ class KeyedStream:
 
     Under ``skip_bad``, bad rows go to their key, which passes over them; one without a key is passed over here.
     Otherwise a batch ends before the first bad row, whose InputError is the next step. So it is with deletions of a
-    ``log`` whose id no row before has had.
+    ``log`` whose id no row before has had. Of a source that is followed, each row goes to the key of its id
+    (:mod:`raydt.keyed.table_keys`).
     """
 
     delayed = False
 
-    def __init__(self, source: FileSource, *, skip_bad: bool, log: LoggedDeletions | None = None) -> None:
+    def __init__(self, source: WholeSource, *, skip_bad: bool, log: LoggedDeletions | None = None) -> None:
         self.source, self.times, self._skip_bad = source, source.times(), skip_bad
+        self.table = TableKeys(source) if isinstance(source, FollowedSource) else None
         self._owners = None if log is None else LogOwners(log)
         self._row = 0
         self._skipped: list[Skipped] = []
         self._rows: Generator[Rows, None, None] | None = None
+        self._chunk: Rows | None = None  # read last; its rows before the position were handed out
 
     def batches(self, size: int) -> Iterator[KeyedBatch]:
-        """Yield blocks of at most :data:`ROWS` times ``size`` rows, from the current position on."""
-        self._close()
-        size *= ROWS
-        self._rows, chunk = self.source.rows(self._row), None
-        for chunk in self._rows:
-            for begin in range(0, len(chunk), size):
-                rows = _part(chunk, begin, min(len(chunk), begin + size))
-                error = None
-                if rows.bad and not self._skip_bad:
-                    first = min(rows.bad)
-                    error, rows = rows.bad[first], _part(rows, 0, first)
-                if len(rows):
-                    yield from self._yielded(rows, self._row + len(rows))
-                if error is not None:
-                    raise error
-        if self._owners is not None and chunk is not None and self._owners.done < len(self._owners.log.after):
-            yield from self._yielded(_part(chunk, 0, 0), END)
+        """Yield blocks of at most ``size`` rows, from the current position on."""
+        while (chunk := self._reach()) is not None:
+            begin = self._row - chunk.start
+            rows, error = self._sound(_part(chunk, begin, min(len(chunk), begin + size)))
+            told = None
+            if self.table is not None and len(rows):
+                rows, told = self.table.settle(rows, strict=not self._skip_bad)
+                rows, found = self._sound(rows)
+                told, error = told[: len(rows)], found or error
+            if len(rows):
+                yield from self._yielded(KeyedBatch(self._row, rows, told=told), self._row + len(rows))
+            if error is not None:
+                raise error
+        last, owners = self._chunk, self._owners
+        if owners is not None and last is not None and owners.done < len(owners.log.after):
+            yield from self._yielded(KeyedBatch(self._row, _part(last, 0, 0)), END)
 
-    def _yielded(self, rows: Rows, stop: int) -> Iterator[KeyedBatch]:
+    def _reach(self) -> Rows | None:
+        """Return the rows read together in which the position is; None at the end of the source, or at a pause."""
+        while self._chunk is None or not len(self._chunk) or self._row >= self._chunk.start + len(self._chunk):
+            if self._rows is None:
+                self._rows = self.source.rows(self._row)
+            chunk = next(self._rows, None)
+            if chunk is None:
+                self._rows = None
+                return None
+            self._chunk = chunk
+        return self._chunk
+
+    def _sound(self, rows: Rows) -> tuple[Rows, InputError | None]:
+        """Return the rows before the first bad one, and its error, if bad rows end the stream."""
+        if not rows.bad or self._skip_bad:
+            return rows, None
+        first = min(rows.bad)
+        return _part(rows, 0, first), rows.bad[first]
+
+    def _yielded(self, batch: KeyedBatch, stop: int) -> Iterator[KeyedBatch]:
         """Yield the next rows with the deletions due by ``stop``; the rows before a deletion of an unknown id."""
-        batch, owners, error = KeyedBatch(self._row, rows), self._owners, None
+        rows, owners, error = batch.rows, self._owners, None
         if owners is not None:
             due, first = owners.take(rows, stop), owners.done
             unknown = np.flatnonzero(due.key < 0).tolist()
@@ -163,7 +241,9 @@ class KeyedStream:
         """Position and dictionaries of the whole source."""
         n_classes = len(self.source.classes)
         state = {"seq": self._row, "row": self._row, "n_classes": n_classes, "source": self.source.state(self._row)}
-        return state if self._owners is None else {**state, **self._owners.state()}
+        for own in (self._owners, self.table):
+            state |= {} if own is None else own.state()
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
@@ -172,9 +252,11 @@ class KeyedStream:
         self.source.restore(state["source"])
         if self._owners is not None:
             self._owners.restore(state, len(self.source.keys))
+        if self.table is not None:
+            self.table.restore(state)
 
     def _close(self) -> None:
-        rows, self._rows = self._rows, None
+        rows, self._rows, self._chunk = self._rows, None, None
         if rows is not None:
             rows.close()
 

@@ -40,6 +40,7 @@ SENTENCES: dict[str, Sentence] = {
         "an update has changed the key {key} before its warm-up ended, and more rows may come",
         "Update the state again once the run has ended",
     ),
+    "live_elsewhere": ("insertion of the id {id}, whose row has another key: {problem}", "{remedy}"),
     "no_owner": ("deletion of the id {id}: {problem}", "{remedy}"),
     "no_ids": (
         "with source.key, a deletion log needs ids of its own: rows without ids are numbered within their key",

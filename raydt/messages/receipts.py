@@ -20,7 +20,7 @@ SENTENCES: dict[str, Sentence] = {
         "receipts need a run folder on a local disk",
         "Choose a local folder, or set output.receipts: false",
     ),
-    "of_keys": ("output.receipts does not apply to models by key", "Remove it"),
+    "of_keys": ("with source.key, output.receipts applies only to a table or topic that is followed", "Remove it"),
     "lost": (
         "the receipt of the run's updates up to {updates} is gone",
         "Put the file back from a copy, or set output.receipts: false in the config.yaml of the run",

@@ -74,6 +74,9 @@ class Rows:
     #: Shape (n,): code of the key that each row belongs to (:attr:`Source.keys`), -1 where there is none, if the source
     #: names a column of keys.
     key: Ints | None = None
+    #: Shape (n,): of an update that moves its example from another key the code of that one, else -1; None where none
+    #: does.
+    moved: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.row)

@@ -157,7 +157,7 @@ class RowEncoder:
             # Of models by key each has classes of its own, which are counted where its rows are told apart.
             most = None if self._key is not None else reading.most_classes(sparse=self.sparse is not None)
             self.labels = Labels(most=most, with_more=reading.with_classes if self.sparse is None else "")
-        self._op_values = options.op_values
+        self._op_values, self._deletes_by_id = options.op_values, options.deletes_by_id
 
     @property
     def features(self) -> Features:
@@ -224,7 +224,7 @@ class RowEncoder:
             with_features = with_label | (op == QUERY)
             with_subject = (op == INSERT) | (op == UPDATE)
             with_id = with_subject | (op == DELETE)
-            with_key = with_features | (op == DELETE)
+            with_key = with_features if self._deletes_by_id else with_features | (op == DELETE)
         needed = {
             self._id: with_id,
             self._label: with_features,

@@ -24,6 +24,8 @@ class FileOptions(Section):
 
     #: Whether files of this kind can hold structs.
     has_structs: ClassVar[bool] = True
+    #: Whether a deletion needs no key, since an id has one row, whatever its key.
+    deletes_by_id: ClassVar[bool] = False
 
     kind: str
     path: str | list[str] = Field(description="file, folder, pattern, URI, or a list of these")

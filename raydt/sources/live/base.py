@@ -12,7 +12,7 @@ import pkgutil
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -71,11 +71,12 @@ class LiveSource(Protocol):
 class LiveOptions(FileOptions):
     """Options of every live source: one of a run that goes on."""
 
+    deletes_by_id: ClassVar[bool] = True
+
     path: str = Field(description="where the source is")
     id: str = Field(description="column of stable ids, integers or strings")
     op: str = OP
     positive: None = Field(None, description="not of live sources: every label is a class")
-    key: None = Field(None, description="not of live sources: one model")
     limit: None = Field(None, description="not of live sources, which have no end")
     permutation: None = Field(None, description="not of live sources: the order of changes matters")
 

@@ -14,6 +14,7 @@ from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
+from raydt.encoding.columns import Dictionary
 from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
@@ -98,6 +99,7 @@ class FollowedSource:
         self.id_kind = self._encoder.id_kind
         self.id_column: str | None = options.id
         self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
+        self.key_kind, self.key_column = self._encoder.key_kind, options.key
         self.has_labels, self.target_dtype = options.label is not None, self._encoder.labels.dtype
         self._steps: deque[Step] = deque()
         self._handed_out = 0
@@ -106,6 +108,20 @@ class FollowedSource:
     def classes(self) -> list[Any]:
         """Labels in the order of their codes, as known from the rows handed out so far."""
         return self._encoder.labels.classes(self._handed_out)
+
+    @property
+    def label_values(self) -> list[Any]:
+        """Labels in the order of their codes, as known from the rows read so far."""
+        return self._encoder.labels.values()
+
+    @property
+    def keys(self) -> list[Any]:
+        """Keys of models in the order of their codes, as known from the rows read so far."""
+        return self._encoder.keys.values
+
+    def categories(self) -> dict[str, Dictionary]:
+        """Return the dictionaries of the categorical features and of tokens, by column."""
+        return self._encoder.categories
 
     @property
     def last(self) -> Step | None:

@@ -60,7 +60,7 @@ class KafkaChanges:
     def schema(self) -> pa.Schema:
         """Columns as the options say."""
         given, text = self._options, set(self._options.text)
-        whole = {given.id, given.label, given.subject, given.ts}
+        whole = {given.id, given.label, given.subject, given.key, given.ts}
         names = dict.fromkeys([*filter(None, whole), *given.features, *filter(None, [given.weight])])
         kinds = {n: pa.string() if n in text else pa.int64() if n in whole else pa.float64() for n in names}
         row, op = [pa.field(name, kind) for name, kind in sorted(kinds.items())], pa.field(given.op, pa.string())

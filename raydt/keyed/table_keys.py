@@ -1,0 +1,186 @@
+"""The keys of the ids of a table that changes: a deletion names no key, and an update may name another one.
+
+Invariant: what is known follows from the rows before alone, whatever the models did with them. An id belongs to the key
+of the newest row that the table has of it, usable or not, until the table deletes it. In a table of keys A and B:
+
+    =====================  ===================================  =========
+    row                    what the models of the keys get      key of 7
+    =====================  ===================================  =========
+    insert 7 of A          A: insert                            A
+    update 7 of A          A: update                            A
+    update 7 of B          A: delete, B: insert                 B
+    insert 7 of A          none: a bad row, since 7 is there    B
+    update 7 of A, bad     B: delete                            B
+    update 7 of A          A: insert                            A
+    delete 7               A: delete                            none
+    =====================  ===================================  =========
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.sparse import SparseRows
+from raydt.encoding.operations import IGNORED
+from raydt.errors import InputError
+from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, UPDATE
+from raydt.messages import message
+from raydt.redaction import quoted
+from raydt.sources.base import Rows
+from raydt.sources.live.followed import FollowedSource
+
+#: The key of an id whose only row names none: no model has it.
+NO_KEY = -1
+#: A request to delete what no model has, beside the codes of operations.
+MISSING = -4
+
+Ops = npt.NDArray[np.int8]
+
+
+class TableKeys:
+    """The key of each id of the table that a source follows; O(1) for each row, about 100 bytes for each id."""
+
+    def __init__(self, source: FollowedSource) -> None:
+        self._source = source
+        self._keys: dict[Any, int] = {}  # codes of keys; of an id whose newest row is bad what _spoilt makes of them
+
+    def settle(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ops]:
+        """Return the next rows, each with the key of its example, and what each is to its id.
+
+        That is the operation of the update that a run with one model would make of it, or :data:`MISSING`. A row that
+        the table cannot have is bad; ``strict`` leaves off at the first one.
+        """
+        assert rows.op is not None
+        assert rows.key is not None
+        op, key, bad = rows.op.copy(), rows.key.copy(), dict(rows.bad)
+        told, moved = rows.op.copy(), np.full(len(rows), NO_KEY, dtype=np.int64)
+        told[[*bad]] = IGNORED
+        names = rows.id.tolist() if rows.names is None else rows.names.tolist()
+        for at, (id, kind, named) in enumerate(zip(names, rows.op.tolist(), key.tolist(), strict=True)):
+            if kind not in (INSERT, DELETE, UPDATE):
+                continue
+            known = self._keys.get(id)
+            spoilt = known is not None and known < 0
+            of = _spoilt(known) if known is not None and known < 0 else known
+            if at in bad:
+                if kind == DELETE:
+                    continue
+                if of is None or of == NO_KEY:
+                    of = named
+                elif kind == UPDATE:
+                    key[at] = of
+                elif named != of:
+                    op[at] = IGNORED  # it says nothing about the row that the table has
+                    continue
+                self._keys[id] = _spoilt(of)
+                if kind == UPDATE:
+                    told[at] = MISSING if of == NO_KEY else DELETE
+            elif kind == DELETE:
+                if of is None and named == NO_KEY:
+                    bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
+                    op[at], told[at] = IGNORED, MISSING
+                elif of is not None:
+                    del self._keys[id]
+                    key[at] = of
+                    if of == NO_KEY:
+                        op[at], told[at] = IGNORED, MISSING
+            elif of is None:
+                if kind == INSERT:  # an update of an unknown id is refused by the key that it names
+                    self._keys[id] = named
+            elif kind == INSERT and of not in (named, NO_KEY):
+                bad[at] = self._error("keyed.live_elsewhere", id, DUPLICATE_ID, int(rows.row[at]))
+                op[at] = told[at] = IGNORED
+            else:
+                self._keys[id] = named
+                if of == NO_KEY:
+                    op[at] = INSERT
+                elif of != named:
+                    moved[at] = of
+                if spoilt:
+                    told[at] = INSERT
+            if strict and len(bad) > len(rows.bad):
+                break
+        return replace(rows, op=op, key=key, moved=moved if (moved >= 0).any() else None, bad=bad), told
+
+    def _error(self, said: str, id: Any, reason: int, row: int) -> InputError:
+        problem, remedy = REFUSALS[reason]
+        file, line = self._source.where(row)
+        said_of_id = message(said, id=quoted(id), problem=problem, remedy=remedy)
+        return InputError(said_of_id, file=file, row=line, column=self._source.id_column)
+
+    def follow_update(self, gone: Mapping[Any, int], new: Mapping[Any, int]) -> None:
+        """Take in what an update from elsewhere has deleted from keys, and inserted into them."""
+        for id, key in gone.items():
+            if self._keys.get(id) == key:
+                del self._keys[id]
+        self._keys |= new
+
+    def state(self) -> dict[str, Any]:
+        """Return ids, ascending, and their keys."""
+        ids: Any = sorted(self._keys)
+        keys = np.array([self._keys[id] for id in ids], dtype=np.int64)
+        ids = ids if self._source.id_kind == "text" else np.array(ids, dtype=np.int64)
+        return {"table_ids": ids, "table_keys": keys}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state` gave; ValueError if a key is not known."""
+        ids, keys = state.get("table_ids", []), state.get("table_keys", np.empty(0, dtype=np.int64)).tolist()
+        known = len(self._source.keys)
+        if any(not -2 - known < key < known for key in keys):
+            raise ValueError(message("keyed.uneven", name="table_keys"))
+        self._keys = dict(zip(ids.tolist() if isinstance(ids, np.ndarray) else ids, keys, strict=True))
+
+
+def _spoilt(key: int) -> int:
+    """Return what stands for a key in the place of an id whose newest row is bad, and the other way round; < 0."""
+    return NO_KEY if key == NO_KEY else -2 - key
+
+
+def recoded(state: Mapping[str, Any], code: Mapping[int, int], keeps: Any) -> dict[str, Any]:
+    """Return what :meth:`TableKeys.state` gave with other codes of keys, and only ids for which ``keeps`` is true.
+
+    ``keeps`` is called with the old code of the key (None: no key) and the id.
+    """
+    if "table_keys" not in state:
+        return {}
+    ids: Any = state["table_ids"]
+    pairs = zip(ids.tolist() if isinstance(ids, np.ndarray) else ids, state["table_keys"].tolist(), strict=True)
+    kept: dict[Any, int] = {}
+    for id, held in pairs:
+        key = held if held >= 0 else _spoilt(held)
+        if keeps(None if key == NO_KEY else key, id):
+            new = code.get(key, NO_KEY)
+            kept[id] = new if held >= 0 else _spoilt(new)
+    named: Any = [*kept] if not isinstance(ids, np.ndarray) else np.array([*kept], dtype=np.int64)
+    return {"table_ids": named, "table_keys": np.array([*kept.values()], dtype=np.int64)}
+
+
+def told_apart(rows: Rows) -> Rows:
+    """Return rows in which each update that moves an example is a deletion from its old key and an insertion.
+
+    Both halves have the number of the row. O(rows).
+    """
+    if rows.moved is None:
+        return rows
+    assert rows.op is not None
+    assert rows.key is not None
+    moves = rows.moved >= 0
+    place = np.repeat(np.arange(len(rows)), np.where(moves, 2, 1))
+    second = np.append(False, place[1:] == place[:-1])
+    first = np.append(second[1:], False)
+    whole = replace(rows, moved=None)[place]
+    op, key = rows.op[place], rows.key[place]
+    op[first], op[second], key[first] = DELETE, INSERT, rows.moved[place[first]]
+    sparse = whole.sparse
+    if sparse is not None:  # a deletion has no tokens, which would get codes
+        lengths = np.where(first, 0, sparse.lengths)
+        indices = sparse.indices[np.repeat(~first, sparse.lengths)]
+        sparse = SparseRows(np.append(0, np.cumsum(lengths)), indices, sparse.n_features)
+    at = np.flatnonzero(~first)  # where each row is now, its second half of one that moves
+    bad = {int(at[one]): error for one, error in rows.bad.items()}
+    return replace(whole, op=op, key=key, sparse=sparse, bad=bad)
