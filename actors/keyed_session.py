@@ -26,14 +26,14 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import read_manifest
 from raydt.keyed.groups import digest_of_groups, group_of, owners
-from raydt.keyed.sent import Sending, SentRows
+from raydt.keyed.sent import Sending, SentRows, WholeSource
 from raydt.keyed.session import KeyedResult, put_together
 from raydt.keyed.store import write_groups
 from raydt.keyed.stream import KeyedBatch
+from raydt.keyed.table_keys import told_apart
 from raydt.messages import message
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.base import Rows
-from raydt.sources.file_source import FileSource
 
 
 class RayKeyedSession:
@@ -46,7 +46,7 @@ class RayKeyedSession:
         self,
         cluster: Cluster,
         assignment: KeyedAssignment,
-        source: FileSource,
+        source: WholeSource,
         *,
         shards: int,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
@@ -97,6 +97,7 @@ class RayKeyedSession:
             results = [own(one) for one in self._watch.collect(calls, self._peers)]
             self._under_way.popleft()
             result = put_together(results, len(batch))
+            result.refused = batch.refusals(result.refused_rows)
             self._statistics = result.statistics
             if wanted:
                 result.snapshot = self._snapshot(number, [one.keys for one in results])
@@ -104,7 +105,7 @@ class RayKeyedSession:
 
     def _send(self, batch: KeyedBatch) -> None:
         """Send each process the rows of its keys."""
-        rows, number = batch.rows, next(self._numbers)
+        rows, number = told_apart(batch.rows), next(self._numbers)
         assert rows.key is not None
         stored = None if batch.barrier is None else batch.barrier.segments()
         self._note_owners()
@@ -113,7 +114,7 @@ class RayKeyedSession:
         calls = []
         for index, peer in enumerate(self._peers):
             due = None if batch.due is None else batch.due[self._owners[batch.due.key] == index]
-            sent = SentRows(_some(rows, np.flatnonzero(owner == index)), news, stored, due)
+            sent = SentRows(_some(rows, np.flatnonzero(owner == index)), news, stored, due, batch.digest)
             calls.append(peer.handle.apply.remote(sent, number))
         self._under_way.append((batch, number, stored is not None, calls))
 

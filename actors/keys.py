@@ -90,7 +90,7 @@ class KeyGroups:
         self._pulse.beat()
         fault("shard.before_answer")
         self._source.take(sent.news)
-        result = self._session.apply(KeyedBatch(0, own(sent.rows), sent.due))
+        result = self._session.apply(KeyedBatch(0, own(sent.rows), sent.due, digest=sent.digest))
         if sent.stored is not None:
             result.keys = self._set_aside(number, sent.stored)
         fault("shard.after_answer")

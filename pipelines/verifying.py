@@ -199,7 +199,7 @@ def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[st
     if keys is not None:
         from pipelines.keyed.verifying import living_keys, of_state
 
-        (stated, rebuilt, active, options), offset = of_state(keys), None
+        (stated, rebuilt, active, options), offset = of_state(keys), keys.meta.get("offset")
         if key is not None:
             living = living_keys(keys, entries, key)
     else:

@@ -33,6 +33,7 @@ from raydt.keyed.packing import packed
 from raydt.keyed.saved import Figures, SavedKeys, live, open_keys
 from raydt.keyed.scores import narrow
 from raydt.keyed.store import KeyedStore
+from raydt.keyed.table_keys import recoded
 from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel
 
@@ -118,11 +119,20 @@ class ErasedKeys:
         elif "classes" in labels:
             labels["classes"] = [one for one in labels["classes"] if one in self._classes]
         source |= {"labels": labels, "categories": self._live(source["categories"])}
+        before = source.get("keys", [])
         if "keys" in source:
-            source["keys"] = [key for key in source["keys"] if key in self.names]
+            source["keys"] = [key for key in before if key in self.names]
+        codes = {key: code for code, key in enumerate(source.get("keys", []))}
+        kept = {code: codes[key] for code, key in enumerate(before) if key in codes}
+        table = recoded(stream, kept, lambda code, one: self._has(None if code is None else before[code], one))
         owners = {"owned": [], "owners": stream["owners"][:0]} if "owners" in stream else {}  # the log has ended
         counts = {"n_classes": len(labels["classes"])} if "n_classes" in stream and "classes" in labels else {}
-        return {**stream, "source": source, **owners, **counts}
+        return {**stream, "source": source, **owners, **counts, **table}
+
+    def _has(self, key: Key | None, one: Any) -> bool:
+        """Return True if an id of the table is that of a live example, or one that is not to be erased."""
+        live_ids = () if key is None else self.names.get(key, ())
+        return one in live_ids or not self._scope.erases(one)
 
     def coordinator(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is said of the groups."""

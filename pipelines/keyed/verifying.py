@@ -20,7 +20,7 @@ from raydt.learners import traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sessions.receipt_chain import Key
-from raydt.sessions.receipt_history import by_key
+from raydt.sessions.receipt_history import about
 from raydt.sessions.retraining import trained_from_nothing
 
 
@@ -80,9 +80,7 @@ def _opened(place: Any) -> SavedKeys:
 
 def living_keys(keys: SavedKeys, entries: Sequence[Mapping[str, Any]], secret: Key) -> Living:
     """Return the hashes of what all keys of a state have; an example of one key says nothing about those of another."""
-    parts, found = by_key(entries), list[Living]()
-    for key in keys:
-        found.append(living_of(keys.saved(key), parts.get(secret.hash(key), []), secret))
+    found = [living_of(keys.saved(key), about(entries, secret.hash(key)), secret) for key in keys]
     return Living(
         set().union(*(one.ids for one in found)),
         set().union(*(one.subjects for one in found)),

@@ -6,6 +6,7 @@ has the values that are new since the one before.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -45,7 +46,7 @@ class SentSource:
     label_state: dict[str, Any]
     column_of_times: TimeColumn | None
     coded: tuple[str, ...]  #: columns with dictionaries
-    files: list[tuple[str, int | None]]  #: names and rows
+    files: list[tuple[str, int]]  #: names, and numbers of the first rows
     keys: list[Any] = field(default_factory=list)
     label_values: list[Any] = field(default_factory=list)
     dictionaries: dict[str, Dictionary] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class SentSource:
             source.state(0)["labels"],
             source.times(),
             tuple(source.categories()),
-            [(file.name, file.n_rows) for file in source.data_files],
+            source.beginnings(),
             dictionaries={name: Dictionary() for name in source.categories()},
         )
 
@@ -92,12 +93,8 @@ class SentSource:
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it of a row of the source."""
-        begin = 0
-        for name, rows in self.files[:-1]:
-            if rows is None or row < begin + rows:
-                return name, row - begin
-            begin += rows
-        return self.files[-1][0], row - begin
+        name, begin = self.files[max(0, bisect_right(self.files, row, key=lambda file: file[1]) - 1)]
+        return name, row - begin
 
     def take(self, news: News) -> None:
         """Take the values that are new."""
@@ -115,7 +112,7 @@ class News:
     keys: list[Any]
     labels: list[Any]
     categories: dict[str, list[Any]]
-    files: list[tuple[str, int | None]]
+    files: list[tuple[str, int]]
 
 
 class Sending:
@@ -123,7 +120,7 @@ class Sending:
 
     def __init__(self, source: WholeSource) -> None:
         self._source = source
-        self._keys = self._labels = 0
+        self._keys = self._labels = self._rows = 0
         self._categories = dict.fromkeys(source.categories(), 0)
 
     def news(self) -> News:
@@ -134,12 +131,8 @@ class Sending:
         self._keys, self._labels = self._keys + len(keys), self._labels + len(labels)
         for name, values in found.items():
             self._categories[name] += len(values)
-        return News(
-            keys,
-            labels,
-            {name: values for name, values in found.items() if values},
-            [(file.name, file.n_rows) for file in source.data_files],
-        )
+        files, self._rows = source.beginnings(self._rows), source.count_rows_read()
+        return News(keys, labels, {name: values for name, values in found.items() if values}, files)
 
 
 @dataclass(frozen=True)
@@ -150,3 +143,4 @@ class SentRows:
     news: News
     stored: Sequence[Segment] | None  #: a snapshot is to follow, without these
     due: Due | None = None
+    digest: bool = False  #: The digests before these rows are wanted.

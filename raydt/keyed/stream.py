@@ -239,8 +239,9 @@ class KeyedStream:
 
     def state(self) -> dict[str, Any]:
         """Position and dictionaries of the whole source."""
-        n_classes = len(self.source.classes)
-        state = {"seq": self._row, "row": self._row, "n_classes": n_classes, "source": self.source.state(self._row)}
+        known = self.source.state(self._row)
+        n_classes = len(known["labels"].get("classes", self.source.classes))  # not those of rows read ahead
+        state = {"seq": self._row, "row": self._row, "n_classes": n_classes, "source": known}
         for own in (self._owners, self.table):
             state |= {} if own is None else own.state()
         return state

@@ -85,12 +85,14 @@ def in_effect(chain: Chain) -> list[dict[str, Any]]:
     return [chain.entries[number - 1] for number in chain.course.path()]
 
 
-def by_key(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return what entries of models by key say of each, by the hash of the key, in order."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+def about(entries: Iterable[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
+    """Return what entries of models by key say of the one with this hash, in order.
+
+    A request of a source names no key: its id is that of one row, whatever the key.
+    """
+    found: list[Mapping[str, Any]] = []
     for entry in entries:
-        for part in entry.get("keys", ()):
-            found.setdefault(part["key"], []).append(part)
+        found += [entry] if "source" in entry else [part for part in entry.get("keys", ()) if part["key"] == key]
     return found
 
 

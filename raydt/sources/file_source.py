@@ -253,6 +253,20 @@ class FileSource:
         """The files, in their order."""
         return list(self._files)
 
+    def beginnings(self, since: int = 0) -> list[tuple[str, int]]:
+        """Return the names of the files and the numbers of their first rows, as far as these are known."""
+        found, begin = list[tuple[str, int]](), 0
+        for file in self._files:
+            found.append((file.name, begin))
+            if file.n_rows is None:
+                break
+            begin += file.n_rows
+        return found
+
+    def count_rows_read(self) -> int:
+        """Rows handed out so far."""
+        return self._handed_out
+
     @property
     def places(self) -> list[tuple[str, int, int | None]]:
         """Path, bytes and time of the last change (ns) of each file."""

@@ -212,6 +212,15 @@ class FollowedSource:
                 found.append(step.row)
         return found[::-1]
 
+    def beginnings(self, since: int = 0) -> list[tuple[str, int]]:
+        """Return the names of the plans and the numbers of their first rows, from the plan of the row before on."""
+        found = list[tuple[str, int]]()
+        for step in reversed(self._steps):
+            found.append((self._name(step), step.row))
+            if step.row < since:
+                break
+        return found[::-1] or [(self.live.name, 0)]
+
     @property
     def is_between(self) -> bool:
         """Return True at a pause after the last row of a plan: the source was not away in the middle of one."""
@@ -220,6 +229,8 @@ class FollowedSource:
     def count_rows(self) -> int:
         """Rows handed out so far."""
         return self._handed_out
+
+    count_rows_read = count_rows
 
     def times(self) -> TimeColumn | None:
         """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
