@@ -90,7 +90,8 @@ def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
 
 def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditReport:
     """Audit the last state of models by key, or of one of them."""
-    from pipelines.keyed.auditing import audit_keys
+    from pipelines.keyed.auditing import audit_keys, audit_states
+    from pipelines.keyed.past import past_of_keys
 
     place = last_state(states_of(config, folder))
     saved = open_keys(place.root, filesystem=place.filesystem)
@@ -98,7 +99,11 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
     if saved is None:
         raise ModelFileError(message("keyed.one"), file=place.location)
     require_same_data(config, saved.meta, source, stream, folder)
-    return audit_keys(config, saved, cast(Any, stream), None if key is None else saved.find(key))
+    only = None if key is None else saved.find(key)
+    past = past_of_keys(folder, source, saved)
+    if past is None:
+        return audit_states(saved, only, _audited)
+    return audit_keys(config, saved, cast(Any, stream), past, only)
 
 
 def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from raydt.keyed.packing import packed
 from raydt.keyed.saved import SavedKeys, open_keys
 from raydt.keyed.scores import narrow
 from raydt.keyed.source import KeySource
+from raydt.keyed.stream import KeyedStream
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.streams.tally import Tally
@@ -60,13 +61,15 @@ class KeyedAdoption(Adoption):
         job, totals, there = job_of(self._config, stream), Counter(recorder["totals"]), np.zeros(GROUPS, dtype=np.int64)
         groups: dict[str, dict[str, Any]] = {}
         same: dict[str, int] = {}
+        changes: dict[Key, Followed] = {}
         for group in sorted({*known.groups, *keys.groups}):
             held, after = dict(known.of_group(group)), keys.of_group(group)
             news = {key: one for key, one in after.items() if "meta" in one}
             for key, one in news.items():
                 follower = _Follower(key, job, keys, self._place, more_rows=more_rows)
-                held[key], counts = follower.followed(held.get(key), one)
-                totals.update(counts)
+                changes[key] = follower.followed(held.get(key), one)
+                held[key] = changes[key].held
+                totals.update(changes[key].counts)
             there[group] = len(held)
             if news:
                 groups[f"group-{group:03d}"] = packed(held)
@@ -74,7 +77,7 @@ class KeyedAdoption(Adoption):
                 same[f"group-{group:03d}"] = group
         first = {
             "coordinator": {"keys": there},
-            "stream": before.components["stream"],
+            "stream": _with_changes(before.components["stream"], stream, changes),
             "recorder": {**recorder, "totals": dict(totals)},
             "scores": scores,
             **groups,
@@ -85,16 +88,37 @@ class KeyedAdoption(Adoption):
         return {**self._meta(before), "offset": before.number}, components
 
 
+class Followed(NamedTuple):
+    """What updates have made of a key."""
+
+    held: dict[str, Any]  #: What the key holds in the new checkpoint.
+    counts: Counter[str]  #: By how much its counts have grown.
+    gone: list[Any]  #: Ids that were deleted, as the source has them.
+    new: list[Any]  #: Ids that were inserted.
+
+
+def _with_changes(state: Mapping[str, Any], stream: KeyedStream, changes: Mapping[Key, Followed]) -> dict[str, Any]:
+    """Return the state of a stream in which the ids of a table that is followed have their keys after updates."""
+    if stream.table is None:
+        return dict(state)
+    keys = list(dict.fromkeys([*state["source"]["keys"], *(key for key, one in changes.items() if one.new)]))
+    state = {**state, "source": {**state["source"], "keys": keys}}
+    stream.restore(state)
+    code = {key: place for place, key in enumerate(keys)}
+    for key, one in changes.items():
+        if key in code:
+            stream.table.follow_update(dict.fromkeys(one.gone, code[key]), dict.fromkeys(one.new, code[key]))
+    return {**state, **stream.table.state()}
+
+
 class _Follower:
     """One key that updates have changed; ``more_rows``: the source has rows that the run has not read."""
 
     def __init__(self, key: Key, job: KeyedJob, keys: SavedKeys, place: str, *, more_rows: bool) -> None:
         self._key, self._job, self._keys, self._place, self._more = key, job, keys, place, more_rows
 
-    def followed(
-        self, before: Mapping[str, Any] | None, after: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], Counter[str]]:
-        """Return what the key holds in the new checkpoint, and by how much its counts have grown."""
+    def followed(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Followed:
+        """Return what has become of the key."""
         job, saved = self._job, self._keys.understood(after)
         source = KeySource(job.shared)
         stream: Any = job.stream.make(source)
@@ -114,6 +138,7 @@ class _Follower:
         offset = int(own["offset"])
         self._require_able(start, offset, counts["inserts"], source)
         deleted, inserted = ids_between(arrays, saved.arrays, start)
+        gone = stream.names_of(deleted)
         stream.follow_update(deleted, inserted, offset - start, after["stream"], len(saved.classes))
         recorder |= {
             "updates": offset,
@@ -124,7 +149,7 @@ class _Follower:
         }
         model = {name: one for name, one in after.items() if name not in ("meta", "stream", "scores", "recorder")}
         held = {**model, "stream": stream.state(), "scores": scores, "recorder": recorder}
-        return held, Counter({**counts, "updates": offset - start})
+        return Followed(held, Counter({**counts, "updates": offset - start}), gone, stream.names_of(inserted))
 
     def _require_able(self, start: int, offset: int, inserts: int, source: KeySource) -> None:
         """Refuse (InputError) a key whose next updates do not fit the state."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.keyed.lineage import UpdateOfHistories
+from pipelines.keyed.past import PastOfKeys
 from pipelines.keyed.streams import StreamsOfKeys
 from pipelines.run_folder import fitting
 from pipelines.running.preflight import features_of
@@ -34,13 +35,18 @@ from raydt.streams.history import Replay
 _MOST_FAILURES = 50
 
 
-def histories(config: Config, stream: KeyedStream, saved: SavedKeys, only: Key | None = None) -> dict[Key, Replay]:
+def histories(
+    config: Config, stream: KeyedStream, saved: SavedKeys, past: PastOfKeys, only: Key | None = None
+) -> dict[Key, Replay]:
     """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one."""
     with fitting(saved.place):
         at = saved.components["stream"]
         end = int(at["row"]), int(at.get("deletions", 0))
         stops = [(int(step["row"]), int(step.get("deletions", 0))) for step in saved.meta.get("lineage", [])]
-    streams, found = StreamsOfKeys(config, stream, only), dict[Key, Replay]()
+    if past.before is not None:
+        stream.restore(past.before.components["stream"])
+    streams = StreamsOfKeys(config, stream, only)
+    found = past.begin(streams, only)
     for place, (row, deletions) in enumerate([*stops, end]):
         for key, own in streams.read(row, deletions):
             found.setdefault(key, Replay(own.source)).read(own)
@@ -49,9 +55,11 @@ def histories(config: Config, stream: KeyedStream, saved: SavedKeys, only: Key |
     return found
 
 
-def audit_keys(config: Config, saved: SavedKeys, stream: KeyedStream, only: Key | None = None) -> AuditReport:
+def audit_keys(
+    config: Config, saved: SavedKeys, stream: KeyedStream, past: PastOfKeys, only: Key | None = None
+) -> AuditReport:
     """Audit the last state of every key of a run, or of one; ModelFileError if there is no such key."""
-    known = histories(config, stream, saved, only)
+    known = histories(config, stream, saved, past, only)
     features = features_of(stream.source, config.learner)
     if only is not None and only not in saved:
         raise saved.unknown(only)

@@ -6,6 +6,7 @@ its model and its rows of the tables. The digest over all keys, in which it has 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from raydt.errors import InputError
 from raydt.folders.manifest import OF_THE_FOLDER
 from raydt.keyed.groups import Key, group_of
 from raydt.keyed.packing import packed
+from raydt.keyed.records import TOTALS
 from raydt.keyed.saved import Figures, SavedKeys, live, open_keys
 from raydt.keyed.scores import narrow
 from raydt.keyed.store import KeyedStore
@@ -205,8 +207,22 @@ class KeyedRunPurge(RunPurge):
 
     def _state(self, meta: dict[str, Any], tables: dict[str, Any]) -> tuple[dict[str, Any], Components]:
         recorder, scores = self._components["recorder"], self._components["scores"]
-        rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
+        rest = {"stream": self._stream, "recorder": {**recorder, **self._counts(recorder), "tables": tables}}
+        rest |= {"scores": scores}
         return self._erased.meta(meta), {"coordinator": self._coordinator, **rest, **self._groups}
+
+    def _counts(self, recorder: Mapping[str, Any]) -> dict[str, Any]:
+        """Return totals without the keys that leave, which a session does not count any more, and what follows them."""
+        keys, left = self._keys, self._erased.names
+        gone = Counter[str]()
+        for key in keys:
+            if key not in left:
+                gone.update({name: int(keys.held(key)["recorder"].get(name, 0)) for name in TOTALS})
+        totals = {name: count - gone[name] for name, count in recorder["totals"].items()}
+        if "requests" not in recorder:
+            return {"totals": totals}
+        requests = recorder["requests"]
+        return {"totals": totals, "requests": requests | {n: requests[n] - gone[n] for n in ("inserts", "deletes")}}
 
     def _model_of(self, meta: dict[str, Any]) -> tuple[dict[str, Any], Components]:
         named = {name: self._checkpoint.meta[name] for name in ("key",)}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from pipelines.auditing import require_same_data
 from pipelines.config import Config
 from pipelines.keyed.auditing import histories
+from pipelines.keyed.past import PastOfKeys, past_of_keys
 from pipelines.living import Living, living_of, rebuilt_digest
 from pipelines.run_folder import RunFolder
 from pipelines.running.preflight import features_of
@@ -54,7 +55,8 @@ def of_run(folder: RunFolder, config: Config, stated: str) -> tuple[list[Message
     source, stream = open_stream(config)
     require_same_data(config, keys.meta, source, stream, folder)
     features, digests, same, inserted = features_of(source, config.learner), {}, True, 0
-    for key, replay in histories(config, cast(Any, stream), keys).items():
+    past = past_of_keys(folder, source, keys) or PastOfKeys()
+    for key, replay in histories(config, cast(Any, stream), keys, past).items():
         saved, history = keys.saved(key), replay.result()
         inserted += len(history.id)
         model = saved.session().model()
