@@ -47,7 +47,7 @@ class ChangingTable:
 
     def _change(self) -> None:
         draw = self.draw
-        op = draw.choice("ciuuudd") if self._rows else "c"
+        op = draw.choice("ccciuuud") if self._rows else "c"
         if op == "c" or not self._rows:
             self._next += 1
             id: Any = f"k{self._next}" if self.text else self._next

@@ -101,14 +101,10 @@ def _with_changes(state: Mapping[str, Any], stream: KeyedStream, changes: Mappin
     """Return the state of a stream in which the ids of a table that is followed have their keys after updates."""
     if stream.table is None:
         return dict(state)
-    keys = list(dict.fromkeys([*state["source"]["keys"], *(key for key, one in changes.items() if one.new)]))
-    state = {**state, "source": {**state["source"], "keys": keys}}
-    stream.restore(state)
-    code = {key: place for place, key in enumerate(keys)}
+    stream.restore(dict(state))
     for key, one in changes.items():
-        if key in code:
-            stream.table.follow_update(dict.fromkeys(one.gone, code[key]), dict.fromkeys(one.new, code[key]))
-    return {**state, **stream.table.state()}
+        stream.table.follow_update(key, one.gone, one.new)
+    return {**state, "source": {**state["source"], "keys": stream.source.keys}, **stream.table.state()}
 
 
 class _Follower:

@@ -93,7 +93,7 @@ class UpdateOfHistories:
             batch = batch_of(seq, gone, new, own.source.positive is not None)
             replay.add(batch if seq else replace(batch, warmup=self._config.stream.warmup))
             known = names_after(own_names, new, seq + len(gone.ids), replay.living)
-            own.follow_update(gone.ids, new.ids, len(batch), known, len(new.classes))
+            self._follow(key, own, gone.ids, new.ids, len(batch), known, len(new.classes))
         return True
 
     def _changes(self, files: list[Any]) -> bool | None:
@@ -112,8 +112,17 @@ class UpdateOfHistories:
             mine = [one for one in found if one.path in parts[key]]
             gone, new, begin, updates = replay_changes(streams, mine, replay, seq)
             known = names_after(own_names, new, begin, replay.living)
-            own.follow_update(gone, new.ids, updates, known, len(new.classes))
+            self._follow(key, own, gone, new.ids, updates, known, len(new.classes))
         return True
+
+    def _follow(
+        self, key: Key, own: Any, deleted: Ints, inserted: Ints, updates: int, names: Any, n_classes: int
+    ) -> None:
+        """Have the stream of a key follow an update, and know what a table that is followed has after it."""
+        gone = own.names_of(deleted)
+        own.follow_update(deleted, inserted, updates, names, n_classes)
+        if (table := self._streams.stream.table) is not None:
+            table.follow_update(key, gone, own.names_of(inserted))
 
     def _wanted(self, keys: set[Key]) -> list[Key]:
         return [key for key in keys if self._only in (None, key)]

@@ -18,7 +18,7 @@ of the newest row that the table has of it, usable or not, until the table delet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.encoding.operations import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, UPDATE
+from raydt.keyed.groups import Key
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows
@@ -113,12 +114,13 @@ class TableKeys:
         said_of_id = message(said, id=quoted(id), problem=problem, remedy=remedy)
         return InputError(said_of_id, file=file, row=line, column=self._source.id_column)
 
-    def follow_update(self, gone: Mapping[Any, int], new: Mapping[Any, int]) -> None:
-        """Take in what an update from elsewhere has deleted from keys, and inserted into them."""
-        for id, key in gone.items():
-            if self._keys.get(id) == key:
+    def follow_update(self, key: Key, gone: Iterable[Any], new: Iterable[Any]) -> None:
+        """Take in which ids an update from elsewhere has deleted from a key, and inserted into it."""
+        code = self._source.code_of_key(key)
+        for id in gone:
+            if self._keys.get(id) == code:
                 del self._keys[id]
-        self._keys |= new
+        self._keys |= dict.fromkeys(new, code)
 
     def state(self) -> dict[str, Any]:
         """Return ids, ascending, and their keys."""

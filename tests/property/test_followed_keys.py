@@ -143,7 +143,9 @@ def test_what_an_update_from_elsewhere_does_is_taken_in() -> None:
     for rows in source.rows():
         told_apart(keys.settle(rows, strict=True)[0])
     (id, code), *_ = zip(*keys.state().values(), strict=True)
-    keys.follow_update({int(id): int(code)}, {10**6: 1})
+    keys.follow_update(source.keys[code], [int(id)], [])
+    keys.follow_update("another", [int(id)], [10**6])
+    assert source.keys[keys.state()["table_keys"].tolist()[-1]] == "another"
     ids = keys.state()["table_ids"].tolist()
     assert id not in ids
     assert 10**6 in ids

@@ -119,6 +119,12 @@ class FollowedSource:
         """Keys of models in the order of their codes, as known from the rows read so far."""
         return self._encoder.keys.values
 
+    def code_of_key(self, key: str | int) -> int:
+        """Return the code of a key; one that no row has named gets the next."""
+        if key not in self.keys:
+            self._encoder.keys.learn([key], [max(-1, self._handed_out - 1)])
+        return self.keys.index(key)
+
     def categories(self) -> dict[str, Dictionary]:
         """Return the dictionaries of the categorical features and of tokens, by column."""
         return self._encoder.categories

@@ -1,0 +1,193 @@
+"""Runs that follow a topic or a table with a model for each key: cut anywhere, in chapters, updated, purged, served."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+pytest.importorskip("confluent_kafka")
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable, write_deltalake
+
+import pipelines
+from pipelines.auditing import audit_run
+from pipelines.following.follow import follow
+from pipelines.purging.job import purge
+from pipelines.receipts import ReceiptFile
+from pipelines.saved_runs import load_model
+from pipelines.serving.reader import SnapshotReader
+from pipelines.serving.rows import Table
+from pipelines.serving.served import ServedModel
+from pipelines.updating import update
+from pipelines.verifying import verify_receipts
+from raydt.exchange.faults import injected
+from tests.changing_table import KEYS, ChangingTable
+from tests.cut_runs import Gone, at
+from tests.live_tables import FEED
+from tests.small_tables import written
+from tests.unit.test_live_kafka import Broker
+from tests.unit.test_requests import said
+
+
+@pytest.fixture(scope="module")
+def broker() -> Broker:
+    return Broker()
+
+
+class Topic:
+    """A topic that tells the changes of a table, and the jobs that read it."""
+
+    def __init__(self, broker: Broker, name: str, table: ChangingTable) -> None:
+        self.broker, self.name, self.table = broker, name, table
+        self.send(*table.log)
+
+    def send(self, *messages: dict[str, Any]) -> None:
+        for message in messages:
+            self.broker.send(self.name, 0, message)  # into one partition: the order counts
+        self.broker.flush()
+
+    def job(self, **given: Any) -> dict[str, Any]:
+        path = f"kafka://{self.broker.servers}/{self.name}"
+        return self._job({"kind": "kafka", "path": path, "text": ["shop", "s", "y"]}, given)
+
+    def job_of_file(self, folder: Path, **given: Any) -> dict[str, Any]:
+        path = str(self.table.file(folder / "effects.arrow"))
+        return self._job({"kind": "arrow", "path": path, "op": "op"}, {"stream": {"model": "changelog"}, **given})
+
+    def _job(self, source: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "source": self.table.options(**source),
+            "learner": {"kind": "fudyadt", "epsilon": 0.2},
+            "cluster": {"backend": "in_process", "batch_size": 1},
+            "checkpoint": {"every_updates": 32, "every_seconds": None},
+            "output": {"report": False},
+            **given,
+        }
+
+
+def topic(broker: Broker, name: str, seed: int = 0, bad: float = 0.0, changes: int = 150) -> Topic:
+    return Topic(broker, name, ChangingTable(random.Random(seed), changes, bad=bad))
+
+
+@pytest.mark.parametrize(("point", "n"), [("driver.recorded", 7), ("requests.appended", 1)])
+def test_a_run_that_is_cut_is_a_replay_of_what_each_key_gets(
+    broker: Broker, tmp_path: Path, point: str, n: int
+) -> None:
+    told = topic(broker, f"cut-{n}")
+    with injected(at(n, point=point)), pytest.raises(Gone):
+        follow(told.job(), tmp_path / "cut", until_idle=0.0)
+    resumed = follow(tmp_path / "cut", until_idle=0.0)
+    file = pipelines.replay(told.job_of_file(tmp_path), tmp_path / "file")
+    assert resumed.digest == file.digest
+    assert resumed.summary["active"] == len(told.table.live)
+    assert resumed.summary["updates"] == len(told.table.effects)
+    follow(told.job(), tmp_path / "whole", until_idle=0.0)
+    assert said(tmp_path / "cut") == said(tmp_path / "whole")
+    assert sum(len(entry["source"]["at"]) for entry in said(tmp_path / "cut")) == 0  # named under deleted
+    assert {id for entry in said(tmp_path / "cut") for id in entry["deleted"]} == set(told.table.requested)
+    assert audit_run(tmp_path / "cut").ok
+
+
+def test_chapters_by_key_are_the_run_without_and_answer_by_key(broker: Broker, tmp_path: Path) -> None:
+    told = topic(broker, "chapters", seed=1, bad=0.2)
+    lenient = {"stream": {"on_error": "skip"}}
+    whole = follow(told.job(**lenient), tmp_path / "whole", until_idle=0.0)
+    run = tmp_path / "chapters"
+    cut = follow(told.job(**lenient, follow={"chapter_updates": 40, "keep": None}), run, until_idle=0.0)
+    assert cut.digest == whole.digest
+    ends = [int(next((one / "checkpoints").glob("[0-9]*")).name) for one in sorted((run / "chapters").iterdir())[:3]]
+    assert ends == [40, 80, 120]
+    for table in ("metrics", "quarantine"):
+        parts = [
+            ds.dataset(one / table).to_table() for one in sorted((run / "chapters").iterdir()) if (one / table).is_dir()
+        ]
+        rows = [{**row, "seconds": 0} for row in pa.concat_tables(parts).to_pylist()]
+        once = [{**row, "seconds": 0} for row in ds.dataset(tmp_path / "whole" / table).to_table().to_pylist()]
+        assert sorted(map(repr, rows)) == sorted(map(repr, once)), table
+    assert audit_run(run).ok
+    reader = SnapshotReader(run)
+    assert reader.look()
+    served: Any = reader.current
+    asked = {"shop": ["north", "south", "7", "nowhere"], "a": [0.1] * 4, "s": ["p"] * 4}
+    answer = served.answer(Table(asked, 4, single=False))
+    assert answer["without_model"] == [3]
+    alone = [ServedModel(one, served.snapshot, one.predictor()) for one in (load_model(run, key) for key in KEYS)]
+    row = Table({"a": [0.1], "s": ["p"]}, 1, single=True)
+    answered = dict(zip(asked["shop"], answer["predictions"], strict=True))
+    assert [answered[key] for key in KEYS] == [one.answer(row)["prediction"] for one in alone]
+
+
+def test_a_run_goes_on_from_an_update_and_from_a_purge(broker: Broker, tmp_path: Path) -> None:
+    told, run = topic(broker, "updated", seed=2), tmp_path / "run"
+    follow(told.job(), run, until_idle=0.0)
+    (one, row), (two, _), (three, _), *_ = told.table.live.items()
+    ids = tmp_path / "ids.csv"
+    ids.write_text(f"id\n{one}\n")
+    chain = ReceiptFile(str(run / "receipts.jsonl"), str(run / "receipts.key"))
+    update(run, delete=str(ids), out=tmp_path / "state", receipts=chain)
+    pipelines.resume(run, state=tmp_path / "state")
+    other = next(key for key in ("north", "south") if key != row["shop"])
+    told.send({"op": "c", **row, "shop": other}, {"op": "d", "id": two})  # the table has it under another key now
+    gone_on = follow(run, until_idle=0.0)
+    assert gone_on.summary["active"] == len(told.table.live) - 1
+    assert audit_run(run).ok
+    found = verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(two)])
+    assert (found["equal"], found["live"], found["gaps"]) == (True, 0, [])
+    assert [(one["deleted"], one["live"]) for one in found["ids"]] == [(False, True), (True, False)]
+    purge(run)
+    told.send({"op": "d", "id": one}, {"op": "d", "id": three})
+    assert follow(run, until_idle=0.0).summary["active"] == len(told.table.live) - 3
+    assert verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(three)])["ok"]
+
+
+def rows_of(n: int) -> list[dict[str, Any]]:
+    draw = random.Random(n)
+    return [{"id": id, "shop": "ab"[id % 2], "a": draw.random(), "y": draw.choice(["no", "yes"])} for id in range(n)]
+
+
+def test_a_delta_table_whose_rows_move_between_keys(tmp_path: Path) -> None:
+    rows = {row["id"]: row for row in rows_of(40)}
+    place, log = str(tmp_path / "table"), [{"op": "insert", **row} for row in rows.values()]
+    write_deltalake(place, pa.Table.from_pylist([*rows.values()]), configuration=FEED)
+    DeltaTable(place).update(predicate="id % 3 = 0", updates={"shop": "'b'"})
+    for id in range(0, 40, 3):
+        if rows[id]["shop"] == "a":
+            log.append({"op": "delete", "id": id, "shop": "a"})
+            log.append({"op": "insert", **rows[id], "shop": "b"})
+            rows[id]["shop"] = "b"
+    DeltaTable(place).delete("id % 4 = 0")
+    log += [{"op": "delete", "id": id, "shop": rows[id]["shop"]} for id in range(0, 40, 4)]
+    columns = {"id": "id", "label": "y", "features": ["a"], "key": "shop"}
+    common = {"learner": {"kind": "fudyadt", "epsilon": 0.2}, "cluster": {"backend": "in_process"}}
+    common |= {"stream": {"model": "changelog", "warmup": 5}, "output": {"report": False}}
+    job = {**common, "source": {"kind": "delta", "path": place, "version": 0, **columns}}
+    run = follow(job, tmp_path / "run", until_idle=0.0)
+    path = str(written(tmp_path / "log.arrow", pa.Table.from_pylist(log)))
+    file = pipelines.replay(
+        {**common, "source": {"kind": "arrow", "path": path, "op": "op", **columns}}, tmp_path / "f"
+    )
+    assert (run.digest, run.summary["active"]) == (file.digest, 30)
+    assert {id for entry in said(tmp_path / "run") for id in entry["deleted"]} == set(range(0, 40, 4))
+    assert {entry["source"]["place"] for entry in said(tmp_path / "run")} == {"version 2"}
+    assert audit_run(tmp_path / "run").ok
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bad", [0.0, 0.2])
+def test_on_ray_the_same_models_tables_and_receipts(broker: Broker, tmp_path: Path, bad: float) -> None:
+    told = topic(broker, f"ray-{bad}", seed=3, bad=bad)
+    lenient = {"stream": {"on_error": "skip"}}
+    here = follow(told.job(**lenient), tmp_path / "here", until_idle=0.0)
+    ray = {"cluster": {"backend": "ray", "shards": 2, "batch_size": 1}}
+    there = follow(told.job(**lenient, **ray), tmp_path / "there", until_idle=0.0)
+    assert there.digest == here.digest
+    assert said(tmp_path / "there") == said(tmp_path / "here")
+    if bad:
+        here_, there_ = (ds.dataset(tmp_path / one / "quarantine").to_table().to_pylist() for one in ("here", "there"))
+        assert sorted(map(repr, there_)) == sorted(map(repr, here_))
