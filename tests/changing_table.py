@@ -47,7 +47,7 @@ class ChangingTable:
 
     def _change(self) -> None:
         draw = self.draw
-        op = draw.choice("ccciuuud") if self._rows else "c"
+        op = draw.choice("cciuuud") if self._rows else "c"
         if op == "c" or not self._rows:
             self._next += 1
             id: Any = f"k{self._next}" if self.text else self._next
@@ -78,7 +78,12 @@ class ChangingTable:
 
     def _insert_again(self, id: Any) -> None:
         row, there = self._row(id), self._rows[id]
-        if there is None or row["shop"] == there["shop"] or not self._bad:
+        if there is None:
+            self.log.append({"op": "c", **row})
+            self._give(None, row)
+            self._rows[id] = row
+            return
+        if row["shop"] == there["shop"] or not self._bad:
             return  # what a key makes of that is its own affair
         self.log.append({"op": "c", **row})
         self.skipped += 1

@@ -71,16 +71,18 @@ class TableKeys:
             if at in bad:
                 if kind == DELETE:
                     continue
+                if kind == UPDATE:
+                    told[at] = MISSING if spoilt or of is None else DELETE
+                elif of is not None and not spoilt:  # it says nothing about the row that the table has
+                    op[at] = op[at] if of == named else IGNORED
+                    continue
                 if of is None or of == NO_KEY:
                     of = named
                 elif kind == UPDATE:
                     key[at] = of
                 elif named != of:
-                    op[at] = IGNORED  # it says nothing about the row that the table has
-                    continue
+                    op[at] = IGNORED
                 self._keys[id] = _spoilt(of)
-                if kind == UPDATE:
-                    told[at] = MISSING if of == NO_KEY else DELETE
             elif kind == DELETE:
                 if of is None and named == NO_KEY:
                     bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
@@ -88,12 +90,13 @@ class TableKeys:
                 elif of is not None:
                     del self._keys[id]
                     key[at] = of
+                    told[at] = MISSING if spoilt else DELETE
                     if of == NO_KEY:
-                        op[at], told[at] = IGNORED, MISSING
+                        op[at] = IGNORED
             elif of is None:
                 if kind == INSERT:  # an update of an unknown id is refused by the key that it names
                     self._keys[id] = named
-            elif kind == INSERT and of not in (named, NO_KEY):
+            elif kind == INSERT and not spoilt and of != named:
                 bad[at] = self._error("keyed.live_elsewhere", id, DUPLICATE_ID, int(rows.row[at]))
                 op[at] = told[at] = IGNORED
             else:

@@ -43,6 +43,11 @@ SENTENCES: dict[str, Sentence] = {
         "update {update} is a {op}, but the first {warmup} must be inserts",
         "Set stream.warmup to {update} or less",
     ),
+    "retraction_in_warmup": (
+        "the new row of an update is bad, so its old row would have to go after {update} updates, but the first "
+        "{warmup} must be inserts",
+        "Set stream.warmup to {update} or less, or correct the row",
+    ),
     "late_row": (
         "it is late: its time is {by} before the latest so far, stream.lateness allows {lateness}",
         "Sort the rows by time or raise stream.lateness" + OR_SKIP,

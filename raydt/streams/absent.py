@@ -73,6 +73,12 @@ class AbsentRows:
         self._ids.update(one.id for one in waiting)
         return op, tolerated if tolerated.any() else None
 
+    def preview(self, rows: Rows, spoilt: Sequence[Spoilt]) -> tuple[npt.NDArray[np.int8], Bools | None]:
+        """Return what :meth:`follow` would, and take nothing into account."""
+        then = AbsentRows()
+        then._ids = set(self._ids)
+        return then.follow(rows, spoilt)
+
     def forget(self, erases: Callable[[Any], bool]) -> None:
         """Forget ids; an update of one of them is then refused."""
         self._ids = {id for id in self._ids if not erases(id)}
@@ -83,11 +89,19 @@ class AbsentRows:
 
     def state(self) -> dict[str, Any]:
         """Return the ids, ascending, as part of the state of a stream; nothing if there are none."""
-        ids: Any = sorted(self._ids)
-        ids = ids if not ids or isinstance(ids[0], str) else np.array(ids, dtype=np.int64)
-        return {"absent": ids} if self._ids else {}
+        return {"absent": saved_ids(self._ids)} if self._ids else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave."""
-        ids = state.get("absent", ())
-        self._ids = set(ids.tolist() if isinstance(ids, np.ndarray) else ids)
+        self._ids = restored_ids(state.get("absent", ()))
+
+
+def saved_ids(ids: Iterable[Any]) -> Any:
+    """Return ids, ascending, as values of a state."""
+    ordered = sorted(ids)
+    return ordered if not ordered or isinstance(ordered[0], str) else np.array(ordered, dtype=np.int64)
+
+
+def restored_ids(saved: Any) -> set[Any]:
+    """Return the ids of :func:`saved_ids`."""
+    return set(saved.tolist() if isinstance(saved, np.ndarray) else saved)

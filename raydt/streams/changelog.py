@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from raydt.arrays.types import Ints
 from raydt.encoding.operations import RETRACTION
-from raydt.examples.updates import CARRIES_ROW, DELETE, QUERY, WITH_ID, UpdateBatch
-from raydt.sources.base import Source
-from raydt.streams.absent import AbsentRows
+from raydt.errors import InputError
+from raydt.examples.updates import CARRIES_ROW, QUERY, WITH_ID, UpdateBatch
+from raydt.messages import message
+from raydt.sources.base import Rows, Source
+from raydt.streams.absent import AbsentRows, restored_ids, saved_ids
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 
@@ -48,16 +49,24 @@ class ChangelogStream(RowStream):
         super().__init__(options, source)
         self.delayed = options.delayed_labels
         self.absent = AbsentRows()
+        self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known
 
     def _next(self, size: int) -> UpdateBatch | None:
         rows = self._reader.peek(self._reader.available(size))
+        while rows.op is not None and self._takes_nothing_away(rows[:1]):
+            self.absent.follow(self._reader.take(1), self._reader.take_spoilt())
+            rows = self._reader.peek(self._reader.available(size))
         if rows.op is None:
             self._reader.finish()
             self.absent.follow(rows, self._reader.take_spoilt())
             return None
         if self._seq < self.warmup:
-            op = np.where(rows.op == RETRACTION, np.int8(DELETE), rows.op)
-            size = self._inserts_first(op, *self.source.where(int(rows.row[0])))
+            op, _ = self.absent.preview(rows, self._reader.spoilt_ahead())
+            file, row = self.source.where(int(rows.row[0]))
+            if rows.op[0] == RETRACTION:
+                said = message("streams.retraction_in_warmup", update=self._seq, warmup=self.warmup)
+                raise InputError(said, file=file, row=row)
+            size = self._inserts_first(op, file, row)
         rows = self._reader.take(min(size, len(rows)))
         op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())
         ids = rows.id
@@ -65,18 +74,29 @@ class ChangelogStream(RowStream):
             names = rows.names.copy()
             names[~WITH_ID[op] & ~((op == QUERY) & self.delayed)] = None
             ids = self._text_ids.give(names, op)
+        if self._skip_bad and self._seq < self.warmup and self._warm is not None:
+            self._warm |= _names(rows)
         carries = CARRIES_ROW[op]
         batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
         return batch if tolerated is None else replace(batch, tolerated=tolerated)
 
+    def _takes_nothing_away(self, row: Rows) -> bool:
+        """Return True if a row within the warm-up deletes what is not there, since its newest state was bad."""
+        if self._seq >= self.warmup or self._warm is None:
+            return False
+        _, tolerated = self.absent.preview(row, self._reader.spoilt_ahead())
+        return tolerated is not None and self._warm.isdisjoint(_names(row))
+
     def state(self) -> dict[str, Any]:
-        """As of every stream, and the rows that are absent."""
-        return {**super().state(), **self.absent.state()}
+        """As of every stream, the rows that are absent, and ids that an unfinished warm-up has inserted."""
+        warm = {"warm": saved_ids(self._warm)} if self._warm and self._seq < self.warmup else {}
+        return {**super().state(), **self.absent.state(), **warm}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         super().restore(state)
         self.absent.restore(state)
+        self._warm = None if self._seq and "warm" not in state else restored_ids(state.get("warm", ()))
 
     def follow_update(
         self,
@@ -89,3 +109,8 @@ class ChangelogStream(RowStream):
         """Continue after updates from elsewhere, which say what is absent now."""
         super().follow_update(deleted, inserted, updates, names, n_classes)
         self.absent.restore(names)
+
+
+def _names(rows: Rows) -> set[Any]:
+    """Return the ids of rows as the source has them."""
+    return set(rows.id.tolist() if rows.names is None else rows.names.tolist())

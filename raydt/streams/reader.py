@@ -170,6 +170,10 @@ class RowReader:
         spoilt, self._spoilt = self._spoilt, []
         return spoilt
 
+    def spoilt_ahead(self) -> list[Spoilt]:
+        """Return the bad insertions that :meth:`take_spoilt` has still to give, as far as rows were read ahead."""
+        return [*self._spoilt, *(spoilt for _, spoilt in self._bad if spoilt is not None)]
+
     def skip(self, error: InputError) -> None:
         """Pass over the next row, which must be available, and record it as bad."""
         row = int(self.take(1).row[0])

@@ -232,7 +232,7 @@ def test_a_key_of_ones_own_and_no_receipts_at_all(tmp_path: Path) -> None:
     assert not (tmp_path / "none" / "receipts.jsonl").exists()
     keyed = {"kind": "csv", "path": "x.csv", "label": "y", "key": "k"}
     given = {"source": keyed, "stream": {"model": "incremental"}, "learner": {"kind": "fudyadt"}}
-    with pytest.raises(ConfigError, match="models by key"):
+    with pytest.raises(ConfigError, match="a table or topic that is followed"):
         replay({**given, "output": {"receipts": True}}, tmp_path / "x")
 
 
