@@ -94,7 +94,7 @@ class KeyedRecorder(Tables):
 
     def record_log(self, result: KeyedResult) -> None:
         """Take figures and rows of tables, also those of the end of the stream."""
-        self.totals_of_keys = dict(result.totals)
+        self.totals_of_keys = {name: result.totals.get(name, 0) for name in TOTALS}
         self.scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
         self.statistics = result.statistics
         self._append(result.tables)

@@ -28,14 +28,17 @@ from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
+from raydt.keyed.stream import KeyedStream
+from raydt.keyed.table_keys import TableKeys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.copies import IN_MEMORY, OF_A_RUN
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Key, OpenChain, Signer, opened, read_chain
-from raydt.sessions.receipt_history import gone
+from raydt.sessions.receipt_history import erased_elsewhere, gone
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
+from raydt.streams.changelog import ChangelogStream
 from raydt.streams.tally import Tally
 
 #: What an entry says of requests, whenever and by whom it was written.
@@ -98,9 +101,26 @@ class Requests:
             )
             if follows or entry["source"]["updates"][1] > self._now.begins:
                 self._close(entry)
-        hashes = gone(entries[: len(entries) - len(self._known)] if self._known else entries)
+        before = entries[: len(entries) - len(self._known)] if self._known else entries
+        self._note_erased(before, stream)
+        hashes = gone(before)
         self._gone = GoneIds(hashes.union(hash for hash, *_ in self._now.deleted).difference(self._now.inserted))
         return self._marked(stream)
+
+    def _note_erased(self, entries: Sequence[Mapping[str, Any]], stream: Stream) -> None:
+        """Tell a stream what was erased by other means than its source, which may delete it, too, once."""
+        erased, now, key = erased_elsewhere(entries), self._now, self._chain.key
+        erased.difference_update(now.inserted, (hash for hash, *_ in (*now.deleted, *now.missing)))
+
+        def take(id: Any) -> bool:
+            hash = key.hash(id) if erased else ""
+            there = hash in erased
+            erased.discard(hash)
+            return there
+
+        reader = stream.table if isinstance(stream, KeyedStream) else stream
+        if isinstance(reader, TableKeys | ChangelogStream):
+            reader.erased = take
 
     def go_on(self, stream: Stream, tally: Tally) -> Marks:
         """Go on where a chapter has ended, as after :meth:`begin`."""

@@ -125,6 +125,10 @@ class UpdateBatch:
         quiet = self.tolerated
         return [*refused] if quiet is None else [one for one in refused if not quiet[one.position]]
 
+    def tolerates(self, position: int) -> bool:
+        """Return True if it is no fault to refuse an update."""
+        return self.tolerated is not None and bool(self.tolerated[position])
+
     @property
     def lacks_features(self) -> bool:
         """True if the shards have read the features of the rows that updates carry."""

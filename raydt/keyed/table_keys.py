@@ -18,7 +18,7 @@ of the newest row that the table has of it, usable or not, until the table delet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,8 @@ class TableKeys:
 
     def __init__(self, source: FollowedSource) -> None:
         self._source = source
+        #: Says of an id whether a receipt shows it as erased: that it has no key is no fault then.
+        self.erased: Callable[[Any], bool] = lambda id: False
         self._keys: dict[Any, int] = {}  # codes of keys; of an id whose newest row is bad what _spoilt makes of them
 
     def settle(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ops]:
@@ -84,7 +86,9 @@ class TableKeys:
                     op[at] = IGNORED
                 self._keys[id] = _spoilt(of)
             elif kind == DELETE:
-                if of is None and named == NO_KEY:
+                if of is None and self.erased(id):
+                    op[at], told[at], key[at] = IGNORED, MISSING, NO_KEY
+                elif of is None and named == NO_KEY:
                     bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
                     op[at], told[at] = IGNORED, MISSING
                 elif of is not None:

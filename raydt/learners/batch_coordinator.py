@@ -188,7 +188,7 @@ class BatchCoordinator(ABC):
                 fault[stop] = faults[stop]
             elif not fault[stop]:
                 yield from self._find_deleted(batch, stop, int(admitted.row[stop]), admitted)
-            if fault[stop] and not skip_refused:
+            if fault[stop] and not (skip_refused or batch.tolerates(stop)):
                 result.applied = stop
                 return logs
             # Each update that does not stop admission is in one part, refused ones too: a learner counts updates.

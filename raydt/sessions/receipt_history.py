@@ -105,6 +105,18 @@ def gone(entries: Iterable[Mapping[str, Any]]) -> set[str]:
     return found
 
 
+def erased_elsewhere(entries: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the hashes of ids that were deleted, but not by a request of a source, and that none has named since."""
+    found: set[str] = set()
+    for entry in entries:
+        found.difference_update(entry["inserted"])
+        if "source" in entry:
+            found.difference_update(entry["deleted"], entry.get("missing", ()))
+        else:
+            found.update(entry["deleted"])
+    return found
+
+
 def inserted_since_deletion(entries: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
     """Return the hashes of the ids that later entries have inserted, by the hash of each deleted subject."""
     inserted: dict[str, set[str]] = {}

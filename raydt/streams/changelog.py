@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from raydt.arrays.types import Ints
+from raydt.arrays.types import Bools, Ints
 from raydt.encoding.operations import RETRACTION
 from raydt.errors import InputError
-from raydt.examples.updates import CARRIES_ROW, QUERY, WITH_ID, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, QUERY, WITH_ID, UpdateBatch
 from raydt.messages import message
 from raydt.sources.base import Rows, Source
 from raydt.streams.absent import AbsentRows, restored_ids, saved_ids
@@ -49,6 +51,8 @@ class ChangelogStream(RowStream):
         super().__init__(options, source)
         self.delayed = options.delayed_labels
         self.absent = AbsentRows()
+        #: Says of an id whether a receipt shows it as erased: that its example is not live is no fault then.
+        self.erased: Callable[[Any], bool] = lambda id: False
         self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known
 
     def _next(self, size: int) -> UpdateBatch | None:
@@ -68,7 +72,7 @@ class ChangelogStream(RowStream):
                 raise InputError(said, file=file, row=row)
             size = self._inserts_first(op, file, row)
         rows = self._reader.take(min(size, len(rows)))
-        op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())
+        op, tolerated = self._with_erased(rows, *self.absent.follow(rows, self._reader.take_spoilt()))
         ids = rows.id
         if self._text_ids is not None and rows.names is not None:
             names = rows.names.copy()
@@ -79,6 +83,18 @@ class ChangelogStream(RowStream):
         carries = CARRIES_ROW[op]
         batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
         return batch if tolerated is None else replace(batch, tolerated=tolerated)
+
+    def _with_erased(
+        self, rows: Rows, op: npt.NDArray[np.int8], tolerated: Bools | None
+    ) -> tuple[npt.NDArray[np.int8], Bools | None]:
+        """Tolerate also the deletions of ids that a receipt shows as erased."""
+        deleted = np.flatnonzero(op == DELETE)
+        names = (rows.id if rows.names is None else rows.names)[deleted].tolist()
+        erased = deleted[[at for at, name in enumerate(names) if self.erased(name)]]
+        if len(erased):
+            tolerated = np.zeros(len(op), dtype=np.bool_) if tolerated is None else tolerated
+            tolerated[erased] = True
+        return op, tolerated
 
     def _takes_nothing_away(self, row: Rows) -> bool:
         """Return True if a row within the warm-up deletes what is not there, since its newest state was bad."""

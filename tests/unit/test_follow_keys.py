@@ -128,21 +128,22 @@ def test_a_run_goes_on_from_an_update_and_from_a_purge(broker: Broker, tmp_path:
     follow(told.job(), run, until_idle=0.0)
     (one, row), (two, _), (three, _), *_ = told.table.live.items()
     ids = tmp_path / "ids.csv"
-    ids.write_text(f"id\n{one}\n")
+    erased = list(told.table.live)[-1]
+    ids.write_text(f"id\n{one}\n{erased}\n")
     chain = ReceiptFile(str(run / "receipts.jsonl"), str(run / "receipts.key"))
     update(run, delete=str(ids), out=tmp_path / "state", receipts=chain)
     pipelines.resume(run, state=tmp_path / "state")
     other = next(key for key in ("north", "south") if key != row["shop"])
-    told.send({"op": "c", **row, "shop": other}, {"op": "d", "id": two})  # the table has it under another key now
+    told.send({"op": "c", **row, "shop": other}, {"op": "d", "id": two}, {"op": "d", "id": erased})
     gone_on = follow(run, until_idle=0.0)
-    assert gone_on.summary["active"] == len(told.table.live) - 1
+    assert gone_on.summary["active"] == len(told.table.live) - 2
     assert audit_run(run).ok
     found = verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(two)])
     assert (found["equal"], found["live"], found["gaps"]) == (True, 0, [])
     assert [(one["deleted"], one["live"]) for one in found["ids"]] == [(False, True), (True, False)]
     purge(run)
     told.send({"op": "d", "id": one}, {"op": "d", "id": three})
-    assert follow(run, until_idle=0.0).summary["active"] == len(told.table.live) - 3
+    assert follow(run, until_idle=0.0).summary["active"] == len(told.table.live) - 4
     assert verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(three)])["ok"]
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("cryptography")
 
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from pipelines import resume
 from pipelines.following.follow import follow
@@ -23,7 +23,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
 from raydt.sessions.receipt_chain import Signer
 from tests.cut_runs import Gone, at
-from tests.live_tables import LiveTable
+from tests.live_tables import LiveTable, rows_of
 from tests.unit.test_follow import job
 from tests.unit.test_requests import chain_of
 
@@ -93,3 +93,35 @@ def test_a_run_that_has_taken_in_an_update_goes_on_in_its_chain(tmp_path: Path, 
     places = [entry["source"]["place"] for entry in chain_of(run) if "source" in entry and entry["deleted"]]
     assert places == ["version 1", "version 2", "version 3"]
     assert verify_receipts(run / "receipts.jsonl", run, ids=["9"])["ids"][0]["deleted"]
+
+
+@pytest.mark.parametrize("learner", [{"kind": "fudyadt", "epsilon": 0.2}, {"kind": "gbdt", "max_iter": 2}])
+def test_a_second_deletion_of_what_a_receipt_shows_as_erased_is_done(tmp_path: Path, learner: dict[str, Any]) -> None:
+    """Somebody is erased from the model, and the table follows: that is no fault, also if the run ends in between."""
+    table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
+    given = job(table, learner=learner, stream={"on_error": "error"})
+    follow(given, run, until_idle=0.0)
+    chain = ReceiptFile(str(run / "receipts.jsonl"), str(run / "receipts.key"))
+    update(run, delete=[11, 12], out=tmp_path / "state", receipts=chain)
+    resume(run, state=tmp_path / "state")
+    DeltaTable(table.path).delete("id IN (11, 13)")
+    with injected(at(1, point="requests.appended")), pytest.raises(Gone):
+        follow(run, until_idle=0.0)
+    assert follow(run, until_idle=0.0).summary["active"] == 37
+    found = verify_receipts(run / "receipts.jsonl", run, ids=["11", "13"])
+    assert (found["ok"], found["equal"], found["live"]) == (True, True, 0)
+    assert [one["what"] for one in found["ids"][0]["events"]] == ["deleted", "missing"]
+    write_deltalake(table.path, rows_of(table.rng, [11]), mode="append")
+    assert follow(run, until_idle=0.0).summary["active"] == 38
+    some_deletions(table, 11, 12)
+    assert follow(run, until_idle=0.0).summary["active"] == 37
+
+
+def test_a_deletion_of_what_no_receipt_names_ends_the_run(tmp_path: Path) -> None:
+    table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
+    follow(job(table), run, until_idle=0.0)
+    update(run, delete=[11], out=tmp_path / "state")
+    resume(run, state=tmp_path / "state")
+    some_deletions(table, 11)
+    with pytest.raises(InputError, match="11"):
+        follow(run, until_idle=0.0)
