@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,26 @@ def test_on_ray_the_same_models_tables_and_receipts(broker: Broker, tmp_path: Pa
     if bad:
         here_, there_ = (ds.dataset(tmp_path / one / "quarantine").to_table().to_pylist() for one in ("here", "there"))
         assert sorted(map(repr, there_)) == sorted(map(repr, here_))
+
+
+@pytest.mark.parametrize("envelope", [None, "debezium"])
+def test_a_tombstone_or_a_before_with_the_id_alone_deletes_under_the_key_of_the_row(
+    broker: Broker, tmp_path: Path, envelope: str | None
+) -> None:
+    told = topic(broker, f"stones-{envelope}", changes=0)
+    rows = [{**row, "s": "p", "shop": KEYS[row["id"] % 2]} for row in rows_of(12)]
+    for row in (*rows, {**rows[3], "shop": "7"}):  # the last one is an update, which moves its row
+        change = {"op": "u" if row["shop"] == "7" else "c"}
+        value = {**change, **row} if envelope is None else {**change, "before": None, "after": row}
+        broker.send(told.name, 0, value)
+    for id in (3, 4):
+        if envelope is not None:
+            broker.send(told.name, 0, {"op": "d", "before": {"id": id}, "after": None})
+        broker._producer.produce(told.name, None, key=json.dumps(id).encode(), partition=0)
+    broker.flush()
+    config = told.job()
+    config["source"] |= {"envelope": envelope}
+    result = follow(config, tmp_path / "run", until_idle=0.0)
+    assert (result.summary["active"], result.summary["keys"]) == (10, 3)
+    assert {id for entry in said(tmp_path / "run") for id in entry["deleted"]} == {3, 4}
+    assert audit_run(tmp_path / "run").ok
