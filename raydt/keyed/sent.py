@@ -22,7 +22,7 @@ from raydt.keyed.log import Due
 from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
-from raydt.sources.live.followed import FollowedSource
+from raydt.sources.live.followed import KEPT, FollowedSource
 
 #: A source that has rows of many keys.
 WholeSource = FileSource | FollowedSource
@@ -102,7 +102,11 @@ class SentSource:
         self.label_values += news.labels
         for name, values in news.categories.items():
             self.dictionaries[name].learn(values, [-1] * len(values))
-        self.files = news.files
+        for name, begin in news.files:
+            while self.files and self.files[-1][1] >= begin:
+                self.files.pop()
+            self.files.append((name, begin))
+        del self.files[:-KEPT]
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ class Sending:
 
     def __init__(self, source: WholeSource) -> None:
         self._source = source
-        self._keys = self._labels = self._rows = 0
+        self._keys = self._labels = self._since = 0
         self._categories = dict.fromkeys(source.categories(), 0)
 
     def news(self) -> News:
@@ -131,7 +135,8 @@ class Sending:
         self._keys, self._labels = self._keys + len(keys), self._labels + len(labels)
         for name, values in found.items():
             self._categories[name] += len(values)
-        files, self._rows = source.beginnings(self._rows), source.count_rows_read()
+        files = source.beginnings(self._since)
+        self._since = files[-1][1] + 1
         return News(keys, labels, {name: values for name, values in found.items() if values}, files)
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -255,17 +256,9 @@ class FileSource:
 
     def beginnings(self, since: int = 0) -> list[tuple[str, int]]:
         """Return the names of the files and the numbers of their first rows, as far as these are known."""
-        found, begin = list[tuple[str, int]](), 0
-        for file in self._files:
-            found.append((file.name, begin))
-            if file.n_rows is None:
-                break
-            begin += file.n_rows
-        return found
-
-    def count_rows_read(self) -> int:
-        """Rows handed out so far."""
-        return self._handed_out
+        known = takewhile(lambda rows: rows is not None, (file.n_rows for file in self._files))
+        begins = accumulate((rows or 0 for rows in known), initial=0)
+        return [(file.name, begin) for file, begin in zip(self._files, begins, strict=False)]
 
     @property
     def places(self) -> list[tuple[str, int, int | None]]:
@@ -308,12 +301,7 @@ class FileSource:
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
-        begin = 0
-        for file in self._files[:-1]:
-            if file.n_rows is None or row < begin + file.n_rows:
-                return file.name, row - begin
-            begin += file.n_rows
-        return self._files[-1].name, row - begin
+        return next((name, row - begin) for name, begin in reversed(self.beginnings()) if begin <= max(0, row))
 
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Dictionaries as known before ``row`` (from all rows handed out, if None)."""

@@ -236,8 +236,6 @@ class FollowedSource:
         """Rows handed out so far."""
         return self._handed_out
 
-    count_rows_read = count_rows
-
     def times(self) -> TimeColumn | None:
         """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
         return self._encoder.times()
