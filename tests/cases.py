@@ -7,8 +7,10 @@ or :func:`net`, which also note what it takes: ``docs/explanation/guarantees.md`
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +132,25 @@ def change_log(updates: int, warmup: int, seed: int = 0) -> list[dict[str, Any]]
 CASES = [Trial(learner, case) for _, learner in sorted(learners().items()) for case in learner.cases()]
 
 
-def first_cases() -> list[Trial]:
-    """One case of each learner: the first."""
-    return [Trial(learner, learner.cases()[0]) for _, learner in sorted(learners().items())]
-
-
 def is_common(trial: Trial) -> bool:
     """Whether each test run takes a case: of those with weights, the first of its learner."""
     weighs = [one for one in CASES if one.learner is trial.learner and one.weighs]
     return not trial.weighs or trial.name == weighs[0].name
+
+
+#: Each test run takes one in so many common cases of a net.
+SHARE = 3
+
+
+def _is_of_share(name: str, trial: Trial) -> bool:
+    """Whether each test run takes a case in the net of this name."""
+    drawn = zlib.crc32(f"{name}, {trial.name}".encode()) % SHARE == 0
+    return one_of_each(trial) or (drawn and is_common(trial))
+
+
+def first_cases() -> list[Trial]:
+    """One case of each learner: the first."""
+    return [Trial(learner, learner.cases()[0]) for _, learner in sorted(learners().items())]
 
 
 # -- nets ---------------------------------------------------------------------------------------------------------
@@ -171,10 +183,14 @@ def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: C
     return pytest.mark.parametrize(arguments, params)
 
 
-def every_case(name: str, often: Callable[[Trial], bool] = is_common, among: Iterable[Trial] | None = None) -> Any:
-    """Parametrise a test by ``trial``; see :func:`net`. A net whose test takes minutes is ``among`` some cases."""
+def every_case(name: str, often: Callable[[Trial], bool] | None = None, among: Iterable[Trial] | None = None) -> Any:
+    """Parametrise a test by ``trial``; see :func:`net`. A net whose test takes minutes is ``among`` some cases.
+
+    By default each test run takes the first case of each learner, and a share of the common ones: each net another.
+    """
     daily, nightly = NETS.setdefault(name, (set(), set()))
     params = []
+    often = often or partial(_is_of_share, name)
     for trial in CASES if among is None else among:
         (daily if often(trial) else nightly).add(trial.name)
         params.append(pytest.param(trial, id=trial.name, marks=[] if often(trial) else pytest.mark.nightly))

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import pipelines
 from pipelines.cli import cli
 from pipelines.verifying import verify_run
+from tests import volume
 from tests.cases import CASES
 from tests.fuzz.reseal import with_arrays
 from tests.refusals import refused
@@ -39,7 +40,8 @@ def different(place: Any) -> list[str]:
     return [said.id for said in verify_run(place)["different"]]
 
 
-@pytest.mark.parametrize("trial", VERIFIED, ids=lambda trial: trial.name)
+@pytest.mark.share
+@pytest.mark.parametrize("trial", volume.spread(VERIFIED, 6), ids=lambda trial: trial.name)
 def test_a_run_and_its_states_are_what_remains_gives(trial: Any, tmp_path: Path) -> None:
     run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
     assert run.summary["deletes"] > 20
@@ -51,7 +53,8 @@ def test_a_run_and_its_states_are_what_remains_gives(trial: Any, tmp_path: Path)
     assert raydt("verify", state)[0] == 0
 
 
-@pytest.mark.parametrize("trial", VERIFIED, ids=lambda trial: trial.name)
+@pytest.mark.share
+@pytest.mark.parametrize("trial", volume.spread(VERIFIED, 6), ids=lambda trial: trial.name)
 def test_what_is_not_of_this_run_is_found(trial: Any, tmp_path: Path) -> None:
     """The saved model of a run without most deletions; the last state with other thresholds, resealed; a digest."""
     run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")

@@ -46,11 +46,6 @@ HEALTH = {
 UPDATES, MANY_UPDATES = 120, 600
 
 
-def the_first(trial: Trial) -> bool:
-    """Whether every test run takes a case: one of all learners, since a cluster takes long to start."""
-    return trial == first_cases()[0]
-
-
 def facts_of(scenario: str, trial: Trial, folder: Path) -> dict[str, Any]:
     """What the process of a case has found."""
     return of_a_process("tests.nets.test_nodes", scenario, str(CASES.index(trial)), str(folder))
@@ -78,7 +73,7 @@ def of_a_process(module: str, *arguments: str) -> dict[str, Any]:
     return facts | {"said": [*others, *ended.stderr.splitlines()]}
 
 
-@every_case("a node lost", the_first, first_cases())
+@every_case("a node lost", never, first_cases())
 def test_a_lost_node_does_not_show(trial: Trial, tmp_path: Path) -> None:
     """That of the shard is lost, and there is a spare one. What Ray says of it is not on the terminal."""
     facts = facts_of("spare", trial, tmp_path)

@@ -23,6 +23,7 @@ from raydt.sources.opening import open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.options import make_stream
 from raydt.streams.sliding_window import SlidingWindow
+from tests import volume
 from tests.property.test_divided_reading import Shards
 
 ROWS, WARMUP = 420, 300
@@ -120,6 +121,7 @@ NIGHTLY = [(f"gbdt {of}", 0) for of in ("held out", "numbers held out")]
 NIGHTLY += [("sparse tree of ones", 0), ("best split of tokens", 0)]
 
 
+@pytest.mark.share
 @pytest.mark.parametrize(
     ("case", "limit"),
     [
@@ -132,5 +134,5 @@ def test_same_model(table: str, case: str, limit: int) -> None:
     plan = WorkPlan(local_work_limit=limit, row_cache_bytes=None if limit else 0, shared_store=False)
     for sizes, block in (([100], 64), ([25, 50], 33), ([300, 100], 1)):
         expected = outcome(table, case, 1, WorkPlan(), sizes)
-        for shards in (1, 2, 3, 5):
+        for shards in volume.spread((2, 1, 5, 3), 2):
             assert repr(outcome(table, case, shards, plan, sizes, block)) == repr(expected), (shards, sizes, block)

@@ -153,7 +153,12 @@ def test_differential_long_streams(stream: MixedStream, data: st.DataObject, siz
 
 @pytest.mark.parametrize(
     ("finder", "dense", "missing"),
-    [("updgini", 0, False), ("updent", 0, False), ("updgini", 2, False), ("updgini", 2, True)],
+    [
+        ("updgini", 0, False),
+        pytest.param("updent", 0, False, marks=pytest.mark.nightly),
+        pytest.param("updgini", 2, False, marks=pytest.mark.nightly),
+        ("updgini", 2, True),
+    ],
 )
 def test_the_audit_can_fail(finder: str, dense: int, missing: bool) -> None:
     """On a large tree: what these options promise is proven, and what others promise is refuted."""

@@ -50,7 +50,7 @@ def crashes_everywhere(setup, workload, shards, survivors, store=Memory):
     assert 4 * len(quiet.silent) < quiet.places  # of two places at a shard and two at the coordinator
     unnoticed = 0
     places = [place for place in range(quiet.places) if place not in quiet.silent]
-    for place in volume.spread(places, 60):
+    for place in volume.spread(places, 30):
         faults = Faults(crash_at=frozenset([place]), survivors=survivors)
         simulation = simulate(setup, workload, shards, faults=faults, store=store)
         assert simulation.run() == expected, f"{setup.name}, {shards} shards, crash at place {place}"
@@ -113,7 +113,7 @@ def test_a_shard_dies_at_each_part_of_a_checkpoint_that_it_writes(name, tmp_path
     quiet = simulate(setup, workload, 3, store=Checkpoints, seed=seed)
     assert quiet.run() == expected
     assert quiet.events["checkpoints"] >= 2
-    places = volume.spread(sorted(quiet.writing), 24)
+    places = volume.spread(sorted(quiet.writing), 12)
     for place in places:
         faults = Faults(crash_at=frozenset([place]), survivors=place % 2 == 0)
         simulation = simulate(setup, workload, 3, faults=faults, store=Checkpoints, seed=seed)
@@ -162,8 +162,10 @@ def test_channels_that_break_delay_and_repeat_in_the_middle_of_a_pass(name, tmp_
     assert events["frame repeated"] > 10
 
 
+@pytest.mark.share
 def test_a_second_crash_of_the_chain(tmp_path):
-    assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in NAMED.values()) > 120
+    streams = volume.spread(list(NAMED.values()), 4)
+    assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in streams) > 12 * len(streams)
 
 
 def crashes_twice(setup, workload):

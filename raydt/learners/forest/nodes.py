@@ -312,7 +312,8 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: Bools) -
     few = min(rows, NEAR_CELLS // max(1, d))
     weighed = int(rules.unit > 1)
     near = ForestRows(
-        np.empty((few | 40, d), order="F"),  # columns that begin in different lines of a cache
+        # Columns that begin in different lines of a cache; two at least, or Numba compiles all for rows as well.
+        np.empty((few | 40, max(2, d)), order="F"),
         np.empty(few, dtype=np.int64),
         np.empty((0, 1), dtype=np.int32),
         categorical,
