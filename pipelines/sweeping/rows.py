@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.saved_runs import no_rows
-from raydt.errors import ConfigError, InputError, message_of
+from raydt.errors import ConfigError, InputError
 from raydt.examples.reading import Reading
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -68,12 +68,8 @@ def trials_of(
             if (options := (*key, config.stream.model_dump_json())) not in checked:
                 make_stream(config.stream, sources[key])
                 checked.add(options)
-        except InputError as error:
+        except (ConfigError, InputError) as error:
             refuse(index, error)
-            continue
-        except ConfigError as error:
-            problem = message_of(error)
-            refuse(index, ConfigError(message("sweeps.setting", setting=named(values[index]), problem=problem)))
             continue
         trials.setdefault(key, Trial([], [], sources[key])).settings.append(index)
         trials[key].configs.append(config)
@@ -85,7 +81,7 @@ def read_first(
 ) -> tuple[list[Trial], StoredSource]:
     """Return the trials that can be run, and the rows of the first; the settings of others are ``refused``.
 
-    Raises the error of the first setting if none can be run.
+    Raise the error of the first setting if none can be run.
     """
     trials = trials_of(configs, values, refused.__setitem__)
     while trials:
