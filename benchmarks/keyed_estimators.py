@@ -30,8 +30,8 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "forest, 10 trees": lambda: raydt.ExactForestClassifier(n_estimators=10),
     "GBDT, 20 iterations": lambda: raydt.OnlineGradientBoostingClassifier(max_iter=20),
 }
-#: Features of a row, and rows of a key, where memory is measured.
-COLUMNS, ROWS = 10, 100
+#: Features of a row, rows of a key, and keys, where memory is measured.
+COLUMNS, ROWS, KEYS = 10, 100, 20
 
 
 def scores(name: str, learner: str) -> list[str]:
@@ -64,26 +64,28 @@ def scores(name: str, learner: str) -> list[str]:
 
 
 def memory(learner: str, rows: int) -> list[str]:
-    """Memory of a model after a fit, a deletion, an insertion, a prediction and a digest, and once it is idle.
+    """Memory of a key after a fit, a deletion, an insertion, a prediction and a digest, and once it is idle.
 
-    Without its rows.
+    Without its rows; the mean of some keys.
     """
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(rows, COLUMNS))
-    y = (X[:, 0] + 0.5 * rng.normal(size=rows) > 0).astype(int)
-    for one in ("warm", "measured"):
+    X = rng.normal(size=(KEYS * rows, COLUMNS))
+    y = (X[:, 0] + 0.5 * rng.normal(size=len(X)) > 0).astype(int)
+    keys = np.arange(len(X)) % KEYS
+    for _ in ("warm", "measured"):
         gc.collect()
         tracemalloc.start()
-        keyed = raydt.KeyedClassifier(LEARNERS[learner]()).fit(X, y, keys=[one] * rows)
-        keyed.forget(keyed.row_ids_[:5])
-        keyed.partial_fit(X[:5], y[:5], keys=[one] * 5)
-        keyed.predict(X[:3], keys=[one] * 3)
+        keyed = raydt.KeyedClassifier(LEARNERS[learner]()).fit(X, y, keys=keys)
+        keyed.forget(keyed.row_ids_[: 5 * KEYS])
+        keyed.partial_fit(X[: 5 * KEYS], y[: 5 * KEYS], keys=keys[: 5 * KEYS])
+        keyed.predict(X[: 3 * KEYS], keys=keys[: 3 * KEYS])
         keyed.digest()
         held = []
         for _ in range(2):
             gc.collect()
-            held.append(tracemalloc.get_traced_memory()[0] - rows * 8 * (COLUMNS + 3))
-            keyed.models_[one]._trim()
+            held.append(tracemalloc.get_traced_memory()[0] / KEYS - rows * 8 * (COLUMNS + 3))
+            for model in keyed.models_.values():
+                model._trim()
         tracemalloc.stop()
     return [learner, *(f"{one / 1024:.0f}" for one in held)]
 

@@ -9,7 +9,8 @@ far, ties to the smaller class; before any label is known both predict class 0. 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -100,15 +101,24 @@ class Prequential(Evaluation):
         self._window_ranks = self.counts.ranks.copy()
 
     def rest(self) -> None:
-        """Keep the tables of ranks as what is not 0 in them, until the next call: for one of very many streams.
+        """Keep the tables of ranks as what is not 0 in them, until the next prediction: for one of very many streams.
 
-        O(LEVELS), as the next call is then; without scores O(1).
+        O(LEVELS), as each call is then; without scores O(1).
         """
         ranks = self.counts.ranks
         if ranks.size and self._resting is None:
             self._resting = sparse_ranks(ranks), sparse_ranks(self._window_ranks)
             self.counts = self.counts._replace(ranks=_NO_RANKS)
             self._window_ranks = _NO_RANKS
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Have the tables of ranks whole within; they rest after it as before."""
+        resting = self._resting is not None
+        self._wake()
+        yield
+        if resting:
+            self.rest()
 
     def _wake(self) -> None:
         """Have the tables of ranks whole."""
@@ -173,16 +183,16 @@ class Prequential(Evaluation):
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
-        self._wake()
-        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": self._window_ranks}
-        return {
-            **_copied(self.counts._asdict()),
-            "inserted": self.inserted.copy(),
-            "registers": self._registers.copy(),
-            "alarms": self.alarms,
-            **_copied(self._adwin._asdict(), "adwin_"),
-            **_copied(window, "window_"),
-        }
+        with self._whole():
+            window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": self._window_ranks}
+            return {
+                **_copied(self.counts._asdict()),
+                "inserted": self.inserted.copy(),
+                "registers": self._registers.copy(),
+                "alarms": self.alarms,
+                **_copied(self._adwin._asdict(), "adwin_"),
+                **_copied(window, "window_"),
+            }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what :meth:`state` gave, after the rows were taken; what it lacks begins here. O(K^2)."""
@@ -228,10 +238,11 @@ class Prequential(Evaluation):
 
     def mark(self) -> None:
         """End a window here, and keep the counts of this moment for :meth:`take_rows`. O(K), with scores O(LEVELS)."""
-        moment = self._moment()
-        scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
-        self._marked.append(moment._replace(window_auc=self._auc(scored, self._window_ranks)))
-        self._window_ranks = self.counts.ranks.copy()
+        with self._whole():
+            moment = self._moment()
+            scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
+            self._marked.append(moment._replace(window_auc=self._auc(scored, self._window_ranks)))
+            self._window_ranks = self.counts.ranks.copy()
 
     def take_rows(self) -> dict[str, Floats]:
         """Return values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m K)."""
@@ -264,15 +275,15 @@ class Prequential(Evaluation):
         return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
     def _moment(self) -> _Moment:
-        self._wake()
-        counts = self.counts
-        return _Moment(
-            hits=counts.hits.copy(),
-            classes=counts.classes.copy(),
-            faded=counts.faded.copy(),
-            faded_classes=counts.faded_classes.copy(),
-            auc=self._auc(int(counts.hits[SCORED]), no_ranks(counts.ranks.shape[1])),
-        )
+        with self._whole():
+            counts = self.counts
+            return _Moment(
+                hits=counts.hits.copy(),
+                classes=counts.classes.copy(),
+                faded=counts.faded.copy(),
+                faded_classes=counts.faded_classes.copy(),
+                auc=self._auc(int(counts.hits[SCORED]), no_ranks(counts.ranks.shape[1])),
+            )
 
     def _scores(self, moments: Sequence[_Moment]) -> dict[str, Floats]:
         hits, classes = np.array([moment.hits for moment in moments]), _by_class(moments)

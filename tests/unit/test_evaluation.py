@@ -85,6 +85,24 @@ def test_auc_equals_scikit_learn_and_without_ties_river(ties):
                 assert rows[name][k] == pytest.approx(theirs, abs=EXACT)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_resting_between_calls_changes_no_score_and_holds_no_whole_table(seed):
+    random = np.random.default_rng(seed)
+    tired, steady = Prequential(), Prequential()
+    for _ in range(5):
+        truth, prediction = random.integers(0, 2, (2, 40)).astype(np.int32)
+        levels = random.integers(0, LEVELS + 1, 40).astype(np.uint16)
+        for one in (tired, steady):
+            one.score(truth, prediction, one.rivals(truth), levels)
+        tired.rest()
+        for ask in (Prequential.scores, Prequential.state, Prequential.mark, Prequential.take_rows, Prequential.state):
+            np.testing.assert_equal(ask(tired), ask(steady))
+            assert not tired.counts.ranks.size
+    again = Prequential()
+    again.restore(tired.state())
+    np.testing.assert_equal(again.scores(), steady.scores())
+
+
 def test_auc_is_undefined_without_a_score_of_every_prediction_and_beyond_two_classes():
     truth, prediction, levels = stream(300, 2, 3)
     some = levels.copy()

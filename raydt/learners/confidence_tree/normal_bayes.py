@@ -45,7 +45,11 @@ def half_logs() -> Ints:
     )
 
 
-def normal_scores(bins: Bins) -> tuple[Int32s, npt.NDArray[np.uint8]]:
+#: Scores of the bins of all features, one after the other, and which features are normal.
+NormalScores = tuple[Int32s, npt.NDArray[np.uint8]]
+
+
+def normal_scores(bins: Bins) -> NormalScores:
     """Return the score of every bin, of all features one after the other, and which features are normal. O(bins)."""
     scores, normal = [np.empty(0, dtype=np.int32)], np.zeros(len(bins), dtype=np.uint8)
     for j, (kind, size, count) in enumerate(zip(bins.kinds, np.diff(bins.starts), bins.counts(), strict=True)):

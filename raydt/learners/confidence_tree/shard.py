@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.memory import grown
 from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
@@ -19,7 +19,7 @@ from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, rel
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import INHERITED, NORMAL, Pools, pools_of
-from raydt.learners.confidence_tree.normal_bayes import half_logs, normal_scores, summarise
+from raydt.learners.confidence_tree.normal_bayes import NormalScores, half_logs, normal_scores, summarise
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SEEN
 from raydt.learners.confidence_tree.statistics import (
@@ -29,6 +29,7 @@ from raydt.learners.confidence_tree.statistics import (
     Held,
     HeldDense,
     Naive,
+    NarrowStatistics,
     Search,
     Sparse,
     Statistics,
@@ -56,8 +57,9 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def _clear(self) -> None:
         self._bins: Bins | None = None
-        self._codes = np.empty((0, len(self.columns)), dtype=np.uint16)
-        self._counts = Statistics.none()
+        self._encoded: npt.NDArray[np.uint16] | None = None
+        self._counted: Statistics | NarrowStatistics = Statistics.none()
+        self._of_bins: tuple[Pools, NormalScores] | None = None
         self._pool: Pool = new_pool(0)
         self._table = xlogx_table(0)
         self._logs = np.empty(0, dtype=np.int64)
@@ -80,7 +82,7 @@ class ConfidenceTreeShard(ShardWithRows):
             sites, classes = self._counts.totals.shape
             by_bin = np.zeros((sites, int(self._columns.first[-1]), classes), dtype=self._counts.bins.dtype)
             recount(by_bin, self._columns.first, self._codes, counted)
-            self._counts = Statistics(self._counts.totals, by_bin)
+            self._counted = Statistics(self._counts.totals, by_bin)
         return bins.arrays()
 
     def _learn(self, slots: Any) -> Bins:
@@ -93,23 +95,46 @@ class ConfidenceTreeShard(ShardWithRows):
     def _begin(self, bins: Bins) -> None:
         self._bins = bins
         self._columns = BinnedColumns.of(bins, self.columns, self._group_of_columns)
-        self._pools: Pools = pools_of(bins)
-        self._scores = normal_scores(bins)
-        used = self._held.used  # also by rows that came after the warm-up
-        self._encode(np.arange(used, dtype=np.int32), self._held.X[:used])
+        self._encoded = self._of_bins = None
+
+    @property
+    def _derived(self) -> tuple[Pools, NormalScores]:
+        """What follows from the bins."""
+        if self._of_bins is None:
+            assert self._bins is not None
+            self._of_bins = pools_of(self._bins), normal_scores(self._bins)
+        return self._of_bins
+
+    @property
+    def _codes(self) -> npt.NDArray[np.uint16]:
+        """Bins of the rows kept, shape (slots, columns); at first of all, also those that came after the warm-up."""
+        if self._encoded is None:
+            used = self._held.used
+            self._encoded = np.empty((0, len(self.columns)), dtype=np.uint16)
+            self._encode(np.arange(used, dtype=np.int32), self._held.X[:used])
+        return self._encoded
+
+    @property
+    def _counts(self) -> Statistics:
+        if isinstance(self._counted, NarrowStatistics):
+            self._counted = self._counted.whole()
+        return self._counted
 
     def _encode(self, slots: Any, X: Any) -> None:
         """Find the bins of rows."""
-        if len(self._held.X) > len(self._codes):
-            self._codes = grown(self._codes, len(self._held.X))
+        self._room_for_codes()
         assert self._bins is not None
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
+    def _room_for_codes(self) -> None:
+        if len(self._held.X) > len(self._codes):
+            self._encoded = grown(self._codes, len(self._held.X))
+
     def trim(self) -> None:
-        """Give up room for more rows, sites and classes."""
+        """Give up room for more rows, sites and classes, and what can be made again of rows and bins."""
         super().trim()
-        self._codes = trimmed(self._codes, len(self._held.X))
-        self._counts = Statistics(*(array.copy() for array in self._counts.without_room()))
+        self._encoded = self._of_bins = None
+        self._counted = NarrowStatistics.of(self._counts)
 
     # ---------------------------------------------------------------- one row at a time
 
@@ -117,8 +142,7 @@ class ConfidenceTreeShard(ShardWithRows):
         """Return what a shard with all features has counted, with room for so many slots, sites and classes."""
         if slots > len(self._held.X):
             self._held.make_room(np.array([slots - 1]))
-        if len(self._held.X) > len(self._codes):
-            self._codes = grown(self._codes, len(self._held.X))
+        self._room_for_codes()
         self._room_for(sites, classes)
         assert self._bins is not None
         return HeldDense(self._counts, self._columns, self._codes), self._bins
@@ -176,7 +200,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def naive(self, asked: Any, table: Any, found: Any, found_normal: Any) -> Naive:
         """Return what rows are scored by, and where their scores go, both of shape (rows, K)."""
         sums = np.empty((2, found.shape[1]))
-        pools, (score, normal) = self._pools, self._scores
+        pools, (score, normal) = self._derived
         return Naive(asked, table, pools.low, pools.stop, found, normal, score, _HALVES, sums, found_normal)
 
     def _on_normal(self, sites: Any, past: Any) -> Ints:
@@ -185,7 +209,7 @@ class ConfidenceTreeShard(ShardWithRows):
         ``past`` says of which of them together with the site after it.
         """
         classes = self._counts.totals.shape[1]
-        score, normal = (np.empty(0, np.int32), np.empty(0, np.uint8)) if not len(self.groups) else self._scores
+        score, normal = (np.empty(0, np.int32), np.empty(0, np.uint8)) if not len(self.groups) else self._derived[1]
         out = np.zeros((3, len(sites), int(normal.sum()), classes), dtype=np.int64)
         if out.size:
             self._room_for(int(np.max(sites)) + 2, classes)
@@ -203,7 +227,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def _weigh(self, deltas: AnyArray) -> None:
         """Make all counts masses with the first deltas that are."""
         if deltas.dtype == np.int64 and not self._weighted:
-            self._counts, self._pool = self._counts.weighed(), weighed(self._pool)
+            self._counted, self._pool = self._counts.weighed(), weighed(self._pool)
             self._table, self._logs = np.empty(0), np.empty(0, dtype=np.int64)
 
     def _on_naive(self, sites: Any, past: Any) -> Ints:
@@ -218,7 +242,7 @@ class ConfidenceTreeShard(ShardWithRows):
         first, sites, past = self._columns.first, np.array(sites), np.array(past)
         self._room_for(int(np.max(sites, initial=-1)) + 2, self._counts.totals.shape[1])
         for j, feature in enumerate(self.columns.tolist()):
-            of = self._pools.of[first[j] : first[j + 1]]
+            of = self._derived[0].of[first[j] : first[j + 1]]
             begins = np.flatnonzero(np.diff(of, prepend=-1))
             counts = self._counts.bins[sites, first[j] : first[j + 1]]
             counts[past] += self._counts.bins[sites[past] + 1, first[j] : first[j + 1]]
@@ -285,7 +309,7 @@ class ConfidenceTreeShard(ShardWithRows):
             _release(self._pool, gone, len(self.groups))
 
     def _room_for(self, sites: int, classes: int) -> None:
-        self._counts = self._counts.with_room(sites, int(self._columns.first[-1]), classes)
+        self._counted = self._counts.with_room(sites, int(self._columns.first[-1]), classes)
         if self._features.sparse:
             self._pool = with_units(self._pool, len(self._counts.totals) * len(self.groups))
 
@@ -345,7 +369,7 @@ class ConfidenceTreeShard(ShardWithRows):
         self._begin(joined([Bins.from_arrays(part) for part in parts]))
         counted = np.concatenate([part["bins"] for part in parts], axis=1)
         self._weigh(counted)  # before there are any
-        self._counts = Statistics(np.array(parts[0]["totals"]), counted)
+        self._counted = Statistics(np.array(parts[0]["totals"]), counted)
         if not self._features.sparse:
             return
         self._pool = with_units(self._pool, len(self._counts.totals) * len(parts))
