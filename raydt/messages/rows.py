@@ -80,7 +80,7 @@ SENTENCES: dict[str, Sentence] = {
     "wide_model_key": ("the key does not fit into a signed 64-bit integer", _CORRECT),
     "wide_subject": ("the subject does not fit into a signed 64-bit integer", _CORRECT),
     "not_whole": (
-        "{value} is not a whole number below 2^53, as ids, subjects and keys in floating point have to be",
+        "{value} is not a whole number below 2^{bits}, as ids, subjects and keys in floating point have to be",
         _CORRECT,
     ),
     "wide_id": ("the id does not fit into a signed 64-bit integer", _CORRECT),
