@@ -43,7 +43,7 @@ from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import article, tables
 from pipelines.sweeping.rows import Trial, named, read_first, value_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
-from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of
+from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of, winners
 from pipelines.terminal import terminal
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
@@ -372,17 +372,7 @@ class _Sweep:
             "trials": len({config.source.model_dump_json() for config in self.configs.values()}),
             "done": len(self.rows),
             "failed": sum("error" in row for row in self.rows),
-            "best": {
-                name: {
-                    "value": row[name],
-                    "setting": row["setting"],
-                    "values": {axis.key: row[axis.key] for axis in axes if axis.key in row},
-                    **{baseline: row[baseline] for baseline in ("no_change", "majority")},
-                    "promised": row["promised"],
-                    "digest": row["digest"],
-                }
-                for name, row in best(rows).items()
-            },
+            "best": winners(axes, rows),
             "verdict": against_baselines(rows),
             "learner": self.first.learner.kind,
             "rows": source.n_rows,
