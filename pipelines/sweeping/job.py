@@ -41,7 +41,7 @@ from pipelines.running.preflight import location_of, require_ray
 from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import article, tables
-from pipelines.sweeping.rows import Trial, named, read_first, value_of
+from pipelines.sweeping.rows import Trial, named, read_first, sets_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of, winners
 from pipelines.terminal import terminal
@@ -388,7 +388,8 @@ class _Sweep:
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         top = best(rows).get("accuracy")
-        sets = {} if top is None else {axis.key: value_of(self.configs[top["setting"]], axis.key) for axis in axes}
+        keys = (axis.key for axis in axes)
+        sets = {} if top is None else sets_of(self.first, self.configs[top["setting"]], keys)
         shown = article(self.axes, self.rows, summary, sets, self.first.to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
         shown_here = terminal(*tables([axis.key for axis in axes], rows, summary["trials"], brief=True))

@@ -7,7 +7,7 @@ anything runs; each is read when its turn comes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,22 @@ def named(setting: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
 
 
-def value_of(config: Config, key: str) -> Any:
+def sets_of(first: Config, other: Config, keys: Iterable[str]) -> dict[str, Any]:
+    """Return by dotted key what makes the config ``first``, with all its options, the ``other`` one of a sweep.
+
+    These are the ``keys`` of the grid and, as another learner has other defaults, the options that differ.
+    """
+    found = {key: _value_of(other, key) for key in keys}
+    before, after = first.resolved(), other.resolved()
+    for section in ("learner", "stream"):
+        defaults = type(getattr(other, section)).model_fields
+        for name, value in after[section].items():
+            if value != before[section].get(name, defaults[name].default):
+                found[f"{section}.{name}"] = value
+    return found
+
+
+def _value_of(config: Config, key: str) -> Any:
     """Return the value of a dotted key; its default, where the setting's group does not have the key."""
     found: Any = config.resolved()
     for part in key.split("."):

@@ -180,6 +180,18 @@ def test_trials_have_rows_of_their_own(tmp_path, backend, request):
     assert "mean of 2 trials" in page
 
 
+def test_the_command_replays_the_best_setting_also_of_another_learner(tmp_path):
+    """Options that the first setting's learner has, with other defaults, are not taken over."""
+    done = sweep(config(learner={"kind": "fudyadt"}), ["learner.kind=fudyadt,forest"], tmp_path / "sweep")
+    best = done.table.to_pylist()[done.best["accuracy"]["setting"]]
+    assert best["learner.kind"] == "forest"
+    page = (tmp_path / "sweep" / "sweep.html").read_text()
+    command = html.unescape(re.search(r"<code>(raydt replay .*)</code>", page)[1])
+    sets = [word for word in shlex.split(command)[3:] if word != "--set"]
+    again = replay(tmp_path / "sweep" / "config.yaml", tmp_path / "again", overrides=sets).summary
+    assert again["model_digest"] == best["digest"]
+
+
 def test_a_trial_whose_rows_break_off_fails_alone(tmp_path, monkeypatch):
     pq.write_table(pa.table({"x": np.arange(60.0), "y": [0, 1] * 30}), tmp_path / "data.parquet")
     source = {"kind": "parquet", "path": str(tmp_path / "data.parquet")}
