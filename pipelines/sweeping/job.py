@@ -130,8 +130,6 @@ def sweep(
     values = settings_of(axes)
     refused: dict[int, ConfigError | InputError] = {}
     loaded = load_variants(config, overrides, values, refuse=refused.__setitem__)
-    if not loaded:
-        raise refused[0]
     if any(getattr(one.source, "key", None) is not None for one in loaded):
         raise ConfigError(message("keyed.sweep"))
     if address is not None:

@@ -47,11 +47,7 @@ class Trial:
         return source
 
 
-def trials_of(
-    configs: Mapping[int, Config],
-    values: Sequence[Mapping[str, Any]],
-    refuse: Callable[[int, ConfigError | InputError], None],
-) -> list[Trial]:
+def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError | InputError], None]) -> list[Trial]:
     """Group settings by source and reading, in order; ``refuse`` gets the error of each setting that cannot be run."""
     trials: dict[tuple[str, Reading], Trial] = {}
     sources: dict[tuple[str, Reading], Source] = {}
@@ -81,15 +77,18 @@ def read_first(
 ) -> tuple[list[Trial], StoredSource]:
     """Return the trials that can be run, and the rows of the first; the settings of others are ``refused``.
 
-    Raise the error of the first setting if none can be run.
+    Raise the error of the first setting if none can be run: a ConfigError names it.
     """
-    trials = trials_of(configs, values, refused.__setitem__)
+    trials = trials_of(configs, refused.__setitem__)
     while trials:
         try:
             return trials, trials[0].read()
         except InputError as error:
             refused |= dict.fromkeys(trials.pop(0).settings, error)
-    raise refused[min(refused)]
+    first = refused[min(refused)]
+    if isinstance(first, ConfigError):
+        first = ConfigError(*(problem.at(f"with {named(values[min(refused)])}") for problem in first.args))
+    raise first
 
 
 def named(setting: Mapping[str, Any]) -> str:

@@ -68,7 +68,8 @@ SENTENCES: dict[str, Sentence] = {
     "no_weight": ("no weight", _CORRECT),
     "weight_range": (
         "weight {value} is neither 0 nor from {least:g} to {most:,}",
-        "Divide all weights by the same number" + OR_SKIP,
+        "Correct negative and missing weights, and multiply all by one number that brings them into this range"
+        + OR_SKIP,
     ),
     # Ids, times, operations
     "no_id": (_NO_ID, _CORRECT),

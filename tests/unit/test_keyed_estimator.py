@@ -175,7 +175,7 @@ def test_weighted_numbers_of_a_key_are_those_of_a_model_of_its_own() -> None:
     model.forget(ids[3:9])
     model.replace_examples([12], X[50:], X[50:, 1], keys=STORES[50:], new_ids=ids[50:], sample_weight=weights[50:])
     for key, own in model.models_.items():
-        of_key = STORES == key
+        of_key = key == STORES
         first, then, last = (of_key & (ids >= a) & (ids < b) for a, b in ((0, 40), (40, 50), (50, 60)))
         alone = FullyDynamicTreeRegressor().fit(X[first], X[first, 1], weights[first], ids=ids[first])
         alone.partial_fit(X[then], X[then, 1], weights[then], ids=ids[then])
