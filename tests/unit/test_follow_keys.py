@@ -148,6 +148,25 @@ def test_a_run_goes_on_from_an_update_and_from_a_purge(broker: Broker, tmp_path:
     assert verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(three)])["ok"]
 
 
+@pytest.mark.parametrize("point", ["run.before_compaction", "checkpoint.before_manifest", "checkpoint.after_manifest"])
+def test_a_run_that_had_ended_and_dies_at_its_next_end_goes_on(broker: Broker, tmp_path: Path, point: str) -> None:
+    told, run = topic(broker, f"ended-{point}", changes=40), tmp_path / "run"
+    follow(told.job(), run, until_idle=0.0)
+    told.send(*({"op": "d", "id": id} for id in [*told.table.live][:5]))
+    with injected(at(1, point=point)), pytest.raises(Gone):
+        follow(run, until_idle=0.0)
+    assert follow(run, until_idle=0.0).digest == follow(told.job(), tmp_path / "whole", until_idle=0.0).digest
+    assert ds.dataset(run / "keys").to_table().num_rows == len(KEYS)
+    assert "checkpoint_damaged" not in (run / "log.jsonl").read_text()
+
+
+def test_a_run_that_has_no_key_yet_ends(broker: Broker, tmp_path: Path) -> None:
+    told = topic(broker, "no-key", changes=0)
+    told.send({"op": "c", "id": 1, "shop": None, "a": 0.5, "s": "p", "y": "no"})
+    result = follow(told.job(stream={"on_error": "skip"}), tmp_path / "run", until_idle=0.0)
+    assert (result.summary["updates"], result.summary["keys"], result.summary["skipped"]) == (0, 0, 1)
+
+
 def rows_of(n: int) -> list[dict[str, Any]]:
     draw = random.Random(n)
     return [{"id": id, "shop": "ab"[id % 2], "a": draw.random(), "y": draw.choice(["no", "yes"])} for id in range(n)]
