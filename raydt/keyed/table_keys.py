@@ -13,6 +13,7 @@ of the newest row that the table has of it, usable or not, until the table delet
     update 7 of A, bad     B: delete                            B
     update 7 of A          A: insert                            A
     delete 7               A: delete                            none
+    delete 7 of A          none: a bad row                      none
     =====================  ===================================  =========
 """
 
@@ -85,18 +86,16 @@ class TableKeys:
                 elif named != of:
                     op[at] = IGNORED
                 self._keys[id] = _spoilt(of)
-            elif kind == DELETE:
-                if of is None and self.erased(id):
-                    op[at], told[at], key[at] = IGNORED, MISSING, NO_KEY
-                elif of is None and named == NO_KEY:
+            elif kind == DELETE and of is None:  # whatever key it names: no model takes note of it
+                op[at], told[at], key[at] = IGNORED, MISSING, NO_KEY
+                if not self.erased(id):
                     bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
-                    op[at], told[at] = IGNORED, MISSING
-                elif of is not None:
-                    del self._keys[id]
-                    key[at] = of
-                    told[at] = MISSING if spoilt else DELETE
-                    if of == NO_KEY:
-                        op[at] = IGNORED
+            elif kind == DELETE:
+                del self._keys[id]
+                key[at] = of
+                told[at] = MISSING if spoilt else DELETE
+                if of == NO_KEY:
+                    op[at] = IGNORED
             elif of is None:
                 if kind == INSERT:  # an update of an unknown id is refused by the key that it names
                     self._keys[id] = named

@@ -26,7 +26,7 @@ from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.rows import Table
 from pipelines.serving.served import ServedModel
 from pipelines.updating import update
-from pipelines.verifying import verify_receipts
+from pipelines.verifying import verify_receipts, verify_run
 from raydt.exchange.faults import injected
 from tests.changing_table import KEYS, ChangingTable
 from tests.cut_runs import Gone, at
@@ -165,6 +165,15 @@ def test_a_run_that_has_no_key_yet_ends(broker: Broker, tmp_path: Path) -> None:
     told.send({"op": "c", "id": 1, "shop": None, "a": 0.5, "s": "p", "y": "no"})
     result = follow(told.job(stream={"on_error": "skip"}), tmp_path / "run", until_idle=0.0)
     assert (result.summary["updates"], result.summary["keys"], result.summary["skipped"]) == (0, 0, 1)
+
+
+def test_the_audit_does_not_miss_a_key_without_rows_that_a_purge_has_removed(broker: Broker, tmp_path: Path) -> None:
+    told, run = topic(broker, "emptied", changes=60), tmp_path / "run"
+    told.send(*({"op": "d", "id": id} for id, row in told.table.live.items() if row["shop"] == "7"))
+    follow(told.job(learner={"kind": "forest", "n_estimators": 3}), run, until_idle=0.0)
+    purge(run)
+    assert audit_run(run).ok
+    assert verify_run(run)["equal"]
 
 
 def rows_of(n: int) -> list[dict[str, Any]]:
