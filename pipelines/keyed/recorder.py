@@ -221,8 +221,8 @@ class KeyedRecorder(Tables):
         return self.totals_of_keys["refused"]
 
     def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
-        """Return the number of keys, and sums of the counts of their learner: each key has its own model."""
-        return {name: self.statistics.get(name, 0) for name in ("keys", *self._counts)}
+        """Return how many rows were applied, the number of keys, and sums of the counts that their models have."""
+        return {"rows": self.updates, **{name: self.statistics.get(name, 0) for name in ("keys", *self._counts)}}
 
     @property
     def classes(self) -> list[str]:

@@ -152,11 +152,14 @@ def test_a_run_goes_on_from_an_update_and_from_a_purge(broker: Broker, tmp_path:
 def test_a_run_that_had_ended_and_dies_at_its_next_end_goes_on(broker: Broker, tmp_path: Path, point: str) -> None:
     told, run = topic(broker, f"ended-{point}", changes=40), tmp_path / "run"
     follow(told.job(), run, until_idle=0.0)
-    told.send(*({"op": "d", "id": id} for id in [*told.table.live][:5]))
+    told.send(*({"op": "d", "id": id} for id in [*told.table.live][:3]))
     with injected(at(1, point=point)), pytest.raises(Gone):
         follow(run, until_idle=0.0)
     assert follow(run, until_idle=0.0).digest == follow(told.job(), tmp_path / "whole", until_idle=0.0).digest
     assert ds.dataset(run / "keys").to_table().num_rows == len(KEYS)
+    again = follow(run, until_idle=0.0).summary
+    assert again["rows"] == len(told.table.log) + 3 < again["updates"]  # rows that move make two updates
+    assert [(one["at_update"], one["from_update"]) for one in again["recoveries"][-1:]] == [(again["rows"],) * 2]
     assert "checkpoint_damaged" not in (run / "log.jsonl").read_text()
 
 
