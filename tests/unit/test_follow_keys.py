@@ -14,10 +14,12 @@ import pytest
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("deltalake")
 
+from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 import pipelines
 from pipelines.auditing import audit_run
+from pipelines.cli import cli
 from pipelines.following.follow import follow
 from pipelines.purging.job import purge
 from pipelines.receipts import ReceiptFile
@@ -28,6 +30,8 @@ from pipelines.serving.served import ServedModel
 from pipelines.updating import update
 from pipelines.verifying import verify_receipts, verify_run
 from raydt.exchange.faults import injected
+from raydt.keyed.session import KeyFailedError
+from raydt.messages import message
 from tests.changing_table import KEYS, ChangingTable
 from tests.cut_runs import Gone, at
 from tests.live_tables import FEED
@@ -49,8 +53,8 @@ class Topic:
         self.send(*table.log)
 
     def send(self, *messages: dict[str, Any]) -> None:
-        for message in messages:
-            self.broker.send(self.name, 0, message)  # into one partition: the order counts
+        for change in messages:
+            self.broker.send(self.name, 0, change)  # into one partition: the order counts
         self.broker.flush()
 
     def job(self, **given: Any) -> dict[str, Any]:
@@ -177,6 +181,18 @@ def test_the_audit_does_not_miss_a_key_without_rows_that_a_purge_has_removed(bro
     purge(run)
     assert audit_run(run).ok
     assert verify_run(run)["equal"]
+
+
+def test_a_run_that_a_row_within_a_warmup_has_ended_is_not_said_to_go_on(broker: Broker, tmp_path: Path) -> None:
+    told, run = topic(broker, "warmup", changes=0), tmp_path / "run"
+    told.send(*({**row, "op": "c", "shop": "north", "s": "p"} for row in rows_of(10)))
+    follow(told.job(stream={"warmup": 50}), run, until_idle=0.0)
+    asked = CliRunner().invoke(cli, ["verify", str(run), "--id", "3"])
+    assert (asked.exit_code, message("commands.no_chain", run=run) in asked.output) == (2, True)
+    told.send({"op": "d", "id": 3})
+    with pytest.raises(KeyFailedError, match="warmup to 10") as raised:
+        follow(run, until_idle=0.0)
+    assert "raydt resume" not in raised.value.kept
 
 
 def rows_of(n: int) -> list[dict[str, Any]]:
