@@ -230,10 +230,12 @@ def load_variants(
     overrides: Sequence[str],
     variants: Sequence[Mapping[str, Any]],
     prepare: Callable[[dict[str, Any], str], None] | None = None,
+    refuse: Callable[[int, ConfigError], None] | None = None,
 ) -> list[Config]:
     """Read a config once, and validate it once for each variant: dotted keys that are set after the overrides.
 
-    ``prepare`` changes the plain values before the overrides, given their place. ConfigError names the variant.
+    ``prepare`` changes the plain values before the overrides, given their place. ConfigError names the variant; with
+    ``refuse`` that gets the error of each bad variant, given its number, and the others are returned.
     """
     data, base, name, place = _read(config)
     if prepare is not None:
@@ -246,7 +248,7 @@ def load_variants(
         chosen.add(key)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
     loaded, without = [], set()
-    for variant in variants:
+    for number, variant in enumerate(variants):
         changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
         for key, value in variant.items():
@@ -254,7 +256,12 @@ def load_variants(
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
         without |= set(_options_left_out(given, changed, chosen | variant.keys()))
-        loaded.append(_validated(changed, name, at, removed))
+        try:
+            loaded.append(_validated(changed, name, at, removed))
+        except ConfigError as error:
+            if refuse is None:
+                raise
+            refuse(number, error)
     if without:
         log.warning("%s: %s", place, message("configs.left_out", keys=", ".join(sorted(without))))
     return loaded

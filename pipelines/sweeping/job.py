@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from pipelines.running.preflight import location_of, require_ray
 from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import article, tables
-from pipelines.sweeping.rows import Trial, named, trials_of
+from pipelines.sweeping.rows import Trial, named, read_first, value_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of
 from pipelines.terminal import terminal
@@ -115,29 +116,33 @@ def sweep(
     Returns
     -------
     SweepResult
-        Also if settings failed (their rows say why), or a signal came.
+        Also if settings failed or cannot be run (their rows say why), or a signal came.
 
     Raises
     ------
     ConfigError
-        A setting that cannot be run, named, or an output folder that is not empty. Nothing has been run.
+        No setting can be run, the first of them named, or an output folder is not empty. Nothing has been run.
     InputError
-        The source cannot be read to its end, or has a bad row and ``stream.on_error`` is not ``skip``. Nothing has
-        been run.
+        The source cannot be read to its end, or has a bad row and ``stream.on_error`` is not ``skip``, whatever the
+        setting. Nothing has been run.
     """
     axes = read_grid(grid)
     values = settings_of(axes)
-    configs = load_variants(config, overrides, values)
-    if any(getattr(one.source, "key", None) is not None for one in configs):
+    refused: dict[int, ConfigError | InputError] = {}
+    loaded = load_variants(config, overrides, values, refuse=refused.__setitem__)
+    if not loaded:
+        raise refused[0]
+    if any(getattr(one.source, "key", None) is not None for one in loaded):
         raise ConfigError(message("keyed.sweep"))
     if address is not None:
-        require_ray(configs[0], address)
-        configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
+        require_ray(loaded[0], address)
+        loaded = [load_config(one, [f"cluster.address={address}"]) for one in loaded]
+    configs = dict(zip((index for index in range(len(values)) if index not in refused), loaded, strict=True))
     progress = progress or Reporter()
-    quote = all(one.output.quote_values for one in configs)
-    with Interruption() as interruption, quoting(quote), limited(configs[0].cluster.most_threads):
-        location = location_of(out, f"{configs[0].name}-sweep")
-        require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})
+    quote = all(one.output.quote_values for one in loaded)
+    with Interruption() as interruption, quoting(quote), limited(loaded[0].cluster.most_threads):
+        location = location_of(out, f"{loaded[0].name}-sweep")
+        require_apart("--out", location, {read for one in loaded for read in inputs_of(one, config)})
         folder = RunFolder.create(location, overwrite=overwrite)
         try:
             with locked(folder):
@@ -145,12 +150,13 @@ def sweep(
                 interruption.on_cut(folder.discard_beginning)
                 progress.stage(message("sweeps.reading"))
                 began = time.perf_counter()
-                trials = trials_of(configs, values)
-                source = trials[0].read()
+                trials, source = read_first(configs, values, refused)
                 reading = time.perf_counter() - began
                 one = _Sweep(axes, values, configs, folder, interruption)
                 try:
                     with log_to(folder, quote):
+                        for index in sorted(refused):
+                            one.refuse(index, refused[index])
                         return one.run(trials, source, reading, progress)
                 except (SystemExit, NotWrittenError):
                     folder.discard_beginning()
@@ -167,13 +173,14 @@ class _Sweep:
         self,
         axes: Sequence[Axis],
         values: Sequence[Mapping[str, Any]],
-        configs: Sequence[Config],
+        configs: Mapping[int, Config],
         folder: RunFolder,
         interruption: Interruption,
     ) -> None:
-        self.axes, self.values, self.configs = axes, values, configs
+        self.axes, self.values, self.configs = axes, values, configs  # by setting, if it is a config
         self.folder, self.interruption = folder, interruption
-        self.cluster = configs[0].cluster
+        self.first = next(iter(configs.values()))
+        self.cluster = self.first.cluster
         self.started, self.parallel = datetime.now(timezone.utc), 1
         self.rows: list[Row] = []
         self.curves: dict[int, dict[str, Any]] = {}
@@ -182,11 +189,11 @@ class _Sweep:
     def run(self, trials: Sequence[Trial], source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
         """Run the settings and write what came out; ``source`` has the rows of the first trial."""
         self.reading = reading
-        note = f"{message('sweeps.first_setting', setting=named(self.values[0]))}.\n"
+        note = f"{message('sweeps.first_setting', setting=named(self.values[next(iter(self.configs))]))}.\n"
         with writing(self.folder.location):
-            self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
+            self.folder.write_text("config.yaml", note + self.first.to_yaml())
         where = "sweeps.starting_on_ray" if self.cluster.backend == "ray" else "sweeps.starting_here"
-        progress.stage(message(where, settings=len(self.configs)))
+        progress.stage(message(where, settings=len(self.values)))
         if self.cluster.backend == "ray" and starts_ray(self.cluster.address):
             progress.stage(STARTING_RAY)
         began = time.perf_counter()
@@ -202,11 +209,11 @@ class _Sweep:
                 with contextlib.suppress(Exception):
                     progress.stop()
                 self._write(source, times(), self.interruption.signal)
-                settings = counted(len(self.configs), "setting")
+                settings = counted(len(self.values), "setting")
                 return message("sweeps.interrupted", done=len(self.rows), settings=settings)
 
             self.interruption.arm(lambda: None, cut_short)
-            progress.start(len(self.configs), "settings")
+            progress.start(len(self.values), "settings")
             try:
                 for index, result in results:
                     self._record(index, result)
@@ -214,7 +221,7 @@ class _Sweep:
             finally:
                 progress.stop()
             taken = times()
-        complete = len(self.rows) == len(self.configs)  # a signal comes when nothing is left to be done
+        complete = len(self.rows) == len(self.values)  # a signal comes when nothing is left to be done
         stop = self.interruption.settle(self._code(None) if complete else None)
         with writing(self.folder.location):
             return self._write(source, taken, None if complete else stop)
@@ -225,13 +232,13 @@ class _Sweep:
     ) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
         """Yield results by place in the grid as they come; None for a setting that was ended early."""
         if self.cluster.backend == "in_process":
-            for config in self.configs:
+            for config in self.configs.values():
                 loaded(config.learner)
             yield self._here(trials, first)
             return
         from actors.cluster import connect, cpus
 
-        for config in self.configs:
+        for config in self.configs.values():
             cached(config.learner)
         # Ray prints warnings of its raylet to stdout, which belongs to results.
         with redirect_stdout(sys.stderr):
@@ -251,7 +258,7 @@ class _Sweep:
                         yield source, trial.configs
 
                 # Settings begin when every process has imported and loaded what they need, as in this process.
-                several = [config.learner for config in self.configs]
+                several = [config.learner for config in self.configs.values()]
                 for _ in run_tasks(cluster, loaded_all, [(None, [several] * self.parallel)], stopped):
                     pass
                 answers = run_tasks(cluster, run_setting, parts(), stopped)
@@ -310,10 +317,14 @@ class _Sweep:
                 source = trial.read()
             except InputError as error:
                 for index in trial.settings:
-                    self._record(index, {"updates": 0, "error": message_of(error), "exit_code": error.exit_code})
+                    self.refuse(index, error)
                 continue
             self.reading += time.perf_counter() - began
             yield trial, source
+
+    def refuse(self, index: int, error: ConfigError | InputError) -> None:
+        """Record that a setting cannot be run."""
+        self._record(index, {"updates": 0, "error": message_of(error), "exit_code": error.exit_code})
 
     def _record(self, index: int, result: Row | ProcessLostError | None) -> None:
         if result is None:
@@ -321,11 +332,12 @@ class _Sweep:
         if isinstance(result, ProcessLostError):
             result = {"error": str(result), "exit_code": result.exit_code}
         self.curves[index] = result.pop("curve", {})
-        kind = self.configs[index].learner.kind
+        config = self.configs.get(index, self.first)
+        kind = self.values[index].get("learner.kind", config.learner.kind)
         row = {"setting": index, "learner": kind, **self.values[index], **result}
         failed = "error" in row
         if failed:
-            row["error"] = text(row["error"], self.configs[index].output.quote_values)
+            row["error"] = text(row["error"], config.output.quote_values)
         self.rows.append(row)
         log.log(logging.ERROR if failed else logging.INFO, f"setting {'failed' if failed else 'done'}", extra=row)
 
@@ -342,6 +354,7 @@ class _Sweep:
 
     def _write(self, source: StoredSource, times: dict[str, float], stop: signal.Signals | None) -> SweepResult:
         """Write table, summary and page, the most needed first."""
+        self.rows.sort(key=itemgetter("setting"))
         table, curves = table_of(self.axes, self.rows), curves_of(self.curves)
         for name, content in (("sweep.parquet", table), ("curves.parquet", curves)):
             buffer = pa.BufferOutputStream()
@@ -350,13 +363,13 @@ class _Sweep:
         axes, rows = pooled(self.axes, self.rows)
         summary: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
-            "name": self.configs[0].name,
+            "name": self.first.name,
             "status": "completed" if stop is None else "interrupted",
             "exit_reason": "end_of_grid" if stop is None else stop.name,
             "exit_code": self._code(stop),
             "grid": {axis.key: list(axis.values) for axis in self.axes},
-            "settings": len(self.configs),
-            "trials": len({config.source.model_dump_json() for config in self.configs}),
+            "settings": len(self.values),
+            "trials": len({config.source.model_dump_json() for config in self.configs.values()}),
             "done": len(self.rows),
             "failed": sum("error" in row for row in self.rows),
             "best": {
@@ -371,7 +384,7 @@ class _Sweep:
                 for name, row in best(rows).items()
             },
             "verdict": against_baselines(rows),
-            "learner": self.configs[0].learner.kind,
+            "learner": self.first.learner.kind,
             "rows": source.n_rows,
             "backend": self.cluster.backend,
             "parallel": self.parallel,
@@ -380,21 +393,13 @@ class _Sweep:
             "raydt_version": raydt.__version__,
             "versions": versions(),
             "source_fingerprint": source.identity().fingerprint,
-            "label": getattr(self.configs[0].source, "label", None),
+            "label": getattr(self.first.source, "label", None),
             "positive": source.positive,
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         top = best(rows).get("accuracy")
-        sets = {} if top is None else {axis.key: _value(self.configs[top["setting"]], axis.key) for axis in axes}
-        shown = article(self.axes, self.rows, summary, sets, self.configs[0].to_yaml(), self.folder.location)
+        sets = {} if top is None else {axis.key: value_of(self.configs[top["setting"]], axis.key) for axis in axes}
+        shown = article(self.axes, self.rows, summary, sets, self.first.to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
         shown_here = terminal(*tables([axis.key for axis in axes], rows, summary["trials"], brief=True))
         return SweepResult(self.folder.location, table, curves, summary, shown_here.split("\n"))
-
-
-def _value(config: Config, key: str) -> Any:
-    """Return the value of a dotted key; its default, where the setting's group does not have the key."""
-    found: Any = config.resolved()
-    for part in key.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found

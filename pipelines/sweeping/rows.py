@@ -7,13 +7,13 @@ anything runs; each is read when its turn comes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config import Config
 from pipelines.saved_runs import no_rows
-from raydt.errors import ConfigError, InputError, message_of
+from raydt.errors import ConfigError, InputError
 from raydt.examples.reading import Reading
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -47,32 +47,59 @@ class Trial:
         return source
 
 
-def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> list[Trial]:
-    """Group settings by source and reading, in order; ConfigError or InputError names what cannot be run."""
+def trials_of(
+    configs: Mapping[int, Config],
+    values: Sequence[Mapping[str, Any]],
+    refuse: Callable[[int, ConfigError | InputError], None],
+) -> list[Trial]:
+    """Group settings by source and reading, in order; ``refuse`` gets the error of each setting that cannot be run."""
     trials: dict[tuple[str, Reading], Trial] = {}
     sources: dict[tuple[str, Reading], Source] = {}
     checked: set[tuple[str, Reading, str]] = set()
-    for index, (config, setting) in enumerate(zip(configs, values, strict=True)):
+    for index, config in configs.items():
         reading = traits_of(config.learner).reading
         if reading.regression:
-            raise ConfigError(message("sweeps.numbers"))
+            refuse(index, ConfigError(message("sweeps.numbers")))
+            continue
         key = config.source.model_dump_json(), reading
         try:
-            if key not in trials:
+            if key not in sources:
                 sources[key] = open_source(config.source, reading=reading)
-                trials[key] = Trial([], [], sources[key])
             if (options := (*key, config.stream.model_dump_json())) not in checked:
-                checked.add(options)
                 make_stream(config.stream, sources[key])
+                checked.add(options)
         except (ConfigError, InputError) as error:
-            if isinstance(error, InputError) and not index:  # of the source itself
-                raise
-            raise ConfigError(message("sweeps.setting", setting=named(setting), problem=message_of(error))) from error
-        trials[key].settings.append(index)
+            refuse(index, error)
+            continue
+        trials.setdefault(key, Trial([], [], sources[key])).settings.append(index)
         trials[key].configs.append(config)
     return [*trials.values()]
+
+
+def read_first(
+    configs: Mapping[int, Config], values: Sequence[Mapping[str, Any]], refused: dict[int, ConfigError | InputError]
+) -> tuple[list[Trial], StoredSource]:
+    """Return the trials that can be run, and the rows of the first; the settings of others are ``refused``.
+
+    Raise the error of the first setting if none can be run.
+    """
+    trials = trials_of(configs, values, refused.__setitem__)
+    while trials:
+        try:
+            return trials, trials[0].read()
+        except InputError as error:
+            refused |= dict.fromkeys(trials.pop(0).settings, error)
+    raise refused[min(refused)]
 
 
 def named(setting: Mapping[str, Any]) -> str:
     """Return a setting for messages."""
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
+
+
+def value_of(config: Config, key: str) -> Any:
+    """Return the value of a dotted key; its default, where the setting's group does not have the key."""
+    found: Any = config.resolved()
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found

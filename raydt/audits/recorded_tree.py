@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -109,12 +109,15 @@ class RankedColumn:
         """
         return self._with_missing_left(lambda column: column._best_of_weights(rows, y, weight, node, counts))
 
-    def best_splits_of_numbers(self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints) -> OnFeature:
+    def best_splits_of_numbers(
+        self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints, weight: Ints | None = None
+    ) -> OnFeature:
         """Compare by the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
 
-        score = float(D)^2 / float(n_left n_right), D = left n - n_left sum. Products may wrap, D itself does not.
+        score = float(D)^2 / float(n_left n_right), D = left n - n_left sum. Products may wrap, D itself does not. With
+        weights in units, ``sums`` of weight times q up to 2**56 and ``counts`` up to 2**40, it does, and is split.
         """
-        return self._with_missing_left(lambda column: column._best_of_numbers(rows, q, node, counts, sums))
+        return self._with_missing_left(lambda column: column._best_of_numbers(rows, q, node, counts, sums, weight))
 
     def _with_missing_left(self, search: Callable[[RankedColumn], tuple[Floats, Floats]]) -> OnFeature:
         """Search with missing numbers as the greatest ones and, if there are any, as the least, if that is better."""
@@ -140,14 +143,19 @@ class RankedColumn:
         sums = [np.cumsum(label == k)[ends] for k in classes]
         return self._best(pair[ends], ends + 1, sums, counts.sum(axis=1), counts[:, : len(sums)], K == 2)
 
-    def _best_of_numbers(self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints) -> tuple[Floats, Floats]:
+    def _best_of_numbers(
+        self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints, weight: Ints | None = None
+    ) -> tuple[Floats, Floats]:
         if len(rows) == 0:
             return np.full(len(counts), -1.0), np.zeros(len(counts))
         key = node << self._bits | self.code[rows]
         order = np.argsort(key, kind="stable")
         pair = key[order]
         ends = _ends(pair)
-        return self._best(pair[ends], ends + 1, [np.cumsum(q[order])[ends]], counts, sums[:, None])
+        if weight is None:
+            return self._best(pair[ends], ends + 1, [np.cumsum(q[order])[ends]], counts, sums[:, None])
+        total, n = np.cumsum((weight * q)[order])[ends], np.cumsum(weight[order])[ends]
+        return self._best(pair[ends], n, [total], counts, sums[:, None], weighted="numbers")
 
     def _best_of_weights(self, rows: Ints, y: Ints, weight: Ints, node: Ints, counts: Ints) -> tuple[Floats, Floats]:
         if len(rows) == 0:
@@ -157,7 +165,7 @@ class RankedColumn:
         pair, label, weight = key[order], y[order], weight[order]
         ends = _ends(pair)
         sums = [np.cumsum(np.where(label == k, weight, 0))[ends] for k in range(counts.shape[1])]
-        return self._best(pair[ends], np.cumsum(weight)[ends], sums, counts.sum(axis=1), counts, weighted=True)
+        return self._best(pair[ends], np.cumsum(weight)[ends], sums, counts.sum(axis=1), counts, weighted="classes")
 
     @property
     def _bits(self) -> int:
@@ -172,7 +180,7 @@ class RankedColumn:
         sizes: Ints,
         totals: Ints,
         twice: bool = False,
-        weighted: bool = False,
+        weighted: Literal["", "classes", "numbers"] = "",
     ) -> tuple[Floats, Floats]:
         """Return the best splits from ``rows`` and K ``sums``, (p,) each, up to the last row of each value of a node.
 
@@ -194,7 +202,9 @@ class RankedColumn:
         total = np.zeros(len(v))
         for of_label, whole in zip(sums, totals.T, strict=True):
             of_left = on_the_left(of_label, whole)
-            if weighted:
+            if weighted == "numbers":
+                D = _rounded_difference(of_left, n, n_left, whole[v])
+            elif weighted:
                 D = of_left.astype(np.float64) * (n - n_left) - n_left.astype(np.float64) * (whole[v] - of_left)
             else:
                 D = (of_left * n - n_left * whole[v]).astype(np.float64)
@@ -213,6 +223,21 @@ class RankedColumn:
             a = np.where(np.isnan(b), np.inf, np.where((a <= t) & (t < b), t, a))
         threshold_of[v[best]] = a
         return score_of, threshold_of
+
+
+def _rounded_difference(a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+    """a b - c d, rounded once, of a and d up to 2**56, b and c up to 2**40: by their digits to the base 2**22."""
+    digits = np.zeros((5, len(a)), np.int64)
+    for x, y, sign in ((a, b, 1), (c, d, -1)):
+        for i in range(3):
+            for j in range(3):
+                digits[i + j] += sign * (x >> 22 * i & 0x3FFFFF) * (y >> 22 * j & 0x3FFFFF)
+    for k in range(4):  # all but the last are from 0 to below the base
+        digits[k + 1] += digits[k] >> 22
+        digits[k] &= 0x3FFFFF
+    low, high = digits[1] << 22 | digits[0], (digits[4] << 44) + (digits[3] << 22) + digits[2]
+    rounded: Floats = np.ldexp(high.astype(np.float64), 44) + low  # both are exact: up to 2**52, and below 2**44
+    return rounded
 
 
 def _ends(pair: Ints) -> Ints:

@@ -101,10 +101,13 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def id_kind(kind: pa.DataType) -> IdKind | None:
-    """Whether a column of this type can hold ids, and of which kind; dictionaries hold what their values are."""
+    """Whether a column of this type can hold ids, and of which kind; dictionaries hold what their values are.
+
+    Floating-point numbers are integers (:func:`whole_ids`): as such pandas writes integers where one is missing.
+    """
     if pa.types.is_dictionary(kind):
         return id_kind(kind.value_type)
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return "integer"
     return "text" if is_text(kind) or _is_uuid(kind) else None
 
@@ -116,6 +119,16 @@ def id_values(column: pa.Array) -> pa.Array:
     if _is_uuid(column.type):
         return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
     return plain(column)
+
+
+def whole_ids(column: pa.Array) -> tuple[pa.Array, Bools | None]:
+    """Return ids in floating point as integers, null where there is none; mask of what is not one, None if all are."""
+    given = numbers(column)
+    lost = np.isnan(given)
+    exact = (np.abs(given) < LARGEST_INTEGER) & (np.floor(given) == given)
+    wrong = ~(lost | exact)
+    whole = pa.array(np.where(exact, given, 0.0).astype(np.int64), mask=~exact)
+    return whole, wrong if wrong.any() else None
 
 
 def beyond_int64(column: pa.Array) -> Bools | None:

@@ -30,8 +30,9 @@ from raydt.messages import message
 class Weighting:
     """Effective weight of each example of a store: its own times that of its class, where these are balanced."""
 
-    def __init__(self, is_balanced: bool) -> None:
+    def __init__(self, is_balanced: bool, largest: int = LARGEST_SUM) -> None:
         self._is_balanced = is_balanced
+        self._largest = largest  #: Sum of all weights up to which those of the learner are exact.
         #: Of each class, int64 in units, once they are resolved; classes that come later have 1.
         self.factors: Ints | None = None
         self.resolved = 0  #: Updates of the stream before they were.
@@ -83,14 +84,14 @@ class Weighting:
             return False
         self._new, most = sum_of(new, len(y)), self._most
         self._most = most + self._new
-        return not most or self._most > LARGEST_SUM
+        return not most or self._most > self._largest
 
     def require(self, live: int) -> None:
         """Raise InputError unless the sum stays exact: what the live examples count, and the new ones just counted."""
         self._most = live + self._new
-        if self._most > LARGEST_SUM:
+        if self._most > self._largest:
             self._most = live
-            raise InputError(message("examples.heavy", most=LARGEST_SUM >> BITS))
+            raise InputError(message("examples.heavy", most=self._largest >> BITS))
 
     # ---------------------------------------------------------------- balanced classes
 

@@ -105,6 +105,10 @@ class FullyDynamicOptions(LearnerOptions):
 
     def weighed_rules(self, scheduled: bool = True) -> TreeRules:
         """The options as the kernels take them where rows have weights."""
-        rules, least = self.rules(scheduled), self.min_samples_split
+        return self.weighed(self.rules(scheduled))
+
+    def weighed(self, rules: TreeRules) -> TreeRules:
+        """Return rules as the kernels take them where rows have weights."""
+        least = self.min_samples_split
         by_size = Fraction(rules.epsilon) * least < 1
         return rules._replace(unit=UNIT, min_samples_split=least * UNIT, by_size=by_size)

@@ -25,6 +25,7 @@ from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, link_members, list_rows, take_rows, without_room
 from raydt.trees.tree_digest import Outline
 from raydt.trees.weighted_counts import weigh
+from raydt.trees.weighted_numbers import in_units
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
@@ -87,6 +88,8 @@ class LiveTree:
             rows = self.tree.counts.sum(axis=1)
             self._count_masses()
             weigh(self.tree, self.rules)
+            if self.tree.sums.shape[1]:
+                self.tree = self.tree._replace(sums=in_units(self.tree.sums))
             self.tree.statistics["pairs"] = rows
 
     def balance(self, seq: int, classes: int = 0) -> None:

@@ -79,6 +79,10 @@ SENTENCES: dict[str, Sentence] = {
     "no_model_key": ("no key: it says which model a row belongs to", _CORRECT),
     "wide_model_key": ("the key does not fit into a signed 64-bit integer", _CORRECT),
     "wide_subject": ("the subject does not fit into a signed 64-bit integer", _CORRECT),
+    "not_whole": (
+        "{value} is not a whole number below 2^53, as ids, subjects and keys in floating point have to be",
+        _CORRECT,
+    ),
     "wide_id": ("the id does not fit into a signed 64-bit integer", _CORRECT),
     "no_time": ("no event time", _CORRECT),
     "far_time": ("the event time is beyond {largest} in absolute value", _CORRECT),

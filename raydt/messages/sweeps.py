@@ -29,7 +29,6 @@ SENTENCES: dict[str, Sentence] = {
         "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error)",
         "Replay the settings one by one, and give their folders to raydt report",
     ),
-    "setting": "with {setting}: {problem}",
     # Progress
     "reading": "reading the source",
     "starting_here": "starting {settings:,} settings in this process",

@@ -34,6 +34,7 @@ from raydt.encoding.columns import (
     numbers,
     parse,
     plain,
+    whole_ids,
 )
 from raydt.encoding.faults import Fault, Faults, Mask, error_of
 from raydt.encoding.features import FeatureEncoder
@@ -137,14 +138,14 @@ class RowEncoder:
         self._encoder = FeatureEncoder(features, reading, self.tokens)
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
-            self.id_kind = self._kind_of_ids(self._id, "columns.not_ids", untyped)
+            self.id_kind = self._kind_of_ids(self._id, "columns.not_ids")
         self.subject_kind: Literal["integer", "text"] | None = None
         if self._subject is not None:
-            self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects", untyped)
+            self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects")
         self.keys = Dictionary()
         self.key_kind: Literal["integer", "text"] | None = None
         if self._key is not None:
-            self.key_kind = self._kind_of_ids(self._key, "columns.not_keys", untyped)
+            self.key_kind = self._kind_of_ids(self._key, "columns.not_keys")
         self._reading = reading
         if reading.regression and self._label is not None:
             if holds_text(self._types[self._label]) and self._label not in untyped:
@@ -164,10 +165,10 @@ class RowEncoder:
         """Names and kinds of the features."""
         return self._encoder.features
 
-    def _kind_of_ids(self, name: str, refusal: str, untyped: frozenset[str]) -> Literal["integer", "text"]:
+    def _kind_of_ids(self, name: str, refusal: str) -> Literal["integer", "text"]:
         """Return the kind of a column of ids or subjects, and read it as such from now on."""
         stored = self._types[name]
-        kind = "integer" if name in untyped and pa.types.is_floating(stored) else id_kind(stored)
+        kind = id_kind(stored)
         if kind is None:
             raise InputError(message(refusal, kind=in_words(stored)), file=self._file, column=name)
         self._types[name] = pa.string() if kind == "text" else pa.int64()
@@ -312,13 +313,20 @@ class RowEncoder:
         column, kind = id_values(column) if names_rows else plain(column), self._types[name]
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), kind)
+        if names_rows and pa.types.is_floating(column.type):
+            whole, wrong = whole_ids(column)
+            faults.mark("not_whole", name, wrong, needed, column)
+            return whole
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
             return column
         is_number = name in self._numbers
-        whole = is_number and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
-        read, wrong = parse(column, pa.float64() if whole else kind)
-        if whole:
+        is_whole = is_number and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
+        read, wrong = parse(column, pa.float64() if is_whole else kind)
+        if is_whole:
             faults.mark("inexact", name, np.abs(numbers(read)) >= LARGEST_INTEGER, needed)
+        if wrong is not None and names_rows and pa.types.is_integer(kind):
+            whole = whole_ids(parse(column, pa.float64())[0])[0]
+            read, wrong = pc.coalesce(read, whole), wrong & np.asarray(whole.is_null())
         if wrong is not None:
             words = in_words(kind)
             if name == self._label:

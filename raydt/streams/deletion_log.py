@@ -20,7 +20,17 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from raydt.arrays.types import Ints
-from raydt.encoding.columns import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
+from raydt.encoding.columns import (
+    beyond_int64,
+    id_kind,
+    id_values,
+    in_words,
+    is_text,
+    missing,
+    numbers,
+    parse,
+    whole_ids,
+)
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.messages import message
@@ -161,7 +171,7 @@ class LoggedDeletions:
 
     def _ids(self, column: pa.Array, kind: str, row: int) -> pa.Array:
         """Ids of the kind of the source's, none missing; ``row`` is that of the first."""
-        column = id_values(column)
+        column = given = id_values(column)
         lost = missing(column)
         if lost is not None:
             raise self._error("no_id", self.column, row + int(np.argmax(lost)))
@@ -176,6 +186,11 @@ class LoggedDeletions:
                 text = column[position].as_py()
                 raise self._error("not_integer", self.column, row + position, value=quoted(text, 40))
             return whole
+        if pa.types.is_floating(column.type):
+            column, wrong = whole_ids(column)
+            if wrong is not None:
+                position = int(np.argmax(wrong))
+                raise self._error("not_integer", self.column, row + position, value=given[position].as_py())
         wide = beyond_int64(column)
         if wide is not None:
             raise self._error("wide_id", self.column, row + int(np.argmax(wide)))

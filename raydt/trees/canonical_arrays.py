@@ -10,10 +10,11 @@ import numpy.typing as npt
 from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s
 from raydt.examples.features import NUMERIC, Features
 from raydt.examples.store import ExampleStore
+from raydt.examples.weights import UNIT
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, CountedTree, TreeRules, new_tree, with_room
 from raydt.trees.exact_products import floor_product
 from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
-from raydt.trees.regression_sums import LARGEST_MASS, mass_ceilings
+from raydt.trees.regression_sums import LARGEST_MASS, MOST_UNITS, mass_ceilings
 from raydt.trees.state_schema import (
     EXAMPLES,
     LEAF,
@@ -29,6 +30,7 @@ from raydt.trees.state_schema import (
     require,
     row_arrays,
 )
+from raydt.trees.weighted_numbers import COLUMNS, LARGEST_SUM
 
 #: With numeric labels there is one class, and these arrays have the sums of the labels and of their squares at each
 #: node, and the ends of their range.
@@ -43,12 +45,11 @@ TREE = (
 #: The sides of missing numbers, in a tree that has decided one.
 SIDES = "missing"
 SIDE_ARRAYS = (Array(SIDES, np.int8, ("nodes",), UNDECIDED, TO_RIGHT + 1),)
-#: Those of a tree whose rebuilds follow certificates, besides; and those of a tree of numeric labels.
+#: Those of a tree whose rebuilds follow certificates, besides.
 CERTIFICATE = (
     Array("m0", np.float64, ("nodes",), 0, LARGEST_MASS),
     Array("gone", np.int64, ("nodes",), 0, EXAMPLES),
 )
-NUMBERS = (Array(SUMS, np.int64, ("nodes", 2), 0), finite(RANGE, 2, missing=True))
 #: Those of a state, besides.
 TOTALS = tuple(map(counter, ("seq", "warmup_left", "rebuilds", "rebuilt_rows")))
 
@@ -61,6 +62,29 @@ def state_arrays(numeric: bool, weighted: bool = False) -> tuple[Array, ...]:
 def tree_arrays(model: Mapping[str, AnyArray]) -> tuple[Array, ...]:
     """Declare the arrays of a tree, with those of the sides of missing numbers if it has them."""
     return TREE + (SIDE_ARRAYS if SIDES in model else ())
+
+
+def number_arrays(weighted: bool) -> tuple[Array, ...]:
+    """Declare what a tree of numeric labels has besides."""
+    return Array(SUMS, np.int64, ("nodes", COLUMNS if weighted else 2), 0), finite(RANGE, 2, missing=True)
+
+
+def check_number_sums(arrays: Arrays, inner: AnyInts) -> None:
+    """Require sums of numeric labels that some labels have, at every inner node those of its children. O(nodes)."""
+    sums, counts = arrays[SUMS], arrays["counts"][:, 0]
+    if UNIT_ARRAY.name not in arrays:
+        fits = (sums <= MOST_UNITS * np.stack([counts, sums[:, 0]], axis=1)).all()
+        require(fits, SUMS, "states.impossible")
+        check_sums(arrays, SUMS, inner)
+        return
+    require((counts <= LARGEST_SUM).all(), "counts", "states.too_large", below=LARGEST_SUM + 1)
+    total, squares, rest = sums.T
+    fits = (total <= MOST_UNITS * counts) & (squares <= total) & (rest < UNIT)
+    require(fits.all(), SUMS, "states.impossible")
+    left, right = (arrays[side][inner] for side in ("left", "right"))
+    both = sums[left] + sums[right]
+    carried = np.column_stack([both[:, 0], both[:, 1] + both[:, 2] // UNIT, both[:, 2] % UNIT])
+    require(np.array_equal(sums[inner], carried), SUMS, "states.children")
 
 
 def check_tree(arrays: Mapping[str, AnyArray], features: Features) -> AnyInts:
@@ -125,9 +149,14 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
     tree.counts[:n] = arrays["counts"]
     statistics["n"][:n] = tree.counts[:n].sum(axis=1)
     if SUMS in arrays:
-        tree.sums[:n] = arrays[SUMS]
+        sums = np.zeros((len(tree.nodes), arrays[SUMS].shape[1]), dtype=np.int64)
+        sums[:n] = arrays[SUMS]
+        tree = tree._replace(sums=sums)
+    if rules.unit > 1:
+        pass  # the number of rows, which stands there with weights, follows from the leaves
+    elif SUMS in arrays:
         statistics["pairs"][:n] = mass_ceilings(statistics["n"][:n], tree.sums[:n])
-    elif rules.unit == 1:  # the number of rows, which stands there with weights, follows from the leaves
+    else:
         statistics["pairs"][:n] = statistics["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0

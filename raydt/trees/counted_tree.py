@@ -44,6 +44,7 @@ from raydt.trees.exact_products import floor_product
 from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
 from raydt.trees.regression_sums import mass_ceiling, number_mass
 from raydt.trees.weighted_counts import in_rows, is_pure, is_pure_enough, weighted_mass
+from raydt.trees.weighted_numbers import add_number, are_close, are_equal, weighted_number_mass
 
 #: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
 #: that a warm-up still waits for.
@@ -87,7 +88,8 @@ STATISTICS = np.dtype(
 class CountedTree(NamedTuple):
     """Nodes, their statistics and class counts, and registers; ``left`` of a free node is the next free one.
 
-    ``sums``, of numeric labels, has a row per node, and no column with classes.
+    ``sums``, of numeric labels, has a row per node, and no column with classes; with weights (``weighted_numbers``)
+    it has a third column.
     """
 
     nodes: npt.NDArray[np.void]
@@ -151,7 +153,10 @@ def stays_leaf(tree: Any, node: int, rules: Any) -> bool:
     if n < rules.min_samples_split or tree.nodes[node].depth >= rules.max_depth:
         return True
     if rules.unit > 1:
-        pure: bool = is_pure_enough(tree.counts, node, rules.half_alpha)
+        if tree.counts.shape[1] == 1:
+            pure: bool = are_close(n, tree.sums, node, rules.half_alpha_units)
+        else:
+            pure = is_pure_enough(tree.counts, node, rules.half_alpha)
         return pure
     limit = rules.half_alpha_units * n if tree.counts.shape[1] == 1 else floor_product(rules.half_alpha, n * n)
     stays: bool = tree.statistics[node].pairs <= limit
@@ -173,11 +178,21 @@ def gini_mass(n: int, pairs: int) -> float:
 
 
 @inner_kernel
+def mass_by_weight(tree: Any, node: int) -> float:
+    """Mass of a node whose rows have weights, in rows of weight 1."""
+    if tree.counts.shape[1] == 1:
+        mass: float = weighted_number_mass(tree.counts[node, 0], tree.sums, node)
+    else:
+        mass = weighted_mass(tree.counts, node)
+    return mass
+
+
+@inner_kernel
 def mass_left(tree: Any, node: int, rules: Any) -> float:
     """Mass that the split of an inner node leaves: that of its two sides together."""
     left, right = tree.nodes[node].left, tree.nodes[node].right
     if rules.unit > 1:
-        on_sides: float = weighted_mass(tree.counts, left) + weighted_mass(tree.counts, right)
+        on_sides: float = mass_by_weight(tree, left) + mass_by_weight(tree, right)
         return on_sides
     if tree.counts.shape[1] == 1:
         of_left: float = number_mass(tree.counts[left, 0], tree.sums[left, 0], tree.sums[left, 1])
@@ -190,11 +205,11 @@ def mass_left(tree: Any, node: int, rules: Any) -> float:
 def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right, and the number of its rows. O(K)."""
     n = total(tree.counts, node)
-    if tree.counts.shape[1] == 1:
+    if rules.unit > 1:
+        pairs, mass = tree.statistics[node].pairs, mass_by_weight(tree, node)
+    elif tree.counts.shape[1] == 1:
         pairs = mass_ceiling(n, tree.sums[node, 0], tree.sums[node, 1])
         mass = number_mass(n, tree.sums[node, 0], tree.sums[node, 1])
-    elif rules.unit > 1:
-        pairs, mass = tree.statistics[node].pairs, weighted_mass(tree.counts, node)
     else:
         pairs = n * n
         for k in range(tree.counts.shape[1]):
@@ -297,7 +312,11 @@ def count_example(tree: Any, node: int, k: int, by: int, rules: Any) -> None:
     if rules.unit > 1:
         tree.statistics[node].pairs += 1 if by > 0 else -1
         tree.statistics[node].n += by
-        tree.counts[node, k] += by
+        if tree.counts.shape[1] == 1:
+            tree.counts[node, 0] += by
+            add_number(tree.sums, node, k, by)
+        else:
+            tree.counts[node, k] += by
         return
     if tree.counts.shape[1] == 1:
         tree.statistics[node].n += by
@@ -328,7 +347,11 @@ def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
     n = tree.statistics[node].n
     if rules.unit > 1:
-        light: bool = n < rules.min_samples_split or is_pure(tree.counts, node, n)
+        light: bool = n < rules.min_samples_split
+        if not light and tree.counts.shape[1] == 1:
+            light = are_equal(n, tree.sums, node)
+        elif not light:
+            light = is_pure(tree.counts, node, n)
         return light
     unfit: bool = n < rules.min_samples_split or tree.statistics[node].pairs == 0
     return unfit

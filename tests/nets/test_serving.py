@@ -78,7 +78,7 @@ def manifest(place: Path) -> Path:
     return next(path for path in (place / "manifest.json", place / "model" / "manifest.json") if path.is_file())
 
 
-@every_case("served answers by key", lambda trial: trial.learner.kind in ("fudyadt",) and not trial.case.weighted)
+@every_case("served answers by key", lambda trial: trial.learner.kind == "fudyadt" and one_of_each(trial))
 def test_rows_name_the_model_of_their_key(trial: Trial, tmp_path: Path) -> None:
     path, _ = files(trial, tmp_path)
     run = pipelines.replay(config(trial, path, key="key"), tmp_path / "run")

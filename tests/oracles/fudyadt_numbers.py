@@ -1,8 +1,8 @@
 """FuDyADT with numeric labels and gains in variance: the slow twin that the fast versions have to equal bit for bit.
 
 Labels are counted in units of their range, the range is that of the options or of the warm-up, and an empty leaf
-predicts what the nearest node above it does. Only plain Python here; float64 decides in :func:`score`, :func:`mass` and
-:meth:`NumberTwin.units`.
+predicts what the nearest node above it does. Each label comes with the weight of its example. Only plain Python here;
+float64 decides in :func:`score`, :func:`mass` and :meth:`NumberTwin.units`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,44 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node, arguments
+from tests.oracles.fudyadt import CopiesTwin, Example, FudyadtTwin, Node, Number, arguments
 from tests.oracles.fudyadt import canonical as canonical_of_classes
 
+#: Labels in units, each with its weight.
+Labels = Sequence[tuple[int, Number]]
 
-def score(left: Sequence[int], total: Sequence[int]) -> float:
+
+def size(labels: Labels) -> Number:
+    """Sum of the weights."""
+    return sum(w for _, w in labels)
+
+
+def total(labels: Labels) -> Number:
+    """Sum of the labels."""
+    return sum(w * q for q, w in labels)
+
+
+def score(left: Labels, labels: Labels) -> float:
     """n^2 times the gain in variance, in units squared, of a split that has ``left`` of all labels on its left."""
-    n, n_left = len(total), len(left)
-    difference = float(sum(left) * n - n_left * sum(total))
+    n, n_left = size(labels), size(left)
+    difference = float(total(left) * n - n_left * total(labels))
     return difference * difference / float(n_left * (n - n_left))
 
 
-def mass(labels: Sequence[int]) -> float:
+def mass(labels: Labels) -> float:
     """Sum of squared distances from the mean."""
     if not labels:
         return 0.0
-    whole, rest = divmod(sum(labels), len(labels))
-    return float(sum((q - whole) ** 2 for q in labels)) - float(rest * rest) / float(len(labels))
+    whole, rest = divmod(total(labels), size(labels))
+    return float(sum(w * (q - whole) ** 2 for q, w in labels)) - float(rest * rest) / float(size(labels))
 
 
-def variance(labels: Sequence[int]) -> Fraction:
+def variance(labels: Labels) -> Fraction:
     """Mean of squared distances from the mean, exactly; 0 of no labels."""
     if not labels:
         return Fraction(0)
-    mean = Fraction(sum(labels), len(labels))
-    return sum((q - mean) ** 2 for q in labels) / len(labels)
+    mean = Fraction(total(labels)) / size(labels)
+    return sum(w * (q - mean) ** 2 for q, w in labels) / Fraction(size(labels))
 
 
 class NumberTwin(FudyadtTwin):
@@ -88,9 +101,9 @@ class NumberTwin(FudyadtTwin):
             return 0
         return math.floor((min(max(y, self.low), self.high) - self.low) / self.unit + 0.5)
 
-    def counts(self, examples: list[Example]) -> list[int]:
+    def counts(self, examples: list[Example]) -> list[tuple[int, Number]]:
         """What there is to know of labels: all of them."""
-        return [self.units(e.y) for e in examples]
+        return [(self.units(e.y), self.weight(e)) for e in examples]
 
     # ------------------------------------------------------------------ what differs
 
@@ -106,21 +119,30 @@ class NumberTwin(FudyadtTwin):
         for v in reversed(self.path(x)):
             labels = self.counts(list(self.below(v)))
             if labels:
-                return self.low + self.unit * (sum(labels) / len(labels))
+                return self.low + self.unit * float(Fraction(total(labels)) / size(labels))
         return 0.0
 
     def counts_of(self, nodes: list[Node]) -> np.ndarray:
-        return np.array([[len(list(self.below(v)))] for v in nodes], np.int64)
+        return self.in_units([self.size(self.below(v)) for v in nodes]).reshape(-1, 1)
+
+    def sums_of(self, labels: Labels) -> list[int]:
+        """Sums of labels and of their squares; with weights in units, and of squares the whole rows and the rest."""
+        unit, squares = self.per_example, sum(w * q * q for q, w in labels)
+        return [int(unit * total(labels)), *divmod(int(unit * squares), unit)][: 2 + (unit > 1)]
 
     def state(self) -> dict[str, Any]:
         state = super().state()
         labels = [self.counts(list(self.below(v))) for v in self.preorder(self.root)]
-        state["sums"] = np.array([[sum(of_node), sum(q * q for q in of_node)] for of_node in labels], np.int64)
+        state["sums"] = np.array([self.sums_of(of_node) for of_node in labels], np.int64)
         state["label_range"] = np.array([self.low, self.high])
         return state
 
     def canonical(self) -> dict[str, Any]:
         return canonical(self.state())
+
+
+class CopiesOfNumbersTwin(CopiesTwin, NumberTwin):
+    """The twin without weights, whose examples come and go as several copies, in one step."""
 
 
 def canonical(state: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +153,12 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def number_twin(categorical: Sequence[bool], options: dict[str, Any]) -> NumberTwin:
+#: Options of the learner with numbers.
+DEFAULTS = {"alpha": 0.005, "beta": 0.01}
+
+
+def number_twin(
+    categorical: Sequence[bool], options: dict[str, Any], kind: type[NumberTwin] = NumberTwin
+) -> NumberTwin:
     """The twin with these options of the learner."""
-    return NumberTwin(categorical, **arguments(options, {"alpha": 0.005, "beta": 0.01}, "squared_error"))
+    return kind(categorical, **arguments(options, DEFAULTS, "squared_error"))

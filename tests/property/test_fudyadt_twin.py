@@ -165,9 +165,34 @@ def test_differential_long_streams_with_weights(
     compare(stream, options, sizes, data)
 
 
+#: Whole weights, and none.
+WHOLE = [UNIT * w for w in (0, 1, 1, 2, 3, 7)]
+
+
+def compare_with_copies(
+    stream: Stream, options: dict[str, Any], sizes: Sequence[int], data: st.DataObject, twin: fudyadt.FudyadtTwin
+) -> None:
+    """Compare with rows whose copies come and go in one step: tree, counters, certificates, predictions, all bits."""
+    session, canonical = session_of(stream, options, data), fudyadt.canonical
+    if stream.regression:
+        canonical = fudyadt_numbers.canonical
+    for batch in stream.batches(sizes):
+        result, known = session.apply(batch), twin.process(batch)
+        np.testing.assert_array_equal(result.predictions, known.predictions)
+        expected = canonical({**twin.state(), "leaf": np.zeros(len(twin.live))})
+        state = session.state()[0]
+        unit = int(state["unit"][0]) if "unit" in state else 1
+        in_rows = {name: state[name] // unit for name in ("s", "c", "gone", "counts") if name in state}
+        if stream.regression and unit > 1:
+            sums, whole, rest = state["sums"].T
+            in_rows["sums"] = np.stack([sums // unit, whole], axis=1)
+            assert not rest.any()
+        assert canonical({**state, **in_rows, "leaf": np.zeros(len(twin.live))}) == expected
+
+
 @examples(60)
 @given(
-    streams(missing=True).flatmap(lambda stream: weighted(stream, [UNIT * w for w in (0, 1, 1, 2, 3, 7)])),
+    streams(missing=True).flatmap(lambda stream: weighted(stream, WHOLE)),
     st.one_of(fudyadt_options(), fudyadt_options(certificate=True)),
     cuts(),
     st.data(),
@@ -175,18 +200,45 @@ def test_differential_long_streams_with_weights(
 def test_whole_weights_equal_repeated_rows(
     stream: Stream, options: dict[str, Any], sizes: list[int], data: st.DataObject
 ) -> None:
-    """Whose copies come and go in one step: tree, counters, certificates and predictions, bit for bit."""
     options = options | {"smoothing": 0.0}
-    session = session_of(stream, options, data)
     twin = fudyadt.CopiesTwin(stream.categorical, **fudyadt.arguments(options, fudyadt.DEFAULTS))
-    for batch in stream.batches(sizes):
-        result, known = session.apply(batch), twin.process(batch)
-        assert result.predictions.tolist() == known.predictions
-        expected = fudyadt.canonical({**twin.state(), "leaf": np.zeros(len(twin.live))})
-        state = session.state()[0]
-        unit = int(state["unit"][0]) if "unit" in state else 1
-        in_rows = {name: state[name] // unit for name in ("s", "c", "gone", "counts") if name in state}
-        assert fudyadt.canonical({**state, **in_rows, "leaf": np.zeros(len(twin.live))}) == expected
+    compare_with_copies(stream, options, sizes, data, twin)
+
+
+@examples(60)
+@given(
+    numbers(missing=True),
+    st.one_of(fudyadt_options(numbers=True), fudyadt_options(certificate=True, numbers=True)),
+    cuts(),
+    st.data(),
+)
+def test_whole_weights_of_numbers_equal_repeated_rows(
+    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: list[int], data: st.DataObject
+) -> None:
+    stream, options = data.draw(weighted(case[0], WHOLE)), options | case[1]
+    twin = fudyadt_numbers.number_twin(stream.categorical, options, fudyadt_numbers.CopiesOfNumbersTwin)
+    compare_with_copies(stream, options, sizes, data, twin)
+
+
+@examples(100)
+@given(
+    numbers(missing=True),
+    st.one_of(fudyadt_options(numbers=True), fudyadt_options(certificate=True, numbers=True)),
+    cuts(),
+    st.data(),
+)
+def test_differential_of_numbers_with_weights(
+    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: list[int], data: st.DataObject
+) -> None:
+    compare(data.draw(weighted(case[0])), options | case[1], sizes, data)
+
+
+@examples(8)
+@given(numbers(long=True, missing=True), fudyadt_options(numbers=True), long_cuts, st.data())
+def test_differential_long_streams_of_numbers_with_weights(
+    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
+) -> None:
+    compare(data.draw(weighted(case[0])), options | case[1], sizes, data)
 
 
 @examples(60)
@@ -218,12 +270,15 @@ def test_differential_long_streams_of_numbers(
     st.booleans().flatmap(lambda lacks: numbers(missing=lacks)),
     fudyadt_options(certificate=True, numbers=True),
     st.booleans(),
+    st.booleans(),
+    st.data(),
 )
 def test_every_tree_of_a_stream_of_numbers_is_feasible(
-    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], published: bool
+    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], published: bool, weighs: bool, data: st.DataObject
 ) -> None:
     """By brute force in fractions, after every update."""
     stream, declared = case
+    stream = data.draw(weighted(stream)) if weighs else stream
     schedule = {"schedule": "published"} if published else {}
     twin = fudyadt_numbers.number_twin(stream.categorical, options | declared | schedule)
     for batch in stream.batches([1]):

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.arrays.kernel import kernel
+from raydt.audits.recorded_tree import _rounded_difference
 from raydt.examples.targets import NUMBERS_FROM, NUMBERS_TO, out_of_range
+from raydt.examples.weights import UNIT
 from raydt.learners.fudyadt.recompute import Variance
+from raydt.learners.fudyadt.weighted_search import difference
 from raydt.trees.regression_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
+from raydt.trees.weighted_numbers import (
+    COLUMNS,
+    add_number,
+    are_close,
+    are_equal,
+    subtract_sums,
+    sums_of,
+    weighted_number_mass,
+)
 from tests.oracles.fudyadt_numbers import NumberTwin, variance
 
 Labels = tuple[Fraction, ...]
@@ -138,10 +152,65 @@ def test_whole_labels_of_a_whole_range_are_counted_exactly() -> None:
 @given(st.lists(st.integers(0, MOST_UNITS), max_size=20))
 def test_the_mass_is_rounded_up_exactly(q: list[int]) -> None:
     sums = np.array([[sum(q), sum(x * x for x in q)]])
-    ceiling = int(mass_ceilings(np.array([len(q)]), sums)[0])
-    assert ceiling == math.ceil(len(q) * variance(q))
+    ceiling, of_weight_1 = int(mass_ceilings(np.array([len(q)]), sums)[0]), [(x, 1) for x in q]
+    assert ceiling == math.ceil(len(q) * variance(of_weight_1))
     statistics = np.array([[len(q), *sums[0]]])
-    assert Variance(0.0, 1.0).mass(statistics)[0] == pytest.approx(float(len(q) * variance(q)), rel=1e-12, abs=1e-6)
+    assert Variance(0.0, 1.0).mass(statistics)[0] == pytest.approx(
+        float(len(q) * variance(of_weight_1)), rel=1e-12, abs=1e-6
+    )
+
+
+weights = st.integers(1, 2**32 - 1) | st.sampled_from((1, UNIT, 3 * UNIT, 2**32 - 1))
+
+
+@kernel
+def _add(sums: Any, q: int, weight: int) -> None:
+    add_number(sums, np.int64(0), q, weight)
+
+
+@kernel
+def _measure(n: int, sums: Any, limits: Any, close: Any) -> tuple[float, bool]:
+    """Mass of the first node, whether its labels are equal, and whether they are ``close``; clears the second one."""
+    for i in range(len(limits)):
+        close[i] = are_close(n, sums, np.int64(0), limits[i])
+    subtract_sums(sums, np.int64(0), np.int64(0), np.int64(1))
+    return weighted_number_mass(n, sums, np.int64(0)), are_equal(n, sums, np.int64(0))
+
+
+@kernel
+def _difference(a: int, b: int, c: int, d: int) -> float:
+    return difference(a, b, c, d)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, MOST_UNITS), weights), min_size=1, max_size=20), st.integers(0, 2**31), st.data()
+)
+def test_sums_of_weights_are_exact(labels: list[tuple[int, int]], limit: int, data: st.DataObject) -> None:
+    """Masses of a node, of which some labels are taken away again, and whether they are zero or at most a limit."""
+    gone = data.draw(st.sets(st.sampled_from(range(len(labels)))))
+    sums, kept = np.zeros((2, COLUMNS), np.int64), [pair for i, pair in enumerate(labels) if i not in gone]
+    for q, w in labels:
+        _add(sums, q, w)
+    for i in gone:
+        _add(sums, labels[i][0], -labels[i][1])
+    n, total, squares = (sum(w * q**k for q, w in kept) for k in range(3))
+    assert sums[0].tolist() == [total, *divmod(squares, UNIT)]
+    assert sums_of(*np.array(kept, np.int64).reshape(-1, 2).T).tolist() == sums[0].tolist()
+    if not kept:
+        return
+    exact = squares - Fraction(total * total, n)
+    limits, close = np.array([limit, math.floor(exact / n), math.ceil(exact / n)]), np.zeros(3, np.bool_)
+    mass, equal = _measure(n, sums, limits, close)
+    assert mass == pytest.approx(float(exact / UNIT), rel=1e-12, abs=1e-6)
+    assert equal == (exact == 0)
+    assert close.tolist() == [exact <= bound * n for bound in limits.tolist()]
+    assert not sums[1].any()
+
+
+@given(st.integers(0, 2**56), st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**56))
+def test_a_difference_of_products_is_rounded_once(a: int, b: int, c: int, d: int) -> None:
+    assert _difference(a, b, c, d) == float(a * b - c * d)
+    assert _rounded_difference(*np.array([[a], [b], [c], [d]]))[0] == float(a * b - c * d)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.25, 1 / 3])

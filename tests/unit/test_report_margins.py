@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pipelines.report.folder import read_run
 from pipelines.report.svg import path
-from raydt import FullyDynamicTreeClassifier
+from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.folders.arrays import load_folder
-from raydt.learners.fudyadt.describe import margins_of
+from raydt.learners.fudyadt.describe import FuDyADTDescription, margins_of
 from raydt.learners.fudyadt.margin_report import (
     by_depth,
     by_size,
@@ -56,6 +56,14 @@ def test_margins_of_sums_of_weights() -> None:
     assert proven_gaps({**tree, **more, "counts": counts}).tolist() == [0.25, 0, 0]  # 1/2 of 1/2 + 3/4 of 1/2 - 1/2
     few = {**more, "m0": more["m0"] / 8}
     assert proven_gaps({**tree, **few, "counts": counts / 8}).tolist() == [0.25, 0, 0]
+    one, other = FullyDynamicTreeRegressor(n_jobs=1), FullyDynamicTreeRegressor(n_jobs=1)
+    X, y = np.arange(200.0)[:, None], np.sin(np.arange(200.0) / 9)
+    drawn = [
+        FuDyADTDescription().drawable(model.fit(X, y, sample_weight=np.full(200, w)).session_.model())
+        for model, w in ((one, 1.0), (other, 3.0))
+    ]
+    assert drawn[0]["number"].tolist() == drawn[1]["number"].tolist()
+    np.testing.assert_allclose(proven_gaps(drawn[0]), proven_gaps(drawn[1]), atol=1e-12)
     margin = margins(np.array([10.5, 10.5, 30.0]), np.array([0.02, 0.9, 0.0]), float(Fraction(1, 10)))
     assert margin.left.tolist() == [1, 0, 3]
     assert margins(np.array([10.0]), np.array([6.0]), 0.7).left.tolist() == [0]

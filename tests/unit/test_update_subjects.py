@@ -128,10 +128,34 @@ def test_integers_may_be_written_as_text(tmp_path: Path) -> None:
     assert sorted(receipt.ids) == sorted(rows_of(3, table))
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_integers_may_be_written_as_floats(tmp_path: Path, form: str) -> None:
+    """As pandas does where one is missing: here and in files of changes, that of a deletion."""
+    table, frames = visits(text=False), {}
+    folder = pipelines.replay(config(tmp_path, table), tmp_path / "run").path
+    frames["gone"] = pa.table({"subject": [3.0]})
+    frames["bad"] = pa.table({"subject": [3.0, 3.5]})
+    frames["lost"] = pa.table({"subject": [3.0, None]})
+    for name, frame in frames.items():
+        if form == "csv":
+            frame.to_pandas().to_csv(tmp_path / f"{name}.{form}", index=False)
+        else:
+            pq.write_table(frame, tmp_path / f"{name}.{form}")
+    receipt = update(folder, delete=tmp_path / f"gone.{form}", dry_run=True)
+    assert receipt.subjects == (3,)
+    assert sorted(receipt.ids) == sorted(rows_of(3, table))
+    for name, said in (("bad", "streams.not_integer"), ("lost", "streams.no_id")):
+        with refused(said, RaydtError, row=1, column="subject"):
+            update(folder, delete=tmp_path / f"{name}.{form}", dry_run=True)
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (pa.array([1.5, 2.5]), "columns.not_subjects"),
+        (pa.array([True, False]), "columns.not_subjects"),
+        (pa.array([1.0, 2.5]), "rows.not_whole"),
+        (pa.array([1.0, 2.0**53]), "rows.not_whole"),
+        (pa.array([1.0, np.nan]), "rows.no_subject"),
         (pa.array([1, 2**64 - 1], pa.uint64()), "rows.wide_subject"),
         (pa.array(["a", None]), "rows.no_subject"),
         (pa.array([7, None]), "rows.no_subject"),

@@ -16,7 +16,7 @@ from raydt import (
     FullyDynamicTreeClassifier,
     FullyDynamicTreeRegressor,
 )
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, InputError
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT
 from raydt.examples.weights import UNIT, fixed
@@ -24,6 +24,8 @@ from tests.refusals import refused
 
 #: Sums of weights in models, in units if there is one.
 SUMS = ("counts", "s", "c", "gone", "totals")
+#: What weights do not scale.
+SHAPE = ("feature", "threshold", "left", "right", "missing", "m0")
 
 
 def rows(n: int, classes: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -46,6 +48,10 @@ def in_rows(model: dict[str, np.ndarray]) -> dict[str, list[Any]]:
 
 def forest(**options: Any) -> ExactForestClassifier:
     return ExactForestClassifier(n_estimators=5, min_samples_split=2, **options)
+
+
+def number_tree(**options: Any) -> FullyDynamicTreeRegressor:
+    return FullyDynamicTreeRegressor(n_jobs=1, **options)
 
 
 def tree(**options: Any) -> FullyDynamicTreeClassifier:
@@ -128,7 +134,59 @@ def test_a_row_of_weight_0_is_predicted_and_deleted_but_counts_nothing() -> None
         assert own.audit().ok
 
 
-@pytest.mark.parametrize("regressor", [FullyDynamicTreeRegressor, ExactForestRegressor])
+def test_whole_weights_of_numbers_equal_repeated_rows() -> None:
+    X, _, w = rows(120)
+    y, copies = X[:, 0] * 1.7 - np.nan_to_num(X[:, 1]), np.repeat(np.arange(len(X)), w)
+    y = np.nan_to_num(y)
+    own = number_tree().fit(X, y, sample_weight=w)
+    repeated = number_tree().fit(X[copies], y[copies])
+    assert own.predict(X).tolist() == repeated.predict(X).tolist()
+    model, other = (one.session_.model() for one in (own, repeated))
+    assert {name: model[name].tolist() for name in SHAPE} == {name: other[name].tolist() for name in SHAPE}
+    sums, whole, rest = model["sums"].T
+    assert np.stack([sums // UNIT, whole], axis=1).tolist() == other["sums"].tolist()
+    assert not rest.any()
+    assert own.explain(X[:3]).values.tolist() == repeated.explain(X[:3]).values.tolist()
+
+
+def test_weights_of_numbers_that_are_updated_saved_and_audited(tmp_path: Path) -> None:
+    X, _, w = rows(120)
+    y, w = np.nan_to_num(X[:, 0] * 1.7), w / 3
+    model = number_tree().fit(X[:60], y[:60])
+    model.partial_fit(X[60:90], y[60:90], sample_weight=w[60:90])
+    model.replace_examples(range(20), X[90:110], y[90:110], sample_weight=w[90:110])
+    model.forget([25, 70])
+    assert model.audit().failures == []
+    model.save(tmp_path / "model", with_examples=True)
+    again = raydt.load_model(tmp_path / "model")
+    for one in (model, again):
+        one.partial_fit(X[110:], y[110:])
+        assert one.audit().failures == []
+    assert again.digest() == model.digest()
+    assert again.predict(X).tolist() == model.predict(X).tolist()
+    ones = number_tree().fit(X, y, sample_weight=np.ones(len(X)))
+    assert ones.digest() == number_tree().fit(X, y).digest()
+
+
+def test_weights_of_numbers_may_add_up_to_as_much_as_there_may_be_rows() -> None:
+    """Of the heaviest rows, half at either end of the range, sums are exact; one row more is refused."""
+    X, y = np.arange(256.0)[:, None], np.tile([0.0, 65536.0], 128)
+    y[:6] = 1.0
+    model = number_tree(label_range=(0.0, 65536.0)).fit(X, y, sample_weight=np.full(256, 65535.0))
+    total, whole, rest = model.session_.model()["sums"][0].tolist()
+    weight = 65535 * UNIT
+    assert total == weight * int(y.sum())
+    assert whole * UNIT + rest == weight * int((y * y).sum())
+    assert model.audit().failures == []
+    before = model.digest()
+    with refused("examples.heavy", InputError, most=2**24):
+        model.partial_fit(X[:1], y[:1], sample_weight=[257.0])
+    assert model.digest() == before
+    light = number_tree(label_range=(0.0, 65536.0)).fit(X, y)
+    assert light.predict(X).tolist() == model.predict(X).tolist()
+
+
+@pytest.mark.parametrize("regressor", [ExactForestRegressor])
 def test_numbers_take_no_weights(regressor: Any) -> None:
     with refused("learners.no_weights", ConfigError, what="sample_weight"):
         regressor().fit([[0.0], [1.0]], [0.0, 1.0], sample_weight=[1.0, 2.0])

@@ -222,15 +222,15 @@ def test_weights_of_classes_may_be_those_of_numpy(labels: Any, dtype: Any) -> No
 
 
 def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
-    tree = raydt.FullyDynamicTreeRegressor()
-    takers = "gbdt with objective: squared_error"  # of those whose labels are numbers
+    forest = raydt.ExactForestRegressor()
+    takers = "fudyadt with criterion: squared_error or gbdt with objective: squared_error"  # whose labels are numbers
     with refused("learners.no_weights", ConfigError, what="sample_weight", takers=takers):
-        tree.fit(X, X[:, 1], sample_weight=W)
+        forest.fit(X, X[:, 1], sample_weight=W)
     with pytest.raises(TypeError):
-        tree.fit(X, Y, other=1)
+        forest.fit(X, Y, other=1)
     pq.write_table(pa.table({"a": X[:, 0], "w": W, "y": Y}), tmp_path / "rows.parquet")
     config = {"source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "weight": "w"}}
-    learner: dict[str, Any] = {"kind": "fudyadt", "criterion": "squared_error", "label_range": [0, 1]}
+    learner: dict[str, Any] = {"kind": "forest", "criterion": "squared_error"}
     with refused("sources.no_weights", ConfigError, takers=takers):
         replay({**config, "learner": learner}, tmp_path / "run")
     with pytest.raises(ConfigError, match="class_weight"):

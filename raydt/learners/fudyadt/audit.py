@@ -34,7 +34,7 @@ from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.weights import UNIT
-from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance, WeightedGini
+from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance, WeightedGini, WeightedVariance
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:
@@ -66,12 +66,16 @@ def audit(
     classes = max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)
     if unit > 1 and weight is None:
         weight = np.full(len(history.y), UNIT, np.int64)
-    impurity = Gini(classes) if unit == 1 else WeightedGini(classes)
+    impurity: Gini
+    if options.numeric:
+        impurity = (Variance if unit == 1 else WeightedVariance)(*state["label_range"].tolist())
+    else:
+        impurity = (Gini if unit == 1 else WeightedGini)(classes)
     rules = SplitConditions(
         Fraction(options.alpha),
         options.min_samples_split * unit,
         FOREVER if options.max_depth is None else options.max_depth,
-        Variance(*state["label_range"].tolist()) if options.numeric else impurity,
+        impurity,
     )
     if unit == 1 and weight is not None:
         return AuditReport.malformed("tree", message("audits.value", name="unit", found=1, expected=UNIT))
@@ -184,7 +188,8 @@ def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
     end = FOREVER - 1
     if len(history.inserted) >= history.warmup:
         end = 2 * int(np.sort(history.inserted)[history.warmup - 1]) + 1
-    y = history.y[(truth.born <= end) & (truth.died > end)]
+    there = (truth.born <= end) & (truth.died > end)
+    y = history.y[there if truth.weight is None else there & (truth.weight > 0)]
     if len(y) == 0:
         return 0.0, 1.0
     low, high = float(y.min()), float(y.max())

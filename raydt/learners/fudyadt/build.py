@@ -43,9 +43,10 @@ from raydt.learners.fudyadt.split_sides import (
     sum_left,
     threshold_of,
 )
-from raydt.learners.fudyadt.weighted_search import weigh_left
+from raydt.learners.fudyadt.weighted_search import weigh_left, weigh_numbers_left
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, start_children, start_node, stays_leaf
 from raydt.trees.records import NODES, link, split_node
+from raydt.trees.weighted_numbers import subtract_sums
 
 
 class BuildScratch(NamedTuple):
@@ -280,7 +281,10 @@ def divide_node(
     for k in range(K):
         tree.counts[left, k] = scratch.left[k]
         tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
-    if K == 1:
+    if K == 1 and len(listing.weights) > 0:
+        weigh_numbers_left(listed, label_bits, side, listing.numbers, listing.weights, tree.sums, left)
+        subtract_sums(tree.sums, node, left, right)
+    elif K == 1:
         q, squares = sum_left(listed, label_bits, side, listing.numbers)
         tree.sums[left, 0], tree.sums[left, 1] = q, squares
         tree.sums[right, 0], tree.sums[right, 1] = tree.sums[node, 0] - q, tree.sums[node, 1] - squares

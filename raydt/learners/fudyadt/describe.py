@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
+
 from raydt.errors import RaydtError
 from raydt.learners.description import Presentation, RunRecords, measured, tree_blocks, worst_of
 from raydt.learners.fudyadt.margin_report import (
@@ -35,6 +37,7 @@ from raydt.presentation.trees import NUMBER, depths, live_tree
 from raydt.presentation.words import count, figure, number
 from raydt.trees.canonical_arrays import SUMS
 from raydt.trees.predictor import node_numbers
+from raydt.trees.state_schema import unit_of
 
 
 class FuDyADTDescription(RebuildingDescription):
@@ -52,6 +55,9 @@ class FuDyADTDescription(RebuildingDescription):
     def drawable(self, arrays: Columns) -> Columns:
         """Return the arrays of a saved model, with the predictions of its nodes where labels are numbers."""
         drawn = super().drawable(arrays)
+        if SUMS in drawn and unit_of(arrays) > 1:
+            total, squares, rest = drawn[SUMS].T / unit_of(arrays)
+            drawn = {**drawn, SUMS: np.stack([total, squares * unit_of(arrays) + rest], axis=1)}
         return {**drawn, NUMBER: node_numbers(drawn)} if SUMS in drawn else drawn
 
     def present(self, run: RunRecords) -> Presentation:

@@ -19,7 +19,7 @@ from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NO_WEIGHTS
+from raydt.examples.weights import LARGEST_SUM, NO_WEIGHTS
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell
@@ -38,6 +38,8 @@ from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 from raydt.trees.state_schema import UNIT_ARRAY
+from raydt.trees.weighted_numbers import LARGEST_SUM as MOST_WEIGHT
+from raydt.trees.weighted_numbers import sums_of
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15
@@ -66,9 +68,8 @@ class FuDyADTTree(LiveTree):
         label_range, d = options.declared_range(), len(features)
         self._fewest_classes = 2 if label_range is None else 1
         store = ExampleStore(d, plan.row_cache_bytes, dtype_of(label_range is not None))
-        super().__init__(
-            features, options.rules(), store, Weighting(options.class_weight == "balanced"), self._fewest_classes
-        )
+        weighting = Weighting(options.class_weight == "balanced", LARGEST_SUM if label_range is None else MOST_WEIGHT)
+        super().__init__(features, options.rules(), store, weighting, self._fewest_classes)
         self.plan, self._options = plan, options
         self.label_range = label_range  #: Of numeric labels, also if it is not known yet; with classes None.
         self.units = NO_NUMBERS  #: Numeric labels by slot, in units of their range; with classes it is empty.
@@ -134,7 +135,7 @@ class FuDyADTTree(LiveTree):
         self.keeps, self.store.max_cached = True, self._most_kept
         self.rules = self._options.rules()
         if UNIT_ARRAY.name in state:
-            self.rules = self._options.weighed_rules()
+            self._count_masses()
         super().restore(state)
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
@@ -147,7 +148,7 @@ class FuDyADTTree(LiveTree):
             self.units[slots] = self.label_range.units(self.store.y[slots])
 
     def _count_masses(self) -> None:
-        self.rules = self._options.weighed_rules()
+        self.rules = self._options.weighed(self.rules)
 
     def end_warmup(self, seq: int) -> None:
         """Take the range of numeric labels and balanced weights from the one leaf, before update ``seq``."""
@@ -156,6 +157,9 @@ class FuDyADTTree(LiveTree):
             return
         slots = self.rows_of(0)
         self._take_range(LabelRange.seen(self.store.y[slots]))
+        if self.weighted:
+            self.tree.sums[0] = sums_of(self.units[slots], self.weights[slots])
+            return
         units = self.units[slots].astype(np.int64)
         self.tree.sums[0] = units.sum(), (units * units).sum()
         self.tree.statistics["pairs"][:1] = mass_ceilings(self.tree.counts[:1, 0], self.tree.sums[:1])
@@ -163,7 +167,9 @@ class FuDyADTTree(LiveTree):
     def _take_range(self, label_range: LabelRange) -> None:
         """Count the labels of all slots in units of a range."""
         self.label_range = label_range
-        self.rules = self._options.rules_of(label_range)
+        weighted, self.rules = self.weighted, self._options.rules_of(label_range)
+        if weighted:
+            self._count_masses()
         used = int(self.store.reg[USED])
         self.units = empty(self.store.capacity, dtype=np.int32)
         self.units[:used] = label_range.units(self.store.y[:used])

@@ -16,16 +16,23 @@ from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.messages import message
-from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, check_tree, state_arrays, tree_arrays
+from raydt.trees.canonical_arrays import (
+    CERTIFICATE,
+    RANGE,
+    check_number_sums,
+    check_tree,
+    number_arrays,
+    state_arrays,
+    tree_arrays,
+)
 from raydt.trees.predictor import NumberPredictor, TreePredictor
-from raydt.trees.regression_sums import MOST_UNITS, LabelRange
+from raydt.trees.regression_sums import LabelRange
 from raydt.trees.state_schema import (
     HELD_OR_MISSING,
     UNIT_ARRAY,
     Schema,
     check_classes,
     check_leaves,
-    check_sums,
     require,
     unit_of,
     weighed,
@@ -56,24 +63,18 @@ class FuDyADT(Learner):
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories, also missing ones; any number of classes, or numeric labels."""
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
-        if not options.numeric:
-            return Traits(
-                Reading(
-                    missing=True,
-                    with_numbers="criterion: squared_error",
-                    weights=True,
-                    class_weight=options.weights_by_label,
-                ),
-                warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
-                divided="large",
-                divides_weights=False,
-                retrained=every,
-                reads="columns",
+        if options.numeric:
+            reading = Reading(missing=True, regression=True, weights=True)
+            needs = "" if options.label_range else message("learners.needs_range")
+        else:
+            reading = Reading(
+                missing=True,
+                with_numbers="criterion: squared_error",
+                weights=True,
+                class_weight=options.weights_by_label,
             )
-        needs = "" if options.label_range else message("learners.needs_range")
-        return Traits(
-            Reading(missing=True, regression=True), warmup=needs, divided="large", retrained=every, reads="columns"
-        )
+            needs = message("learners.needs_classes") if options.class_weight == "balanced" else ""
+        return Traits(reading, warmup=needs, divided="large", divides_weights=False, retrained=every, reads="columns")
 
     def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
         """The range of numeric labels, which the warm-up has found."""
@@ -89,8 +90,9 @@ class FuDyADT(Learner):
         certified = options.certified and "m0" in model
         if state and options.certified and not certified:
             raise ValueError(message("states.published", array="m0"))
-        arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
+        arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + ()
         weights = UNIT_ARRAY.name in model
+        arrays += number_arrays(weights) if options.numeric else ()
         arrays += (
             state_arrays(options.numeric, weights) + weight_arrays(model, balanced="class_weight" in model)
             if state
@@ -110,10 +112,7 @@ class FuDyADT(Learner):
             warming = groups is not None and n["warmup_left"] > 0 and np.isnan(model[RANGE]).all()
             known = LabelRange.of(*model[RANGE].tolist()).known
             require(known or warming, RANGE, "states.range")
-            sums, counts = model[SUMS], model["counts"]
-            fits = (sums <= MOST_UNITS * np.stack([counts[:, 0], sums[:, 0]], axis=1)).all()
-            require(fits, SUMS, "states.impossible")
-            check_sums(model, SUMS, inner)
+            check_number_sums(model, inner)
         if groups is not None:
             require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
             weight = weights_of_state(model) if UNIT_ARRAY.name in model else None
@@ -159,13 +158,22 @@ class FuDyADT(Learner):
                 missing=True,
                 plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
             ),
-            # Weights, by both schedules; the coordinator keeps the features of four rows.
+            # Weights, by both schedules, also of numbers; the coordinator keeps the features of four rows.
             Case(
                 "weighted",
                 often,
                 classes=3,
                 missing=True,
                 weighted=True,
+                plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
+            ),
+            Case(
+                "numbers, weighted",
+                numbers | {"alpha": 0.01, "beta": 0.02},
+                classes=0,
+                missing=True,
+                weighted=True,
+                warmup=6,
                 plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
             ),
             Case(

@@ -103,9 +103,10 @@ def lacks(model: Columns) -> Floats:
     n = counts.sum(axis=1)
     if SUMS in model:
         q, squares = model[SUMS].T
-        mean, square = q // np.maximum(n, 1), float(LabelRange.of(*model[RANGE].tolist()).top ** 2) or 1.0
+        size, square = np.where(n > 0, n, 1), float(LabelRange.of(*model[RANGE].tolist()).top ** 2) or 1.0
+        mean = q // size
         rest = q - mean * n
-        mass = (squares - 2 * mean * q + n * mean * mean - rest * rest / np.maximum(n, 1)) / square
+        mass = (squares - 2 * mean * q + n * mean * mean - rest * rest / size) / square
     else:
         mass = _over(n * n - (counts * counts).sum(axis=1), n)
     own = mass[model["left"]] + mass[model["right"]]

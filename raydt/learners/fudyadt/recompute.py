@@ -34,10 +34,13 @@ class Gini:
         """Return labels as whole numbers: class codes."""
         return y.astype(np.int64)
 
-    def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
-        """Return the statistics of so many nodes from the node and the label of each row."""
-        counts = np.bincount(node * self.width + labels, minlength=nodes * self.width)
-        return counts.reshape(nodes, self.width)
+    def count(self, node: Ints, labels: Ints, nodes: int, weight: Ints | None = None) -> Ints:
+        """Return the statistics of so many nodes from the node, the label and the weight (None: 1) of each row.
+
+        Sums of weights are exact up to 2**53, as float64 adds them.
+        """
+        counts = np.bincount(node * self.width + labels, weight, nodes * self.width)
+        return counts.astype(np.int64).reshape(nodes, self.width)
 
     def counts(self, statistics: Ints) -> Ints:
         """Return the examples at each node by class, shape (m, classes); with numbers there is one class."""
@@ -144,7 +147,7 @@ class Variance(Gini):
         units: Ints = np.floor((near - self._low) / self._unit + 0.5).astype(np.int64)
         return units
 
-    def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
+    def count(self, node: Ints, labels: Ints, nodes: int, weight: Ints | None = None) -> Ints:
         """n, the sum, and the sum of squares."""
         sums = np.zeros((nodes, 3), np.int64)
         for k in range(3):
@@ -181,6 +184,63 @@ class Variance(Gini):
         """By sums."""
         n, q, _ = statistics.T
         tasks = [partial(column.best_splits_of_numbers, rows, labels, node, n, q) for column in columns]
+        return best_of(len(n), each(tasks, len(rows)))
+
+
+class WeightedVariance(Variance):
+    """The variance by weights in units: their sum, that of w q, and that of w q^2 in whole rows and a rest."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(low, high)
+        self.width = 4
+
+    def count(self, node: Ints, labels: Ints, nodes: int, weight: Ints | None = None) -> Ints:
+        """Add up parts of w q^2 that 64 bits hold: 32 bits of q^2, and each half of them, times 16 bits of w."""
+        assert weight is not None
+        parts, square = np.zeros((nodes, 5), np.int64), labels * labels
+        rows, rest = np.divmod(weight, UNIT)
+        summed = (weight, weight * labels, rows * square, rest * (square // UNIT), rest * (square % UNIT))
+        for k, part in enumerate(summed):
+            np.add.at(parts[:, k], node, part)
+        n, q, whole, middle, low = parts.T
+        return np.stack([n, q, whole + (middle * UNIT + low) // UNIT, low % UNIT], axis=1)
+
+    def _exact(self, statistics: Ints) -> list[tuple[int, int, int]]:
+        """n, sum and sum of squares, all in units."""
+        return [(n, q, whole * UNIT + rest) for n, q, whole, rest in statistics.tolist()]
+
+    def numerators(self, statistics: Ints) -> list[int]:
+        """n sum q^2 - (sum q)^2."""
+        return [n * squares - q * q for n, q, squares in self._exact(statistics)]
+
+    def mass(self, statistics: Ints) -> Floats:
+        """As without weights, each term rounded once, in rows."""
+        found = []
+        for n, q, squares in self._exact(statistics):
+            mean, rest = divmod(q, max(n, 1))
+            around = Fraction(squares - 2 * mean * q + n * mean * mean, UNIT)
+            found.append(float(around) - float(rest * rest) / max(n, 1) / UNIT)
+        return np.array(found)
+
+    def scores(self, left: Ints, statistics: Ints) -> Floats:
+        """D is rounded once, and so is n_left n_right."""
+        found = []
+        for (n_left, q_left), (n, q) in zip(left[:, :2].tolist(), statistics[:, :2].tolist(), strict=True):
+            D, sides = float(q_left * n - n_left * q), float(n_left * (n - n_left))
+            found.append(D * D / sides if sides else 0.0)
+        return np.array(found)
+
+    def in_rows(self, sizes: Ints) -> Floats:
+        """Over the unit."""
+        rows: Floats = sizes / UNIT
+        return rows
+
+    def best(
+        self, columns: list[RankedColumn], rows: Ints, labels: Ints, weight: Ints, node: Ints, statistics: Ints
+    ) -> Best:
+        """By sums of weights."""
+        n, q = statistics[:, 0], statistics[:, 1]
+        tasks = [partial(of.best_splits_of_numbers, rows, labels, node, n, q, weight) for of in columns]
         return best_of(len(n), each(tasks, len(rows)))
 
 
@@ -284,10 +344,8 @@ class Recomputed(BuildHistory):
         self.built_score[at], self.built_feature[at], self.built_threshold[at], self.built_left[at] = found
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
-        if self.weight is None:
-            return self.rules.impurity.count(local, self.labels[rows], nodes)
-        width = self.rules.impurity.width
-        return self.added(local * width + self.labels[rows], rows, nodes * width).reshape(nodes, width)
+        weight = None if self.weight is None else self.weight[rows]
+        return self.rules.impurity.count(local, self.labels[rows], nodes, weight)
 
     def sides(self) -> Ints:
         """Return the side of missing numbers at each node; where BUILD has chosen it and S0 was searched, the best."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.learners.fudyadt.split_sides import is_constant, lacking
-from raydt.learners.fudyadt.weighted_search import scan_weights
+from raydt.learners.fudyadt.weighted_search import scan_weighted_numbers, scan_weights
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64
@@ -242,6 +242,10 @@ def scan_column(
 ) -> tuple[float, int]:
     """Scan as :func:`scan`, of numeric labels as :func:`scan_numbers`, of rows with weights as ``scan_weights``."""
     if len(weights) > 0:
+        if counts.shape[1] == 1:
+            return scan_weighted_numbers(
+                S, categorical, counts[node, 0], sums[node, 0], numbers, weights, label_bits, best
+            )
         return scan_weights(S, categorical, counts, node, left, weights, label_bits, best)
     if counts.shape[1] == 1:
         return scan_numbers(S, categorical, numbers, sums[node, 0], label_bits, best)

@@ -3,7 +3,8 @@
 Counts are sums of weights in units of 2**-16, whose products do not fit into 64 bits. So D_k is taken between the two
 sides, D_k = l_k n_right - n_left r_k (which equals l_k n - n_left c_k), of products that are rounded to float64 once.
 Where weights are whole numbers the products are exact, and scores are 2**32 times those of repeated rows. Always they
-are the same, to the last bit, whichever side is the left one.
+are the same, to the last bit, whichever side is the left one. With numeric labels D is exact (96 bits), and rounded
+once, as it is without weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.learners.fudyadt.split_sides import is_constant
+from raydt.trees.weighted_numbers import add_number
 
 
 @inner_kernel
@@ -61,6 +63,61 @@ def scan_weights(
             for k in range(len(left)):
                 left[k] = 0
     return best, at
+
+
+@inner_kernel
+def difference(a: int, b: int, c: int, d: int) -> float:
+    """a b - c d, rounded once to float64: sums of labels a, d up to 2**56, of weights b, c up to 2**40."""
+    a_high, a_low, d_high, d_low = a >> 28, a & 0xFFFFFFF, d >> 28, d & 0xFFFFFFF
+    b_high, b_low, c_high, c_low = b >> 20, b & 0xFFFFF, c >> 20, c & 0xFFFFF
+    middle = ((a_high * b_low - c_low * d_high) << 8) + a_low * b_high - c_high * d_low  # in units of 2**20
+    low = a_low * b_low - c_low * d_low + ((middle & 0xFFFFFFF) << 20)
+    high = a_high * b_high - c_high * d_high + (middle >> 28) + (low >> 48)
+    rounded: float = np.float64(high) * 281474976710656.0 + np.float64(low & 0xFFFFFFFFFFFF)
+    return rounded
+
+
+@inner_kernel
+def scan_weighted_numbers(
+    S: Any, categorical: bool, n: int, total: int, numbers: Any, weights: Any, label_bits: int, best: float
+) -> tuple[float, int]:
+    """Search as ``split_search.scan_numbers`` does, of a segment whose weights add up to ``n``, weight times label to
+    ``total``.
+    """
+    at = -1
+    if is_constant(S):
+        return best, at
+    size, bits = len(S), np.uint64(label_bits)
+    q_left = n_left = np.int64(0)
+    for i in range(size):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        weight = np.int64(weights[row])
+        q_left += weight * numbers[row]
+        n_left += weight
+        if i == size - 1:
+            if not categorical:
+                break
+        elif (S[i + 1] >> 32) == (S[i] >> 32):
+            continue
+        D = difference(q_left, n, n_left, total)
+        score = D * D / (np.float64(n_left) * np.float64(n - n_left))
+        if score > best:
+            best, at = score, i
+        if categorical:
+            q_left = n_left = np.int64(0)
+    return best, at
+
+
+@inner_kernel
+def weigh_numbers_left(S: Any, label_bits: int, side: Any, numbers: Any, weights: Any, sums: Any, node: int) -> None:
+    """Make the sums of a node those of the rows of a segment that are on the left."""
+    bits = np.uint64(label_bits)
+    for k in range(sums.shape[1]):
+        sums[node, k] = 0
+    for i in range(len(S)):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        if side[row] == 0:
+            add_number(sums, node, np.int64(numbers[row]), np.int64(weights[row]))
 
 
 @inner_kernel
