@@ -116,6 +116,9 @@ def test_chapters_by_key_are_the_run_without_and_answer_by_key(broker: Broker, t
         once = [{**row, "seconds": 0} for row in ds.dataset(tmp_path / "whole" / table).to_table().to_pylist()]
         assert sorted(map(repr, rows)) == sorted(map(repr, once)), table
     assert audit_run(run).ok
+    chain = verify_receipts(run / "receipts.jsonl", run, ids=[str(id) for id in told.table.live])
+    assert (chain["equal"], chain["live"], chain["gaps"]) == (True, 0, [])
+    assert not any(one["deleted"] for one in chain["ids"])
     reader = SnapshotReader(run)
     assert reader.look()
     served: Any = reader.current
