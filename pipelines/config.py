@@ -235,7 +235,7 @@ def load_variants(
     """Read a config once, and validate it once for each variant: dotted keys that are set after the overrides.
 
     ``prepare`` changes the plain values before the overrides, given their place. ConfigError names the variant; with
-    ``refuse`` that gets the error of each bad variant, given its number, and the others are returned.
+    ``refuse`` that gets the error of each bad variant, given its number, and the others are returned, if there are any.
     """
     data, base, name, place = _read(config)
     if prepare is not None:
@@ -247,7 +247,7 @@ def load_variants(
         set_key(data, key, value, f"--set {shortened(override)}", nulls)
         chosen.add(key)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
-    loaded, without = [], set()
+    loaded, without, first = [], set(), None
     for number, variant in enumerate(variants):
         changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
@@ -257,11 +257,14 @@ def load_variants(
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
         without |= set(_options_left_out(given, changed, chosen | variant.keys()))
         try:
-            loaded.append(_validated(changed, name, at, removed))
+            loaded.append(_validated(changed, name, removed))
         except ConfigError as error:
+            first = first or ConfigError(*(problem.at(at) for problem in error.args))
             if refuse is None:
-                raise
+                raise first from error
             refuse(number, error)
+    if first is not None and not loaded:
+        raise first
     if without:
         log.warning("%s: %s", place, message("configs.left_out", keys=", ".join(sorted(without))))
     return loaded
@@ -315,11 +318,11 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
     return data, base, path.stem, str(path)
 
 
-def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, bool]) -> Config:
+def _validated(data: dict[str, Any], name: str, nulls: Mapping[str, bool]) -> Config:
     """The config of plain values, which is changed: ``nulls`` are as of :func:`set_key`."""
     for key, value in values_of(data, ""):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ConfigError(message("configs.wide_integer", value=value).at(key).at(place))
+            raise ConfigError(message("configs.wide_integer", value=value).at(key))
     try:
         try:
             result = Config.model_validate(data)
@@ -328,7 +331,7 @@ def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, 
                 remove_key(data, key)
             result = Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(*(problem.at(place) for problem in describe(error, json_schema()))) from error
+        raise ConfigError(*describe(error, json_schema())) from error
     result._name = name
     return result
 

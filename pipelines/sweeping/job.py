@@ -41,9 +41,9 @@ from pipelines.running.preflight import location_of, require_ray
 from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import article, tables
-from pipelines.sweeping.rows import Trial, named, read_first, value_of
+from pipelines.sweeping.rows import Trial, named, read_first, sets_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
-from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of
+from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of, winners
 from pipelines.terminal import terminal
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
@@ -130,8 +130,6 @@ def sweep(
     values = settings_of(axes)
     refused: dict[int, ConfigError | InputError] = {}
     loaded = load_variants(config, overrides, values, refuse=refused.__setitem__)
-    if not loaded:
-        raise refused[0]
     if any(getattr(one.source, "key", None) is not None for one in loaded):
         raise ConfigError(message("keyed.sweep"))
     if address is not None:
@@ -372,17 +370,7 @@ class _Sweep:
             "trials": len({config.source.model_dump_json() for config in self.configs.values()}),
             "done": len(self.rows),
             "failed": sum("error" in row for row in self.rows),
-            "best": {
-                name: {
-                    "value": row[name],
-                    "setting": row["setting"],
-                    "values": {axis.key: row[axis.key] for axis in axes if axis.key in row},
-                    **{baseline: row[baseline] for baseline in ("no_change", "majority")},
-                    "promised": row["promised"],
-                    "digest": row["digest"],
-                }
-                for name, row in best(rows).items()
-            },
+            "best": winners(axes, rows),
             "verdict": against_baselines(rows),
             "learner": self.first.learner.kind,
             "rows": source.n_rows,
@@ -398,7 +386,8 @@ class _Sweep:
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         top = best(rows).get("accuracy")
-        sets = {} if top is None else {axis.key: value_of(self.configs[top["setting"]], axis.key) for axis in axes}
+        keys = (axis.key for axis in axes)
+        sets = {} if top is None else sets_of(self.first, self.configs[top["setting"]], keys)
         shown = article(self.axes, self.rows, summary, sets, self.first.to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
         shown_here = terminal(*tables([axis.key for axis in axes], rows, summary["trials"], brief=True))

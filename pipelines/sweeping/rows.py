@@ -7,7 +7,7 @@ anything runs; each is read when its turn comes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,7 @@ class Trial:
         return source
 
 
-def trials_of(
-    configs: Mapping[int, Config],
-    values: Sequence[Mapping[str, Any]],
-    refuse: Callable[[int, ConfigError | InputError], None],
-) -> list[Trial]:
+def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError | InputError], None]) -> list[Trial]:
     """Group settings by source and reading, in order; ``refuse`` gets the error of each setting that cannot be run."""
     trials: dict[tuple[str, Reading], Trial] = {}
     sources: dict[tuple[str, Reading], Source] = {}
@@ -81,15 +77,18 @@ def read_first(
 ) -> tuple[list[Trial], StoredSource]:
     """Return the trials that can be run, and the rows of the first; the settings of others are ``refused``.
 
-    Raise the error of the first setting if none can be run.
+    Raise the error of the first setting if none can be run: a ConfigError names it.
     """
-    trials = trials_of(configs, values, refused.__setitem__)
+    trials = trials_of(configs, refused.__setitem__)
     while trials:
         try:
             return trials, trials[0].read()
         except InputError as error:
             refused |= dict.fromkeys(trials.pop(0).settings, error)
-    raise refused[min(refused)]
+    first = refused[min(refused)]
+    if isinstance(first, ConfigError):
+        first = ConfigError(*(problem.at(f"with {named(values[min(refused)])}") for problem in first.args))
+    raise first
 
 
 def named(setting: Mapping[str, Any]) -> str:
@@ -97,7 +96,22 @@ def named(setting: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
 
 
-def value_of(config: Config, key: str) -> Any:
+def sets_of(first: Config, other: Config, keys: Iterable[str]) -> dict[str, Any]:
+    """Return by dotted key what makes the config ``first``, with all its options, the ``other`` one of a sweep.
+
+    These are the ``keys`` of the grid and, as another learner has other defaults, the options that differ.
+    """
+    found = {key: _value_of(other, key) for key in keys}
+    before, after = first.resolved(), other.resolved()
+    for section in ("learner", "stream"):
+        defaults = type(getattr(other, section)).model_fields
+        for name, value in after[section].items():
+            if value != before[section].get(name, defaults[name].default):
+                found[f"{section}.{name}"] = value
+    return found
+
+
+def _value_of(config: Config, key: str) -> Any:
     """Return the value of a dotted key; its default, where the setting's group does not have the key."""
     found: Any = config.resolved()
     for part in key.split("."):

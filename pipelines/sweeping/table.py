@@ -111,12 +111,25 @@ def _type(values: Sequence[Any]) -> pa.DataType:
 
 def best(rows: Sequence[Row]) -> dict[str, Row]:
     """Return by criterion the row of the best setting, the first of equals; failed settings take no part."""
-    winners = {}
+    found = {}
     for name, more in CRITERIA.items():
         known = sorted((row for row in rows if row.get(name) is not None), key=lambda row: row["setting"])
         if known:
-            winners[name] = (max if more else min)(known, key=lambda row: row[name])
-    return winners
+            found[name] = (max if more else min)(known, key=lambda row: row[name])
+    return found
+
+
+def winners(axes: Sequence[Axis], rows: Sequence[Row]) -> dict[str, Row]:
+    """Return by criterion the best setting as the summary has it: score, number, values by key, what it is held to."""
+    return {
+        name: {
+            "value": row[name],
+            "setting": row["setting"],
+            "values": {axis.key: row[axis.key] for axis in axes if axis.key in row},
+            **{key: row[key] for key in ("no_change", "majority", "promised", "digest")},
+        }
+        for name, row in best(rows).items()
+    }
 
 
 def _rivals(row: Row) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from raydt.encoding.columns import holds_text
 from raydt.encoding.indices import holds_indices, is_empty_list
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
@@ -21,7 +22,6 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.encoder import holds_text
 from raydt.sources.file_options import FileOptions
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile

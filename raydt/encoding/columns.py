@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -48,6 +49,11 @@ _WORDS = (
 def is_text(kind: pa.DataType) -> bool:
     """Return True if a column of this type holds strings, not counting dictionaries."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def holds_text(kind: pa.DataType) -> bool:
+    """Return True if a column of this type holds text, in a dictionary or not."""
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def in_words(kind: pa.DataType) -> str:
@@ -121,12 +127,19 @@ def id_values(column: pa.Array) -> pa.Array:
     return plain(column)
 
 
+def exact_bits(kind: pa.DataType) -> int:
+    """Return the bits of the integers that a floating-point type holds one by one: 53 of 64, 24 of 32."""
+    return int(np.finfo(kind.to_pandas_dtype()).nmant) + 1
+
+
 def whole_ids(column: pa.Array) -> tuple[pa.Array, Bools | None]:
-    """Return ids in floating point as integers, null where there is none; mask of what is not one, None if all are."""
+    """Return ids in floating point as integers, null where there is none; mask of what is not one, None if all are.
+
+    An integer of more than :func:`exact_bits` is not one: it may have been rounded to the id of another row.
+    """
     given = numbers(column)
-    lost = np.isnan(given)
-    exact = (np.abs(given) < LARGEST_INTEGER) & (np.floor(given) == given)
-    wrong = ~(lost | exact)
+    exact = (np.abs(given) < 2.0 ** exact_bits(column.type)) & (np.floor(given) == given)
+    wrong = ~(np.isnan(given) | exact)
     whole = pa.array(np.where(exact, given, 0.0).astype(np.int64), mask=~exact)
     return whole, wrong if wrong.any() else None
 
@@ -157,6 +170,11 @@ def plain(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return pa.DictionaryArray.from_arrays(column.indices, plain(column.dictionary))
     return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def objects(column: pa.Array) -> npt.NDArray[np.object_]:
+    """Return the values of a column as Python objects, shape (n,)."""
+    return np.array([*column.to_pylist(), None], dtype=np.object_)[:-1]
 
 
 def numbers(column: pa.Array) -> Floats:
@@ -236,6 +254,15 @@ def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Bools | None]:
     distinct = pc.cast(pc.if_else(pa.array(readable), coded.dictionary, None), kind)
     values = distinct.take(coded.indices)
     return values, np.asarray(values.is_null()) & np.asarray(column.is_valid())
+
+
+def parse_integers(column: pa.Array) -> tuple[pa.Array, Bools | None]:
+    """Return ids written as text as :func:`parse` does: integers, also with a point and zeros behind it."""
+    read, wrong = parse(column, pa.int64())
+    if wrong is None:
+        return read, None
+    whole, _ = whole_ids(parse(column, pa.float64())[0])
+    return pc.coalesce(read, whole), wrong & np.asarray(whole.is_null())
 
 
 def _unreadable(texts: pa.Array, kind: pa.DataType, start: int = 0) -> list[int]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
 from raydt.arrays.types import Bools
-from raydt.encoding.columns import Dictionary, beyond_int64, missing
+from raydt.encoding.columns import Dictionary, missing
 from raydt.encoding.faults import Faults
 from raydt.examples.updates import OP_NAMES
 from raydt.messages import message
@@ -90,7 +90,7 @@ def read_operations(
 def without_ids(op: npt.NDArray[np.int8], bad: Sequence[int], ids: pa.Array) -> npt.NDArray[np.int8]:
     """Return operations, :data:`IGNORED` in the ``bad`` rows that have no usable id."""
     places, op = np.array(bad, dtype=np.int64), op.copy()
-    for unusable in (missing(ids), beyond_int64(ids)):
-        if unusable is not None:
-            op[places[unusable[places]]] = IGNORED
+    unusable = missing(ids)
+    if unusable is not None:
+        op[places[unusable[places]]] = IGNORED
     return op

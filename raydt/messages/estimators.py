@@ -24,7 +24,7 @@ SENTENCES: dict[str, Sentence] = {
     "weight_type": "sample_weight must be numbers, got {what}",
     "weight_range": (
         "weight {value} is neither 0 nor from {least:g} to {most:,}",
-        "Divide all weights by the same number",
+        "Correct negative and missing weights, and multiply all by one number that brings them into this range",
     ),
     "unknown_class_weight": "class_weight names {labels}, but the classes are {classes}",
     # Parameters

@@ -68,7 +68,8 @@ SENTENCES: dict[str, Sentence] = {
     "no_weight": ("no weight", _CORRECT),
     "weight_range": (
         "weight {value} is neither 0 nor from {least:g} to {most:,}",
-        "Divide all weights by the same number" + OR_SKIP,
+        "Correct negative and missing weights, and multiply all by one number that brings them into this range"
+        + OR_SKIP,
     ),
     # Ids, times, operations
     "no_id": (_NO_ID, _CORRECT),
@@ -80,7 +81,7 @@ SENTENCES: dict[str, Sentence] = {
     "wide_model_key": ("the key does not fit into a signed 64-bit integer", _CORRECT),
     "wide_subject": ("the subject does not fit into a signed 64-bit integer", _CORRECT),
     "not_whole": (
-        "{value} is not a whole number below 2^53, as ids, subjects and keys in floating point have to be",
+        "{value} is not a whole number below 2^{bits}, as ids, subjects and keys in floating point have to be",
         _CORRECT,
     ),
     "wide_id": ("the id does not fit into a signed 64-bit integer", _CORRECT),

@@ -26,7 +26,7 @@ SENTENCES: dict[str, Sentence] = {
     "many_values": ("--grid {entry}: more than {most:,} values", "Take a larger step"),
     # Settings
     "numbers": (
-        "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error)",
+        "a sweep compares accuracies, but the learner predicts numbers (squared_error)",
         "Replay the settings one by one, and give their folders to raydt report",
     ),
     # Progress

@@ -26,13 +26,17 @@ from raydt.encoding.columns import (
     beyond_int64,
     column_kind,
     equal_to,
+    exact_bits,
+    holds_text,
     id_kind,
     id_values,
     in_words,
     is_text,
     missing,
     numbers,
+    objects,
     parse,
+    parse_integers,
     plain,
     whole_ids,
 )
@@ -82,11 +86,6 @@ class Checked(NamedTuple):
     with_features: Mask | None  #: Rows that need features.
     with_label: Mask | None  #: Rows that need a label.
     weights: Weights | None  #: Those of a column.
-
-
-def holds_text(kind: pa.DataType) -> bool:
-    """Return True if a column of this type holds text, in a dictionary or not."""
-    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 class RowEncoder:
@@ -238,18 +237,17 @@ class RowEncoder:
         if self._envelope is not None and op is not None:
             batch = self._envelope.open(batch, names, op, faults)
         columns = {n: self._typed(batch.column(n), n, needed.get(n, with_features), faults) for n in names}
-        if self._id is not None:
-            faults.mark("no_id", self._id, missing(columns[self._id]), with_id)
-            faults.mark("wide_id", self._id, beyond_int64(columns[self._id]), with_id)
-        if self._subject is not None:
-            faults.mark("no_subject", self._subject, missing(columns[self._subject]), with_subject)
-            faults.mark("wide_subject", self._subject, beyond_int64(columns[self._subject]), with_subject)
-        if self._key is not None:
-            faults.mark("no_model_key", self._key, missing(columns[self._key]), with_key)
-            wide = beyond_int64(columns[self._key])
-            faults.mark("wide_model_key", self._key, wide, with_key)
-            if wide is not None:  # such a row belongs to no key
-                columns[self._key] = pc.if_else(wide, None, columns[self._key])
+        for part, lacking, wide in (
+            (self._id, "no_id", "wide_id"),
+            (self._subject, "no_subject", "wide_subject"),
+            (self._key, "no_model_key", "wide_model_key"),
+        ):
+            if part is not None:
+                faults.mark(lacking, part, missing(columns[part]), needed[part])
+                beyond = beyond_int64(columns[part])
+                faults.mark(wide, part, beyond, needed[part])
+                if beyond is not None:  # it has no id, and belongs to no key
+                    columns[part] = pc.if_else(beyond, None, columns[part])
         if op is not None:
             for name in [*self._encoder.categories, *([] if self._label is None else [self._label])]:
                 faults.mark("unsent", name, equal_to(columns[name], _PLACEHOLDER), with_features)
@@ -283,7 +281,7 @@ class RowEncoder:
         ids, texts = self._ids(columns, numbers)
         if op is not None and bad and self._id is not None:
             op = without_ids(op, [*bad], columns[self._id])
-        subjects = None if self._subject is None else _objects(columns[self._subject])
+        subjects = None if self._subject is None else objects(columns[self._subject])
         keys = None if self._key is None else self.keys.encode(columns[self._key], row)
         if self._reading.class_weight and self._label is not None:
             factors = of_labels(self._reading.class_weight, self.labels.classes(row + n))
@@ -315,18 +313,15 @@ class RowEncoder:
             return pa.nulls(len(column), kind)
         if names_rows and pa.types.is_floating(column.type):
             whole, wrong = whole_ids(column)
-            faults.mark("not_whole", name, wrong, needed, column)
+            faults.mark("not_whole", name, wrong, needed, column, bits=exact_bits(column.type))
             return whole
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
             return column
         is_number = name in self._numbers
         is_whole = is_number and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
-        read, wrong = parse(column, pa.float64() if is_whole else kind)
+        read, wrong = parse_integers(column) if names_rows else parse(column, pa.float64() if is_whole else kind)
         if is_whole:
             faults.mark("inexact", name, np.abs(numbers(read)) >= LARGEST_INTEGER, needed)
-        if wrong is not None and names_rows and pa.types.is_integer(kind):
-            whole = whole_ids(parse(column, pa.float64())[0])[0]
-            read, wrong = pc.coalesce(read, whole), wrong & np.asarray(whole.is_null())
         if wrong is not None:
             words = in_words(kind)
             if name == self._label:
@@ -341,7 +336,7 @@ class RowEncoder:
         if self._id is None:
             return np.array(numbers), None
         if self.id_kind == "text":
-            return np.full(len(numbers), -1, dtype=np.int64), _objects(columns[self._id])
+            return np.full(len(numbers), -1, dtype=np.int64), objects(columns[self._id])
         return np.array(columns[self._id].fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), None
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -400,8 +395,3 @@ class RowEncoder:
         self._encoder.restore(state["categories"])
         self.labels.restore(state["labels"])
         self.keys = Dictionary(state.get("keys", ()))
-
-
-def _objects(column: pa.Array) -> npt.NDArray[np.object_]:
-    """Return the values of a column as Python objects, shape (n,)."""
-    return np.array([*column.to_pylist(), None], dtype=np.object_)[:-1]

@@ -152,11 +152,9 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
         sums = np.zeros((len(tree.nodes), arrays[SUMS].shape[1]), dtype=np.int64)
         sums[:n] = arrays[SUMS]
         tree = tree._replace(sums=sums)
-    if rules.unit > 1:
-        pass  # the number of rows, which stands there with weights, follows from the leaves
-    elif SUMS in arrays:
+    if rules.unit == 1 and SUMS in arrays:
         statistics["pairs"][:n] = mass_ceilings(statistics["n"][:n], tree.sums[:n])
-    else:
+    elif rules.unit == 1:  # the number of rows, which stands there with weights, follows from the leaves
         statistics["pairs"][:n] = statistics["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0

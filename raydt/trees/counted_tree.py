@@ -41,7 +41,7 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
 from raydt.arrays.types import Ints
 from raydt.trees.exact_products import floor_product
-from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
+from raydt.trees.records import LEAF, NODES, majority, total
 from raydt.trees.regression_sums import mass_ceiling, number_mass
 from raydt.trees.weighted_counts import in_rows, is_pure, is_pure_enough, weighted_mass
 from raydt.trees.weighted_numbers import add_number, are_close, are_equal, weighted_number_mass
@@ -239,53 +239,6 @@ def start_children(tree: Any, node: int, stamp: int, rules: Any) -> None:
     if rules.certified:
         tree.statistics[node].m0 = mass_left(tree, node, rules)
         tree.statistics[node].allowed = edits_left(rules.slack * in_rows(tree.statistics[node].n, rules), rules)
-
-
-@inner_kernel
-def side_of_missing(tree: Any, node: int) -> int:
-    """Side of a missing number at a split: where it is not decided, that of more examples, and right if they are as
-    many.
-    """
-    side: int = np.int64(tree.nodes[node].missing)
-    if side == UNDECIDED:
-        left, right = np.int64(tree.nodes[node].left), np.int64(tree.nodes[node].right)
-        side = np.int64(TO_LEFT if total(tree.counts, left) > total(tree.counts, right) else TO_RIGHT)
-    return side
-
-
-@inner_kernel
-def passes_left(tree: Any, node: int, value: float, categorical: bool) -> bool:
-    """Whether a value goes left at a split, also a missing one."""
-    if value != value:
-        missing: bool = side_of_missing(tree, node) == TO_LEFT
-        return missing
-    return goes_left(value, tree.nodes[node].threshold, categorical)
-
-
-@kernel
-def route(tree: Any, categorical: Any, X: Any, row: int, learns: bool) -> int:
-    """Leaf of one row of ``X``. If it is learned, the sides of its missing numbers are decided from then on."""
-    node = 0
-    while tree.nodes[node].feature >= 0:
-        j = tree.nodes[node].feature
-        value = X[row, j]
-        if learns and value != value:
-            tree.nodes[node].missing = side_of_missing(tree, node)
-        left = passes_left(tree, node, value, categorical[j])
-        node = tree.nodes[node].left if left else tree.nodes[node].right
-    return node
-
-
-@kernel
-def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: Any) -> None:
-    """Refine the root's shares, in every row of ``shares``, down to the leaf of that row of ``X``. O(depth K) a row."""
-    for row in range(len(X)):
-        node = 0
-        while tree.nodes[node].feature >= 0:
-            j = tree.nodes[node].feature
-            left = passes_left(tree, node, X[row, j], categorical[j])
-            node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
-            refine(tree.counts, node, np.int64(tree.nodes[node].depth), smoothing, shares, row, row)
 
 
 @kernel

@@ -113,6 +113,7 @@ FAULTS: list[tuple[str, pa.DataType, list[Any], str, tuple[str, ...], Reading]] 
     *(("k", kind, ["b", "a", None, "b"], "no_id", ALL, PLAIN) for kind in (TEXT, WORDS)),
     ("k", U8, [1, 2, 2**63, 3], "wide_id", TYPED, PLAIN),
     ("k", F8, [1.0, 2.0, 2.5, 3.0], "not_whole", TYPED, PLAIN),
+    ("k", pa.float32(), [1.0, 2.0, 2.0**24, 3.0], "not_whole", ARROW, PLAIN),
     *(("t", kind, [1, 2, None, 3], "no_time", TYPED, PLAIN) for kind in (I8, SECONDS, ZONED, pa.date32())),
     ("t", I8, [1, 2, 2**62 + 1, 3], "far_time", TYPED, PLAIN),
     ("t", SECONDS, [1, 2, 2**62 + 1, 3], "far_time", ARROW, PLAIN),

@@ -99,7 +99,7 @@ def test_text_ids_need_the_column_of_ids(tmp_path):
         ("id,after\n1,2\n1,-1\n", ("not_position", "after", 1)),
         ("id,after\n1,2.5\n", ("not_position", "after", 0)),
         ("id,after\n1,soon\n", ("no_positions", "after", None)),
-        ({"id": [1.0]}, ("other_ids", "id", None)),
+        ({"id": [1.0, 1.5]}, ("not_integer", "id", 1)),
         ({"id": [1], "after": ["1"]}, ("no_positions", "after", None)),
     ],
     ids=str,

@@ -17,7 +17,7 @@ from pipelines.auditing import audit_run
 from pipelines.receipt_lines import receipts_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.reporting import receipt_of
-from pipelines.updating import update
+from pipelines.updating import apply_changes, update
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
@@ -130,7 +130,7 @@ def test_integers_may_be_written_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_integers_may_be_written_as_floats(tmp_path: Path, form: str) -> None:
-    """As pandas does where one is missing: here and in files of changes, that of a deletion."""
+    """As pandas does where one is missing."""
     table, frames = visits(text=False), {}
     folder = pipelines.replay(config(tmp_path, table), tmp_path / "run").path
     frames["gone"] = pa.table({"subject": [3.0]})
@@ -147,6 +147,29 @@ def test_integers_may_be_written_as_floats(tmp_path: Path, form: str) -> None:
     for name, said in (("bad", "streams.not_integer"), ("lost", "streams.no_id")):
         with refused(said, RaydtError, row=1, column="subject"):
             update(folder, delete=tmp_path / f"{name}.{form}", dry_run=True)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_change_files_of_pandas_lack_the_person_of_a_deletion(tmp_path: Path, form: str) -> None:
+    """A hole makes the column one of floating-point numbers; the ids are such, too."""
+    table = visits(text=False)
+    table = table.set_column(0, "visit", pa.array(range(N)))
+    folder = pipelines.replay(config(tmp_path, table), tmp_path / "run").path
+    row = {"op": "insert", "visit": 500.0, "person": 77.0, "age": 50.0, "day": 3.0, "y": "yes"}
+    frame = pd.DataFrame([row, {"op": "delete", "visit": 4.0}, {**row, "op": "update", "visit": 7.0}])
+    write = {"parquet": frame.to_parquet, "csv": frame.to_csv, "jsonl": frame.to_json}[form]
+    options = {"orient": "records", "lines": True} if form == "jsonl" else {"index": False}
+    write(file := tmp_path / f"changes.{form}", **options)
+    done = apply_changes(folder, file, out=tmp_path / "states")
+    assert (done.counts["inserts"], done.counts["deletes"]) == (2, 2)
+    state = max((tmp_path / "states").glob("*/"), key=lambda one: one.stat().st_mtime)
+    receipt = update(state, delete={"person": [77]}, dry_run=True)
+    assert (sorted(receipt.ids), receipt.subjects) == ([7, 500], (77,))
+    frame["visit"] += 0.5
+    write(file, **options)
+    said = "rows.not_kind" if form == "csv" else "rows.not_whole"
+    with refused(said, RaydtError, row=0, column="visit"):
+        apply_changes(folder, file, dry_run=True)
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,11 @@ from raydt.learners.sequential import ADD, REMOVE, STEP, enter_steps, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE
-from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
+from raydt.trees.counted_tree import WARMUP_LEFT
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of
 from raydt.trees.regression_sums import LabelRange
+from raydt.trees.routes import route, smooth_rows
 from raydt.trees.row_search import oldest_equal
 from raydt.trees.state_schema import unit_of
 

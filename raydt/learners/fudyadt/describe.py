@@ -55,9 +55,10 @@ class FuDyADTDescription(RebuildingDescription):
     def drawable(self, arrays: Columns) -> Columns:
         """Return the arrays of a saved model, with the predictions of its nodes where labels are numbers."""
         drawn = super().drawable(arrays)
-        if SUMS in drawn and unit_of(arrays) > 1:
-            total, squares, rest = drawn[SUMS].T / unit_of(arrays)
-            drawn = {**drawn, SUMS: np.stack([total, squares * unit_of(arrays) + rest], axis=1)}
+        unit = unit_of(arrays)
+        if SUMS in drawn and unit > 1:
+            total, squares, rest = drawn[SUMS].T
+            drawn = {**drawn, SUMS: np.stack([total / unit, squares + rest / unit], axis=1)}
         return {**drawn, NUMBER: node_numbers(drawn)} if SUMS in drawn else drawn
 
     def present(self, run: RunRecords) -> Presentation:

@@ -90,7 +90,7 @@ class FuDyADT(Learner):
         certified = options.certified and "m0" in model
         if state and options.certified and not certified:
             raise ValueError(message("states.published", array="m0"))
-        arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + ()
+        arrays = tree_arrays(model) + (CERTIFICATE if certified else ())
         weights = UNIT_ARRAY.name in model
         arrays += number_arrays(weights) if options.numeric else ()
         arrays += (

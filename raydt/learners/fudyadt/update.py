@@ -19,12 +19,12 @@ from raydt.trees.counted_tree import (
     count_example,
     mean_at,
     most_nodes,
-    route,
     start_node,
     stays_leaf,
 )
 from raydt.trees.masses import mass_of
 from raydt.trees.records import NODES, level_at, link, majority, take_rows, unlink
+from raydt.trees.routes import route
 from raydt.trees.weighted_counts import rows_at
 
 

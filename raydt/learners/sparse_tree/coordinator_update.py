@@ -18,9 +18,10 @@ from raydt.arrays.sparse import is_one
 from raydt.arrays.types import Bools
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
-from raydt.trees.counted_tree import TO_RIGHT, UNDECIDED, passes_left, side_of_missing
+from raydt.trees.counted_tree import TO_RIGHT, UNDECIDED
 from raydt.trees.masses import mass_of
 from raydt.trees.records import count_path, level_at, link, majority, unlink
+from raydt.trees.routes import passes_left, side_of_missing
 
 #: What a provisional side of missing numbers adds to the side.
 PROVISIONAL = 2
