@@ -73,7 +73,7 @@ class ChangingTable:
         if row is not None:
             self._remove(row)
         if self._bad and self.draw.random() < 0.2:
-            self.log.append({"op": "d", "id": id})
+            self.log.append({"op": "d", "id": id, **self.draw.choice([{}, {"shop": self.draw.choice([*KEYS, "new"])}])})
             self.skipped += 1
 
     def _insert_again(self, id: Any) -> None:

@@ -113,7 +113,8 @@ def verify(
         print_result(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
     if asked:
-        raise click.UsageError(message("commands.not_receipts", run=run))
+        lacking = (ids or subjects or receipt is not None) and Path(run).is_dir()
+        raise click.UsageError(message("commands.no_chain" if lacking else "commands.not_receipts", run=run))
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3

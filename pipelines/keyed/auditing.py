@@ -66,7 +66,8 @@ def audit_keys(
     if only is not None and only not in saved:
         raise saved.unknown(only)
     reports = _reports(config, saved, known, features, only)
-    return together(reports, missing=[key for key in known if key not in saved] if only is None else [])
+    lost = [key for key, replay in known.items() if key not in saved and replay.live]  # purged otherwise
+    return together(reports, missing=lost if only is None else [])
 
 
 def _reports(

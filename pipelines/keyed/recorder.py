@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
+from pipelines.running.records.tables import ALARMS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
 from raydt.arrays.types import AnyArray
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
@@ -94,14 +94,14 @@ class KeyedRecorder(Tables):
 
     def record_log(self, result: KeyedResult) -> None:
         """Take figures and rows of tables, also those of the end of the stream."""
-        self.totals_of_keys = {name: result.totals.get(name, 0) for name in TOTALS}
+        self.totals_of_keys = dict(result.totals)
         self.scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
         self.statistics = result.statistics
         self._append(result.tables)
 
     def record_keys(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Record the table of keys, which has a row for each."""
-        self._tables["keys"].restore(NO_ROWS)
+        self._tables["keys"].renew()
         names = self._schemas["keys"].names
         self._append({"keys": {name: [row[name] for row in rows] for name in names}} if rows else {})
 
@@ -221,8 +221,8 @@ class KeyedRecorder(Tables):
         return self.totals_of_keys["refused"]
 
     def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
-        """Return the number of keys, and sums of the counts of their learner: each key has its own model."""
-        return {name: self.statistics.get(name, 0) for name in ("keys", *self._counts)}
+        """Return how many rows were applied, the number of keys, and sums of the counts that their models have."""
+        return {"rows": self.updates, **{name: self.statistics.get(name, 0) for name in ("keys", *self._counts)}}
 
     @property
     def classes(self) -> list[str]:

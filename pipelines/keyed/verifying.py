@@ -57,8 +57,11 @@ def of_run(folder: RunFolder, config: Config, stated: str) -> tuple[list[Message
     features, digests, same, inserted = features_of(source, config.learner), {}, True, 0
     past = past_of_keys(folder, source, keys) or PastOfKeys()
     for key, replay in histories(config, cast(Any, stream), keys, past).items():
-        saved, history = keys.saved(key), replay.result()
+        history = replay.result()
         inserted += len(history.id)
+        if key not in keys and not replay.live:  # purged
+            continue
+        saved = keys.saved(key)
         model = saved.session().model()
         same = same and digest(sorted(models.saved(key).arrays.items())) == digest(sorted(model.items()))
         if live(keys.held(key)):

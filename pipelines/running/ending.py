@@ -35,6 +35,7 @@ from pipelines.running.records.table_parts import writing
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError, message_of
 from raydt.exchange.faults import fault
 from raydt.folders.manifest import parsed
+from raydt.keyed.session import KeyFailedError
 from raydt.learners import description_of
 from raydt.messages import Message, message
 from raydt.presentation.words import counted
@@ -221,7 +222,7 @@ class Ending:
         name = "kept_model" if summary["model_digest"] is not None else "kept_tables"
         text = message(f"runs.{name}", updates=counted(summary["updates"], "update"), run=self.run)
         # A bad row is there the next time too, and an error after all restarts names its own remedy.
-        stays = isinstance(error, (ConfigError, InputError)) and not isinstance(error, NotWrittenError)
+        stays = isinstance(error, (ConfigError, InputError, KeyFailedError)) and not isinstance(error, NotWrittenError)
         if stays or isinstance(error, RestartsSpentError):
             return text
         return f"{text}; {how_to_resume(summary, self.run)}"

@@ -29,7 +29,7 @@ class Past:
     ended: str  #: What ended its last process, in words.
     lineage: list[dict[str, Any]]  #: Updates that the run has taken in (``raydt resume --from``).
     holdout: dict[str, Any] | None = None  #: Score of a training run, if it is known.
-    updates: int | None = None  #: Where that process was then; None if it came to say nothing.
+    updates: int | None = None  #: Where that process was then (a keyed one by rows); None if it said nothing.
 
 
 def kept(
@@ -65,7 +65,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
         ended=str(summary["exit_reason"]) if summary is not None else message("runs.driver_lost"),
         lineage=max(lineages, key=len),
         holdout=next((one["holdout"] for one in (saved, *records) if "holdout" in one), None),
-        updates=int(summary["updates"]) if summary is not None else None,
+        updates=int(summary.get("rows", summary["updates"])) if summary is not None else None,
     )
 
 

@@ -183,10 +183,9 @@ class Members:
             ready = [(*one, batch) for one in waiting if (batch := self._next(*one, observer)) is not None]
             self._apply([(member, batch) for member, _, batch in ready], observer)
             waiting = [(member, batches) for member, batches, _ in ready]
-        for member in taken:
-            if observer is not None:
+        if observer is not None:
+            for member in taken:
                 observer.after(member)
-            member.rest()
         self._use(member.key for member in taken)
 
     def _use(self, keys: Iterable[Key]) -> None:
@@ -214,6 +213,7 @@ class Members:
             member.tally.record(batch, result, member.seconds)
             if observer is not None:
                 observer.records.record(member, batch, result)
+            member.rest()  # not all members of a block have whole tables at once
             if result.applied < len(batch):
                 errors.append(member.tally.update_error(batch, result.refused[-1]))
         if errors:

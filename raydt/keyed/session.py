@@ -185,7 +185,8 @@ class KeyedSession:
 
     def result(self, rows: int = 0) -> KeyedResult:
         """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
-        return KeyedResult(rows, dict(self._totals), self._scores.copy(), self._records.take(), self.statistics())
+        totals = {name: self._totals[name] for name in TOTALS}  # also before there is a key
+        return KeyedResult(rows, totals, self._scores.copy(), self._records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from raydt.arrays.types import Ints
 from raydt.errors import InputError, message_of
-from raydt.examples.updates import DELETE, UNKNOWN_ID, Refusal
+from raydt.examples.updates import DELETE, INSERT, UNKNOWN_ID, Refusal
 from raydt.exchange.snapshot import Barrier
 from raydt.keyed.log import Due, KeyLog, LogOwners
 from raydt.keyed.sent import WholeSource
@@ -76,7 +76,8 @@ class KeyedBatch:
     def refusals(self, rows: Iterable[tuple[int, int]]) -> list[Refusal]:
         """Return which rows found no example, or a live one: ``rows`` that keys refused, and those of no key."""
         found = {row - self.start: reason for row, reason in rows}
-        if self.told is not None:
+        if self.told is not None:  # a row that comes to be good in another key has nothing to delete in the old one
+            found = {at: why for at, why in found.items() if (self.told[at], why) != (INSERT, UNKNOWN_ID)}
             found |= dict.fromkeys(np.flatnonzero(self.told == MISSING).tolist(), UNKNOWN_ID)
         return [Refusal(*one) for one in sorted(found.items())]
 

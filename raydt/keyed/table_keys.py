@@ -13,6 +13,7 @@ of the newest row that the table has of it, usable or not, until the table delet
     update 7 of A, bad     B: delete                            B
     update 7 of A          A: insert                            A
     delete 7               A: delete                            none
+    delete 7 of A          none: a bad row                      none
     =====================  ===================================  =========
 """
 
@@ -34,6 +35,7 @@ from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows
 from raydt.sources.live.followed import FollowedSource
+from raydt.streams.absent import restored_ids, saved_ids
 
 #: The key of an id whose only row names none: no model has it.
 NO_KEY = -1
@@ -48,7 +50,7 @@ class TableKeys:
 
     def __init__(self, source: FollowedSource) -> None:
         self._source = source
-        #: Says of an id whether a receipt shows it as erased: that it has no key is no fault then.
+        #: Says of an id, once, whether a receipt shows it as erased: that it has no key is no fault then.
         self.erased: Callable[[Any], bool] = lambda id: False
         self._keys: dict[Any, int] = {}  # codes of keys; of an id whose newest row is bad what _spoilt makes of them
 
@@ -86,17 +88,15 @@ class TableKeys:
                     op[at] = IGNORED
                 self._keys[id] = _spoilt(of)
             elif kind == DELETE:
-                if of is None and self.erased(id):
+                erased = self.erased(id)  # asked of every deletion, since it says so once
+                if of is None:  # whatever key it names: no model takes note of it
                     op[at], told[at], key[at] = IGNORED, MISSING, NO_KEY
-                elif of is None and named == NO_KEY:
-                    bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
-                    op[at], told[at] = IGNORED, MISSING
-                elif of is not None:
+                    if not erased:
+                        bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
+                else:
                     del self._keys[id]
-                    key[at] = of
-                    told[at] = MISSING if spoilt else DELETE
-                    if of == NO_KEY:
-                        op[at] = IGNORED
+                    op[at] = IGNORED if of == NO_KEY else DELETE
+                    key[at], told[at] = of, MISSING if spoilt else DELETE
             elif of is None:
                 if kind == INSERT:  # an update of an unknown id is refused by the key that it names
                     self._keys[id] = named
@@ -131,18 +131,25 @@ class TableKeys:
 
     def state(self) -> dict[str, Any]:
         """Return ids, ascending, and their keys."""
-        ids: Any = sorted(self._keys)
-        keys = np.array([self._keys[id] for id in ids], dtype=np.int64)
-        ids = ids if self._source.id_kind == "text" else np.array(ids, dtype=np.int64)
-        return {"table_ids": ids, "table_keys": keys}
+        return _saved(self._keys)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave; ValueError if a key is not known."""
-        ids, keys = state.get("table_ids", []), state.get("table_keys", np.empty(0, dtype=np.int64)).tolist()
-        known = len(self._source.keys)
-        if any(not -2 - known < key < known for key in keys):
+        keys, known = _restored(state), len(self._source.keys)
+        if any(not -2 - known < key < known for key in keys.values()):
             raise ValueError(message("keyed.uneven", name="table_keys"))
-        self._keys = dict(zip(ids.tolist() if isinstance(ids, np.ndarray) else ids, keys, strict=True))
+        self._keys = keys
+
+
+def _saved(keys: Mapping[Any, int]) -> dict[str, Any]:
+    ids = saved_ids(keys)
+    return {"table_ids": ids, "table_keys": np.array([keys[id] for id in restored_ids(ids)], dtype=np.int64)}
+
+
+def _restored(state: Mapping[str, Any]) -> dict[Any, int]:
+    if "table_keys" not in state:
+        return {}
+    return dict(zip(restored_ids(state["table_ids"]), state["table_keys"].tolist(), strict=True))
 
 
 def _spoilt(key: int) -> int:
@@ -157,16 +164,13 @@ def recoded(state: Mapping[str, Any], code: Mapping[int, int], keeps: Any) -> di
     """
     if "table_keys" not in state:
         return {}
-    ids: Any = state["table_ids"]
-    pairs = zip(ids.tolist() if isinstance(ids, np.ndarray) else ids, state["table_keys"].tolist(), strict=True)
     kept: dict[Any, int] = {}
-    for id, held in pairs:
+    for id, held in _restored(state).items():
         key = held if held >= 0 else _spoilt(held)
         if keeps(None if key == NO_KEY else key, id):
             new = code.get(key, NO_KEY)
             kept[id] = new if held >= 0 else _spoilt(new)
-    named: Any = [*kept] if not isinstance(ids, np.ndarray) else np.array([*kept], dtype=np.int64)
-    return {"table_ids": named, "table_keys": np.array([*kept.values()], dtype=np.int64)}
+    return _saved(kept)
 
 
 def told_apart(rows: Rows) -> Rows:

@@ -93,7 +93,7 @@ class AbsentRows:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave."""
-        self._ids = restored_ids(state.get("absent", ()))
+        self._ids = set(restored_ids(state.get("absent", ())))
 
 
 def saved_ids(ids: Iterable[Any]) -> Any:
@@ -102,6 +102,6 @@ def saved_ids(ids: Iterable[Any]) -> Any:
     return ordered if not ordered or isinstance(ordered[0], str) else np.array(ordered, dtype=np.int64)
 
 
-def restored_ids(saved: Any) -> set[Any]:
-    """Return the ids of :func:`saved_ids`."""
-    return set(saved.tolist() if isinstance(saved, np.ndarray) else saved)
+def restored_ids(saved: Any) -> list[Any]:
+    """Return the ids of :func:`saved_ids`, ascending."""
+    return list(saved.tolist() if isinstance(saved, np.ndarray) else saved)

@@ -53,7 +53,7 @@ class ChangelogStream(RowStream):
         self.absent = AbsentRows()
         #: Says of an id whether a receipt shows it as erased: that its example is not live is no fault then.
         self.erased: Callable[[Any], bool] = lambda id: False
-        self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known
+        self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known, or it is over
 
     def _next(self, size: int) -> UpdateBatch | None:
         rows = self._reader.peek(self._reader.available(size))
@@ -78,7 +78,9 @@ class ChangelogStream(RowStream):
             names = rows.names.copy()
             names[~WITH_ID[op] & ~((op == QUERY) & self.delayed)] = None
             ids = self._text_ids.give(names, op)
-        if self._skip_bad and self._seq < self.warmup and self._warm is not None:
+        if self._seq >= self.warmup:
+            self._warm = None
+        elif self._skip_bad and self._warm is not None:
             self._warm |= _names(rows)
         carries = CARRIES_ROW[op]
         batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
@@ -112,7 +114,7 @@ class ChangelogStream(RowStream):
         """Go to a saved position."""
         super().restore(state)
         self.absent.restore(state)
-        self._warm = None if self._seq and "warm" not in state else restored_ids(state.get("warm", ()))
+        self._warm = None if self._seq and "warm" not in state else set(restored_ids(state.get("warm", ())))
 
     def follow_update(
         self,
@@ -123,8 +125,11 @@ class ChangelogStream(RowStream):
         n_classes: int,
     ) -> None:
         """Continue after updates from elsewhere, which say what is absent now."""
+        gone = self.names_of(deleted)
         super().follow_update(deleted, inserted, updates, names, n_classes)
         self.absent.restore(names)
+        if self._warm is not None:
+            self._warm = self._warm.difference(gone).union(self.names_of(inserted))
 
 
 def _names(rows: Rows) -> set[Any]:

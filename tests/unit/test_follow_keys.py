@@ -14,10 +14,12 @@ import pytest
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("deltalake")
 
+from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 import pipelines
 from pipelines.auditing import audit_run
+from pipelines.cli import cli
 from pipelines.following.follow import follow
 from pipelines.purging.job import purge
 from pipelines.receipts import ReceiptFile
@@ -26,8 +28,10 @@ from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.rows import Table
 from pipelines.serving.served import ServedModel
 from pipelines.updating import update
-from pipelines.verifying import verify_receipts
+from pipelines.verifying import verify_receipts, verify_run
 from raydt.exchange.faults import injected
+from raydt.keyed.session import KeyFailedError
+from raydt.messages import message
 from tests.changing_table import KEYS, ChangingTable
 from tests.cut_runs import Gone, at
 from tests.live_tables import FEED
@@ -49,8 +53,8 @@ class Topic:
         self.send(*table.log)
 
     def send(self, *messages: dict[str, Any]) -> None:
-        for message in messages:
-            self.broker.send(self.name, 0, message)  # into one partition: the order counts
+        for change in messages:
+            self.broker.send(self.name, 0, change)  # into one partition: the order counts
         self.broker.flush()
 
     def job(self, **given: Any) -> dict[str, Any]:
@@ -112,6 +116,9 @@ def test_chapters_by_key_are_the_run_without_and_answer_by_key(broker: Broker, t
         once = [{**row, "seconds": 0} for row in ds.dataset(tmp_path / "whole" / table).to_table().to_pylist()]
         assert sorted(map(repr, rows)) == sorted(map(repr, once)), table
     assert audit_run(run).ok
+    chain = verify_receipts(run / "receipts.jsonl", run, ids=[str(id) for id in told.table.live])
+    assert (chain["equal"], chain["live"], chain["gaps"]) == (True, 0, [])
+    assert not any(one["deleted"] for one in chain["ids"])
     reader = SnapshotReader(run)
     assert reader.look()
     served: Any = reader.current
@@ -146,6 +153,49 @@ def test_a_run_goes_on_from_an_update_and_from_a_purge(broker: Broker, tmp_path:
     told.send({"op": "d", "id": one}, {"op": "d", "id": three})
     assert follow(run, until_idle=0.0).summary["active"] == len(told.table.live) - 4
     assert verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(three)])["ok"]
+
+
+@pytest.mark.parametrize("point", ["run.before_compaction", "checkpoint.before_manifest", "checkpoint.after_manifest"])
+def test_a_run_that_had_ended_and_dies_at_its_next_end_goes_on(broker: Broker, tmp_path: Path, point: str) -> None:
+    told, run = topic(broker, f"ended-{point}", changes=40), tmp_path / "run"
+    follow(told.job(), run, until_idle=0.0)
+    told.send(*({"op": "d", "id": id} for id in [*told.table.live][:3]))
+    with injected(at(1, point=point)), pytest.raises(Gone):
+        follow(run, until_idle=0.0)
+    assert follow(run, until_idle=0.0).digest == follow(told.job(), tmp_path / "whole", until_idle=0.0).digest
+    assert ds.dataset(run / "keys").to_table().num_rows == len(KEYS)
+    again = follow(run, until_idle=0.0).summary
+    assert again["rows"] == len(told.table.log) + 3 < again["updates"]  # rows that move make two updates
+    assert [(one["at_update"], one["from_update"]) for one in again["recoveries"][-1:]] == [(again["rows"],) * 2]
+    assert "checkpoint_damaged" not in (run / "log.jsonl").read_text()
+
+
+def test_a_run_that_has_no_key_yet_ends(broker: Broker, tmp_path: Path) -> None:
+    told = topic(broker, "no-key", changes=0)
+    told.send({"op": "c", "id": 1, "shop": None, "a": 0.5, "s": "p", "y": "no"})
+    result = follow(told.job(stream={"on_error": "skip"}), tmp_path / "run", until_idle=0.0)
+    assert (result.summary["updates"], result.summary["keys"], result.summary["skipped"]) == (0, 0, 1)
+
+
+def test_the_audit_does_not_miss_a_key_without_rows_that_a_purge_has_removed(broker: Broker, tmp_path: Path) -> None:
+    told, run = topic(broker, "emptied", changes=60), tmp_path / "run"
+    told.send(*({"op": "d", "id": id} for id, row in told.table.live.items() if row["shop"] == "7"))
+    follow(told.job(learner={"kind": "forest", "n_estimators": 3}), run, until_idle=0.0)
+    purge(run)
+    assert audit_run(run).ok
+    assert verify_run(run)["equal"]
+
+
+def test_a_run_that_a_row_within_a_warmup_has_ended_is_not_said_to_go_on(broker: Broker, tmp_path: Path) -> None:
+    told, run = topic(broker, "warmup", changes=0), tmp_path / "run"
+    told.send(*({**row, "op": "c", "shop": "north", "s": "p"} for row in rows_of(10)))
+    follow(told.job(stream={"warmup": 50}), run, until_idle=0.0)
+    asked = CliRunner().invoke(cli, ["verify", str(run), "--id", "3"])
+    assert (asked.exit_code, message("commands.no_chain", run=run) in asked.output) == (2, True)
+    told.send({"op": "d", "id": 3})
+    with pytest.raises(KeyFailedError, match="warmup to 10") as raised:
+        follow(run, until_idle=0.0)
+    assert "raydt resume" not in raised.value.kept
 
 
 def rows_of(n: int) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.table_parts import Parts
+from pipelines.updating import update
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import InputError, UpdateError
@@ -337,6 +338,26 @@ def test_a_state_on_its_own_is_purged(run: Path, tmp_path: Path) -> None:
         purge(max((run / "checkpoints").glob("[0-9]*")))
     with pytest.raises(InputError, match="without training rows"):
         purge(run / "model")
+
+
+def test_an_id_that_an_unfinished_warm_up_has_inserted_is_purged_once_an_update_has_deleted_it(tmp_path: Path) -> None:
+    row = {**derived(examples(1)[0]), **examples(1)[0], **canary()}
+    words = [row, *({**derived(one), **one} for one in examples(20)[1:])]
+    path = written(tmp_path / "changes.arrow", pa.Table.from_pylist(words, SCHEMA))
+    source = {"kind": "arrow", "path": str(path), "op": "op", "id": "id", "label": "y_of_three", "features": ["a", "b"]}
+    config: dict[str, Any] = {
+        "source": source,
+        "stream": {"model": "changelog", "on_error": "skip", "warmup": 50},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    (tmp_path / "ids.csv").write_text(f"id\n{row['id']}\n")
+    update(run, delete=str(tmp_path / "ids.csv"), out=tmp_path / "state")
+    pipelines.resume(run, state=tmp_path / "state")
+    purge(run)
+    assert not hits(run)
 
 
 def test_the_state_of_an_estimator_is_purged(tmp_path: Path) -> None:

@@ -213,6 +213,48 @@ class Life:
         self.checkpoint, self.done = state, done  # a manifest is there or not
 
 
+class Renewals:
+    """One table that is written anew for each end of a run; the checkpoint lists what the newest end has."""
+
+    def __init__(self):
+        self.checkpoint, self.ends = NO_ROWS, 0
+
+    def run(self, folder, ends=3):
+        writer = TableWriter(folder, "events")
+        writer.restore(self.checkpoint)
+        for end in range(self.ends, ends):
+            assert rows_listed(folder, self.checkpoint) == [end - 1] * end
+            writer.renew()
+            for _ in range(end + 1):
+                write(writer, end, end + 1)
+            writer.commit()
+            writer.parts.merge()
+            self.checkpoint, self.ends = writer.state(), end + 1
+            writer.parts.finish()
+
+
+def rows_listed(folder, state):
+    """What the parts of a checkpoint hold."""
+    here = folder.inside("events")
+    tables = [pq.read_table(here.path(name), filesystem=folder.filesystem) for name in state["parts"]]
+    return [seq for table in tables for seq in table["seq"].to_pylist()]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["instead", "after"])
+def test_dying_while_a_table_is_written_anew_leaves_what_the_checkpoint_lists(tmp_path, after):
+    filesystem = Dying(tmp_path)
+    Renewals().run(on(pafs.PyFileSystem(filesystem), tmp_path))
+    for first in range(1, filesystem.changes + 1):
+        place = tmp_path / f"{first}"
+        place.mkdir()
+        life = Renewals()
+        with pytest.raises(Died):
+            life.run(on(pafs.PyFileSystem(Dying(place, first, after=after)), place))
+        life.run(on(pafs.PyFileSystem(Dying(place)), place))
+        assert rows(place / "run") == [2, 2, 2], first
+        assert files(place / "run", "events") == life.checkpoint["parts"], first
+
+
 def changes_of_a_life(tmp_path):
     filesystem = Dying(tmp_path)
     Life().run(on(pafs.PyFileSystem(filesystem), tmp_path))

@@ -86,6 +86,11 @@ class Parts:
             for file in sorted(sizes.keys() - set(self.names)):
                 self._here.delete(file)
 
+    def renew(self) -> None:
+        """List no part any more; those until now stay until :meth:`finish`, for the checkpoint that lists them."""
+        self._replaced += self.names
+        self.names, self._sizes = [], []
+
     def merge(self) -> None:
         """Write all parts into one, hidden, and list it in their stead; they stay until :meth:`finish`.
 
@@ -133,23 +138,25 @@ class Parts:
                 writer.write_table(pa.Table.from_batches(waiting, schema=schema))
         if not rows:
             self._here.delete(MERGING)
-            self._replaced, self.names, self._sizes = self.names, [], []
+            self.renew()
             return
         self._here.move(MERGING, "." + whole)
-        self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
+        self.renew()
+        self.names, self._sizes = [whole], [self._here.size("." + whole) or 0]
 
     def finish(self) -> None:
-        """Put the merged part in place of the others, after a checkpoint that lists it; a restore does so, too."""
+        """Put new parts in place of the others, after a checkpoint that lists them; a restore does so, too."""
         if self._replaced:
             with writing(self.location):
-                if self.names:
+                if self.names and self._here.size("." + self.names[0]) is not None:  # a merged one
                     self._here.move("." + self.names[0], self.names[0])
                 for name in self._replaced:
                     self._here.delete(name)
             self._replaced = []
 
     def _next(self) -> str:
-        last = PART.fullmatch(self.names[-1]) if self.names else None
+        known = [*self._replaced, *self.names]
+        last = PART.fullmatch(known[-1]) if known else None
         return f"part-{int(last[1]) + 1 if last else 0:05d}.parquet"
 
     def _found(self) -> dict[str, int]:

@@ -106,6 +106,11 @@ class TableWriter:
         schema = None if self._schema is None else base64.b64encode(self._schema.serialize()).decode("ascii")
         return {**self.parts.state(), "schema": schema}
 
+    def renew(self) -> None:
+        """Begin without rows; the parts until now stay until those that take their place are in a checkpoint."""
+        self.abandon()
+        self.parts.renew()
+
     def require(self, state: Mapping[str, Any]) -> None:
         """Refuse a state that cannot be restored; errors as of :meth:`Tables.require`."""
         error = self.parts.missing(state)
