@@ -116,9 +116,11 @@ class Prequential(Evaluation):
         """Have the tables of ranks whole within; they rest after it as before."""
         resting = self._resting is not None
         self._wake()
-        yield
-        if resting:
-            self.rest()
+        try:
+            yield
+        finally:
+            if resting:
+                self.rest()
 
     def _wake(self) -> None:
         """Have the tables of ranks whole."""
