@@ -191,7 +191,7 @@ def _other() -> dict[str, bytes]:
         "not-zipped.csv.gz": text,
         "parquet-inside.csv": parquet(clean().slice(0, 2)),
         "log.parquet": parquet(pa.table({"id": [2, 0, 7], "after": pa.array([5, 12, None])})),
-        "log-float-ids.parquet": parquet(pa.table({"id": [2.0, 0.0], "after": [5, 12]})),
+        "log-float-ids.parquet": parquet(pa.table({"id": [2.0, 0.0, 7.0], "after": pa.array([5, 12, None])})),
         "log-dates.parquet": parquet(pa.table({"id": [2, 0], "after": pa.array([5, 12], pa.date32())})),
         "log-cut-off.parquet": parquet(pa.table({"id": [2, 0, 7]}))[:-20],
     }
