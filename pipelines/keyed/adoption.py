@@ -89,7 +89,7 @@ class KeyedAdoption(Adoption):
 
 
 class Followed(NamedTuple):
-    """What updates have made of a key."""
+    """A key after updates from elsewhere: its state, and by how much its counts and ids have changed."""
 
     held: dict[str, Any]  #: What the key holds in the new checkpoint.
     counts: Counter[str]  #: By how much its counts have grown.

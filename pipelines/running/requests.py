@@ -113,14 +113,14 @@ class Requests:
         erased.difference_update(now.inserted, (hash for hash, *_ in (*now.deleted, *now.missing)))
 
         def take(id: Any) -> bool:
-            hash = key.hash(id) if erased else ""
+            hash = key.hash(id)
             there = hash in erased
             erased.discard(hash)
             return there
 
         reader = stream.table if isinstance(stream, KeyedStream) else stream
         if isinstance(reader, TableKeys | ChangelogStream):
-            reader.erased = take
+            reader.erased = take if erased else None
 
     def go_on(self, stream: Stream, tally: Tally) -> Marks:
         """Go on where a chapter has ended, as after :meth:`begin`."""

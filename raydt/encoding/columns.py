@@ -107,7 +107,7 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def id_kind(kind: pa.DataType) -> IdKind | None:
-    """Whether a column of this type can hold ids, and of which kind; dictionaries hold what their values are.
+    """Return the kind of ids that a column of this type holds, None if it holds none; a dictionary holds its values.
 
     Floating-point numbers are integers (:func:`whole_ids`): as such pandas writes integers where one is missing.
     """

@@ -47,6 +47,7 @@ class SentSource:
     column_of_times: TimeColumn | None
     coded: tuple[str, ...]  #: columns with dictionaries
     files: list[tuple[str, int]]  #: names, and numbers of the first rows
+    grows: bool  #: plans are added to the files without end, and the first are forgotten
     keys: list[Any] = field(default_factory=list)
     label_values: list[Any] = field(default_factory=list)
     dictionaries: dict[str, Dictionary] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class SentSource:
             source.times(),
             tuple(source.categories()),
             source.beginnings(),
+            isinstance(source, FollowedSource),
             dictionaries={name: Dictionary() for name in source.categories()},
         )
 
@@ -106,7 +108,8 @@ class SentSource:
             while self.files and self.files[-1][1] >= begin:
                 self.files.pop()
             self.files.append((name, begin))
-        del self.files[:-KEPT]
+        if self.grows:
+            del self.files[:-KEPT]
 
 
 @dataclass(frozen=True)

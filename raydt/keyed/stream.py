@@ -50,7 +50,7 @@ class KeyedBatch:
 
     @property
     def op(self) -> Ops:
-        """What each row is to its id."""
+        """Return the operation of each row on the example of its id, int8, shape (m,)."""
         assert self.told is not None
         return np.where(self.told == MISSING, np.int8(DELETE), self.told)
 

@@ -51,7 +51,7 @@ class TableKeys:
     def __init__(self, source: FollowedSource) -> None:
         self._source = source
         #: Says of an id, once, whether a receipt shows it as erased: that it has no key is no fault then.
-        self.erased: Callable[[Any], bool] = lambda id: False
+        self.erased: Callable[[Any], bool] | None = None
         self._keys: dict[Any, int] = {}  # codes of keys; of an id whose newest row is bad what _spoilt makes of them
 
     def settle(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ops]:
@@ -88,7 +88,7 @@ class TableKeys:
                     op[at] = IGNORED
                 self._keys[id] = _spoilt(of)
             elif kind == DELETE:
-                erased = self.erased(id)  # asked of every deletion, since it says so once
+                erased = self.erased is not None and self.erased(id)  # asked of every deletion, since it says so once
                 if of is None:  # whatever key it names: no model takes note of it
                     op[at], told[at], key[at] = IGNORED, MISSING, NO_KEY
                     if not erased:

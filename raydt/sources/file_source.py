@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -27,6 +28,7 @@ from raydt.messages import message
 from raydt.parallel.ahead import ahead
 from raydt.parallel.threads import run, threads
 from raydt.sources.base import Rows
+from raydt.sources.encoded import EncodedSource
 from raydt.sources.encoder import Block, Checked, RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.files.datafile import DataFile
@@ -66,7 +68,7 @@ class _Cursor:
             yield batch.slice(0, length), row, file, file_row
 
 
-class FileSource:
+class FileSource(EncodedSource):
     """Rows of one or several opened files; satisfies :class:`raydt.sources.base.Source`.
 
     Without ``chunk_rows`` the number of features chooses how many rows a chunk has. A column that is missing or
@@ -122,21 +124,6 @@ class FileSource:
             positive = resolve_positive(options.positive, counts)
             self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
         self.known_classes, self.target_dtype = len(self.classes), self._encoder.labels.dtype
-
-    @property
-    def classes(self) -> list[Any]:
-        """Labels in the order of their codes, as known from the rows handed out so far."""
-        return self._encoder.labels.classes(self._handed_out)
-
-    @property
-    def label_values(self) -> list[Any]:
-        """Labels in the order of their codes, as known from the rows read so far."""
-        return self._encoder.labels.values()
-
-    @property
-    def keys(self) -> list[Any]:
-        """Keys of models in the order of their codes, as known from the rows read so far."""
-        return self._encoder.keys.values
 
     @property
     def positive(self) -> list[Any] | None:
@@ -255,10 +242,14 @@ class FileSource:
         return list(self._files)
 
     def beginnings(self, since: int = 0) -> list[tuple[str, int]]:
-        """Return the names of the files and the numbers of their first rows, as far as these are known."""
+        """Return the names of the files and the numbers of their first rows, as far as these are known.
+
+        They begin with the file of the row before ``since``.
+        """
         known = takewhile(lambda rows: rows is not None, (file.n_rows for file in self._files))
-        begins = accumulate((rows or 0 for rows in known), initial=0)
-        return [(file.name, begin) for file, begin in zip(self._files, begins, strict=False)]
+        begins = [*accumulate((rows or 0 for rows in known), initial=0)]
+        files = [(file.name, begin) for file, begin in zip(self._files, begins, strict=False)]
+        return files[max(0, bisect_left(begins, since, hi=len(files)) - 1) :]
 
     @property
     def places(self) -> list[tuple[str, int, int | None]]:
@@ -295,13 +286,10 @@ class FileSource:
         """Forget the labels that first appeared in this row or later."""
         self._encoder.labels.forget(row)
 
-    def categories(self) -> dict[str, Dictionary]:
-        """Return the dictionaries of the categorical features and of tokens, by column."""
-        return self._encoder.categories
-
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
-        return next((name, row - begin) for name, begin in reversed(self.beginnings()) if begin <= max(0, row))
+        name, begin = self.beginnings(max(0, row) + 1)[0]
+        return name, row - begin
 
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Dictionaries as known before ``row`` (from all rows handed out, if None)."""

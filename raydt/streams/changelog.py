@@ -52,7 +52,7 @@ class ChangelogStream(RowStream):
         self.delayed = options.delayed_labels
         self.absent = AbsentRows()
         #: Says of an id whether a receipt shows it as erased: that its example is not live is no fault then.
-        self.erased: Callable[[Any], bool] = lambda id: False
+        self.erased: Callable[[Any], bool] | None = None
         self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known, or it is over
 
     def _next(self, size: int) -> UpdateBatch | None:
@@ -72,7 +72,9 @@ class ChangelogStream(RowStream):
                 raise InputError(said, file=file, row=row)
             size = self._inserts_first(op, file, row)
         rows = self._reader.take(min(size, len(rows)))
-        op, tolerated = self._with_erased(rows, *self.absent.follow(rows, self._reader.take_spoilt()))
+        op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())
+        if self.erased is not None:
+            tolerated = _with_erased(rows, op, tolerated, self.erased)
         ids = rows.id
         if self._text_ids is not None and rows.names is not None:
             names = rows.names.copy()
@@ -85,18 +87,6 @@ class ChangelogStream(RowStream):
         carries = CARRIES_ROW[op]
         batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
         return batch if tolerated is None else replace(batch, tolerated=tolerated)
-
-    def _with_erased(
-        self, rows: Rows, op: npt.NDArray[np.int8], tolerated: Bools | None
-    ) -> tuple[npt.NDArray[np.int8], Bools | None]:
-        """Tolerate also the deletions of ids that a receipt shows as erased."""
-        deleted = np.flatnonzero(op == DELETE)
-        names = (rows.id if rows.names is None else rows.names)[deleted].tolist()
-        erased = deleted[[at for at, name in enumerate(names) if self.erased(name)]]
-        if len(erased):
-            tolerated = np.zeros(len(op), dtype=np.bool_) if tolerated is None else tolerated
-            tolerated[erased] = True
-        return op, tolerated
 
     def _takes_nothing_away(self, row: Rows) -> bool:
         """Return True if a row within the warm-up deletes what is not there, since its newest state was bad."""
@@ -130,6 +120,19 @@ class ChangelogStream(RowStream):
         self.absent.restore(names)
         if self._warm is not None:
             self._warm = self._warm.difference(gone).union(self.names_of(inserted))
+
+
+def _with_erased(
+    rows: Rows, op: npt.NDArray[np.int8], tolerated: Bools | None, erased: Callable[[Any], bool]
+) -> Bools | None:
+    """Tolerate also the deletions of erased ids."""
+    deleted = np.flatnonzero(op == DELETE)
+    names = (rows.id if rows.names is None else rows.names)[deleted].tolist()
+    done = deleted[[at for at, name in enumerate(names) if erased(name)]]
+    if len(done):
+        tolerated = np.zeros(len(op), dtype=np.bool_) if tolerated is None else tolerated
+        tolerated[done] = True
+    return tolerated
 
 
 def _names(rows: Rows) -> set[Any]:

@@ -29,7 +29,7 @@ def side_of_missing(tree: Any, node: int) -> int:
 
 @inner_kernel
 def passes_left(tree: Any, node: int, value: float, categorical: bool) -> bool:
-    """Whether a value goes left at a split, also a missing one."""
+    """Return True if a value, or a missing one, goes left at a split."""
     if value != value:
         missing: bool = side_of_missing(tree, node) == TO_LEFT
         return missing

@@ -1,4 +1,4 @@
-"""What a tree counts of numeric labels where rows have weights: sums in units of 2**-16, and masses made of them.
+"""Sums of numeric labels with weights at the nodes of a tree, in units of 2**-16, and masses made of these sums.
 
 A node has n, the sum of the weights w; in ``sums``, of the labels q in units of their range, the sum of w q, and that
 of w q^2, which 64 bits do not hold: ``sums[:, 1]`` has its whole rows, ``sums[:, 2]`` the rest, from 0 to below 2**16.
@@ -70,7 +70,7 @@ def weighted_number_mass(n: int, sums: Any, node: int) -> float:
 
 @inner_kernel
 def are_equal(n: int, sums: Any, node: int) -> bool:
-    """Whether all labels of a node that is not empty are equal."""
+    """Return True if all labels of a node that is not empty are equal."""
     rows, rest, left = _around_mean(n, sums, node)
     equal: bool = rows == 0 and rest == 0 and left == 0
     return equal
@@ -78,7 +78,7 @@ def are_equal(n: int, sums: Any, node: int) -> bool:
 
 @inner_kernel
 def are_close(n: int, sums: Any, node: int, limit: int) -> bool:
-    """Whether the mass of a node that is not empty is at most ``limit`` a row; exact."""
+    """Return True if the mass of a node that is not empty is at most ``limit`` a row; exact."""
     rows, rest, left = _around_mean(n, sums, node)
     rest -= limit * (n & _REST)
     rows += (rest >> BITS) - limit * (n >> BITS)

@@ -99,7 +99,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     @property
     def _derived(self) -> tuple[Pools, NormalScores]:
-        """What follows from the bins."""
+        """Groups of bins, and their normal scores, made from the bins."""
         if self._of_bins is None:
             assert self._bins is not None
             self._of_bins = pools_of(self._bins), normal_scores(self._bins)

@@ -14,12 +14,12 @@ from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
-from raydt.encoding.columns import Dictionary
 from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
 from raydt.sources.base import Rows
+from raydt.sources.encoded import EncodedSource
 from raydt.sources.encoder import Block, RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.identity import Identity, hashed
@@ -68,7 +68,7 @@ class PlansInMemory(dict[int, Step]):
         self[step.number] = step
 
 
-class FollowedSource:
+class FollowedSource(EncodedSource):
     """The rows of a live source; satisfies :class:`raydt.sources.base.Source`.
 
     One that is ``patient`` ends its rows where the source is ``away``, as at a pause; else that is a SourceAwayError.
@@ -104,30 +104,11 @@ class FollowedSource:
         self._steps: deque[Step] = deque()
         self._handed_out = 0
 
-    @property
-    def classes(self) -> list[Any]:
-        """Labels in the order of their codes, as known from the rows handed out so far."""
-        return self._encoder.labels.classes(self._handed_out)
-
-    @property
-    def label_values(self) -> list[Any]:
-        """Labels in the order of their codes, as known from the rows read so far."""
-        return self._encoder.labels.values()
-
-    @property
-    def keys(self) -> list[Any]:
-        """Keys of models in the order of their codes, as known from the rows read so far."""
-        return self._encoder.keys.values
-
     def code_of_key(self, key: str | int) -> int:
         """Return the code of a key; one that no row has named gets the next."""
         if key not in self.keys:
             self._encoder.keys.learn([key], [max(-1, self._handed_out - 1)])
         return self.keys.index(key)
-
-    def categories(self) -> dict[str, Dictionary]:
-        """Return the dictionaries of the categorical features and of tokens, by column."""
-        return self._encoder.categories
 
     @property
     def last(self) -> Step | None:
@@ -219,7 +200,7 @@ class FollowedSource:
         return found[::-1]
 
     def beginnings(self, since: int = 0) -> list[tuple[str, int]]:
-        """Return the names of the plans and the numbers of their first rows, from the plan of the row before on."""
+        """Return the names of the plans and the numbers of their first rows, from that of row ``since`` - 1 on."""
         found = list[tuple[str, int]]()
         for step in reversed(self._steps):
             found.append((self._name(step), step.row))
