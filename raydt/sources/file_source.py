@@ -28,7 +28,7 @@ from raydt.messages import message
 from raydt.parallel.ahead import ahead
 from raydt.parallel.threads import run, threads
 from raydt.sources.base import Rows
-from raydt.sources.encoded import EncodedSource
+from raydt.sources.encoded_source import EncodedSource
 from raydt.sources.encoder import Block, Checked, RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.files.datafile import DataFile

@@ -46,6 +46,7 @@ ROOMS = {
         ("file_options", "stored", "envelope"),
         ("parts",),
         ("encoder",),
+        ("encoded_source",),
         ("live",),
         ("options",),
         ("file_source", "synthetic"),

@@ -19,7 +19,7 @@ from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
 from raydt.sources.base import Rows
-from raydt.sources.encoded import EncodedSource
+from raydt.sources.encoded_source import EncodedSource
 from raydt.sources.encoder import Block, RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.identity import Identity, hashed
