@@ -153,11 +153,8 @@ def test_whole_weights_equal_repeated_rows(
             repeated.forget([copy for i in sorted(gone) for copy in copies[i]], digests=False)
         if new:
             ids = np.arange(len(weight), len(weight) + len(new))
-            X, y, w = (
-                np.array([row[:2] for row in new]),
-                np.array([row[2] for row in new]) + offset,
-                [r[3] for r in new],
-            )
+            cells, w = np.array([row[:3] for row in new]), [row[3] for row in new]
+            X, y = cells[:, :2], cells[:, 2] + offset
             for i, times in zip(ids.tolist(), w, strict=True):
                 copies[i] = [8 * i + copy for copy in range(times)]
             weight += w

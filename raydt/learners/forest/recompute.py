@@ -223,7 +223,7 @@ def _sides(options: ForestOptions, part: NodeRows, side: Ints, classes: int) -> 
 
 
 def _sums_of(y: Ints, weight: Ints | None, place: Ints, places: int) -> Ints:
-    """Return n and the sum of labels at each place; with weights those of w, of w (y over 2^20), and of w times the rest."""
+    """Return n and the sum of labels at each place; with weights the sums of w, of w (y over 2^20), and of w rest."""
     words = (np.ones_like(y), y) if weight is None else (weight, weight * (y >> 20), weight * (y & (2**20 - 1)))
     sums = np.zeros((places, len(words)), dtype=np.int64)
     for column, values in enumerate(words):
