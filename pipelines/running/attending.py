@@ -35,14 +35,16 @@ BUSY_EVERY, IDLE_EVERY, LOG_EVERY = 1.0, 10.0, 60.0
 class Arrivals:
     """When units of a source came that the model does not have yet, as far as the source has told.
 
-    A unit is counted once: those of a plan are the difference of what is behind the plan before it and behind it.
+    A unit is counted once: those of a plan are the difference of what is behind the plan before it and behind it. A unit
+    that a look finds has come after the look before it: its age is never said too low.
     """
 
     def __init__(self, live: LiveSource) -> None:
         self._live = live
         self._step: Step | None = None  #: The newest plan that the model has.
         self._taken = self._behind = 0
-        self._known = deque[tuple[float, int]]()  #: Moments, and how many units were known then; both ascend.
+        self._looked: float | None = None  #: The last moment of a look.
+        self._known = deque[tuple[float, int]]()  #: Moments of looks, and the units known at the next one.
 
     def look(self, now: float, step: Step | None) -> None:
         """Ask what has come by ``now``; the model has the rows of ``step``."""
@@ -52,12 +54,13 @@ class Arrivals:
         self._behind = self._live.behind(None if self._step is None else self._step.plan)
         self._taken += max(0, before - self._behind)
         if not self._known or self._known[-1][1] < self._taken + self._behind:
-            self._known.append((now, self._taken + self._behind))
+            self._known.append((now if self._looked is None else self._looked, self._taken + self._behind))
         while self._known and self._known[0][1] <= self._taken:
             self._known.popleft()
+        self._looked = now
 
     def lag(self, now: float) -> dict[str, Any]:
-        """How many units the model does not have, and for how many seconds the oldest of them has been there."""
+        """How many units the model does not have, and for how many seconds at most the oldest of them has been there."""
         seconds = now - self._known[0][0] if self._known else 0.0
         return {"behind": self._behind, "unit": self._live.unit, "seconds": round(seconds, 3)}
 
