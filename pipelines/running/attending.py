@@ -35,8 +35,8 @@ BUSY_EVERY, IDLE_EVERY, LOG_EVERY = 1.0, 10.0, 60.0
 class Arrivals:
     """When units of a source came that the model does not have yet, as far as the source has told.
 
-    A unit is counted once: those of a plan are the difference of what is behind the plan before it and behind it. A unit
-    that a look finds has come after the look before it: its age is never said too low.
+    A unit is counted once: those of a plan are the difference of what is behind the plan before it and behind it. What
+    a look finds has come after the look before it: its age is never said too low.
     """
 
     def __init__(self, live: LiveSource) -> None:
@@ -60,7 +60,7 @@ class Arrivals:
         self._looked = now
 
     def lag(self, now: float) -> dict[str, Any]:
-        """How many units the model does not have, and for how many seconds at most the oldest of them has been there."""
+        """How many units the model does not have, and for at most how many seconds the oldest has been there."""
         seconds = now - self._known[0][0] if self._known else 0.0
         return {"behind": self._behind, "unit": self._live.unit, "seconds": round(seconds, 3)}
 
