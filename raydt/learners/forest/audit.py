@@ -21,7 +21,8 @@ from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
-from raydt.learners.forest.recompute import members, scale_of, totals_of, trees_of, units_of
+from raydt.learners.forest.recompute import scale_of, totals_of, trees_of, units_of
+from raydt.learners.forest.recompute_members import members
 from raydt.messages import Message, message
 from raydt.parallel.threads import run
 
