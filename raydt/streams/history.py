@@ -93,7 +93,11 @@ class Replay:
 
     def add(self, batch: UpdateBatch) -> None:
         """Replay one batch."""
-        self._done, self._warmup = batch.stop, max(self._warmup, batch.warmup)
+        self._done = batch.stop
+        if not batch.start:
+            self._warmup = batch.warmup
+        elif batch.ends_warmup:
+            self._warmup = min(self._warmup, batch.warmup)
         if self._by_value is None and DELETE_VALUE in batch.op:
             self._by_value = self._index()
         carried = np.cumsum(CARRIES_ROW[batch.op]) - 1

@@ -217,16 +217,17 @@ def test_what_waits_for_more_updates_waits_over_the_end_of_a_chapter(tmp_path: P
 
 
 def test_a_chapter_ends_at_a_number_or_after_a_time_but_not_in_the_warmup() -> None:
-    end = ChapterEnd(Follow(chapter_updates=10), 0, 0.0, warmup=25)
-    assert [end.reached(n) for n in (10, 20, 25, 29, 30, 31)] == [False, False, False, False, True, True]
-    assert [end.room(n, 8) for n in (22, 28, 30)] == [8, 2, 1]
+    end = ChapterEnd(Follow(chapter_updates=10), 0, 0.0)
+    assert [end.reached(n, 25) for n in (10, 20, 25, 29, 30, 31)] == [False, False, False, False, True, True]
+    assert [end.room(n, 8, 25) for n in (22, 28, 30)] == [8, 2, 1]
+    assert [end.reached(n, 12) for n in (12, 19, 20)] == [False, False, True]  # the warm-up has ended early
     now = [0.0]
-    timed = ChapterEnd(Follow(chapter_hours=0.5), 30, 100.0, 25, lambda: now[0])
-    assert timed.room(30, 8) == 8
-    assert not timed.reached(31)
+    timed = ChapterEnd(Follow(chapter_hours=0.5), 30, 100.0, lambda: now[0])
+    assert timed.room(30, 8, 25) == 8
+    assert not timed.reached(31, 25)
     now[0] = 100.0 + 1800.0
-    assert not timed.reached(30)  # nothing has come: no chapter without an update
-    assert timed.reached(31)
+    assert not timed.reached(30, 25)  # nothing has come: no chapter without an update
+    assert timed.reached(31, 25)
 
 
 def test_chapters_by_time_end_while_the_run_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
