@@ -30,19 +30,17 @@ class ChapterEnd:
         self._begins, self._every, self._clock = begins, follow.chapter_updates, clock or steady_clock()
         self._until = None if follow.chapter_hours is None else since + follow.chapter_hours * _HOUR
 
-    def _last(self, warmup: int) -> int | None:
-        """Return the number of updates at which the chapter ends; None if it ends at a time."""
-        return None if self._every is None else (max(self._begins, warmup) // self._every + 1) * self._every
+    def room(self, updates: int, size: int) -> int:
+        """Return how many updates a batch of at most ``size`` can have that begins after ``updates``.
 
-    def room(self, updates: int, size: int, warmup: int) -> int:
-        """Return how many updates a batch of at most ``size`` can have that begins after ``updates``."""
-        last = self._last(warmup)
-        return size if last is None else max(1, min(size, last - updates))
+        A chapter may end at each multiple, since a warm-up may end with any batch.
+        """
+        return size if self._every is None else min(size, self._every - updates % self._every)
 
     def reached(self, updates: int, warmup: int) -> bool:
         """Return True if the chapter ends after ``updates``."""
-        if updates <= max(self._begins, warmup):
+        least, every = max(self._begins, warmup), self._every
+        if updates <= least:
             return False
-        last = self._last(warmup)
         due = self._until is not None and self._clock() >= self._until
-        return due or (last is not None and updates >= last)
+        return due or (every is not None and updates >= (least // every + 1) * every)

@@ -147,7 +147,7 @@ class Intake:
             yield from self._stream.batches(self._size)
             return
         while True:
-            room = self._end.room(self._read_to, self._size, self._warmup)
+            room = self._end.room(self._read_to, self._size)
             batch = next(self._stream.batches(room), None)
             if batch is None:
                 return

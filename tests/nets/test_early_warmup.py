@@ -20,6 +20,7 @@ from raydt.streams.changelog import Changelog
 from tests.cases import Trial, change_log, every_case, one_of_each
 from tests.cut_runs import Gone, at
 from tests.keyed_cases import KEYS, config, files, rows_of
+from tests.nets.test_continued import Updated, require_equal
 from tests.nets.test_runs import HOW, exactly, results
 from tests.small_tables import table_of, written
 from tests.volume import nightly
@@ -130,6 +131,19 @@ def test_a_run_whose_warmup_ends_early(trial: Trial, tmp_path: Path) -> None:
         again = pipelines.resume(folder)
         assert results(again) == results(short)
         assert again.summary["early_warmup"] == whole.summary["early_warmup"]
+
+
+@every_case("an update within the warm-up", often=one_of_each)
+def test_an_update_ends_the_warmup(trial: Trial, tmp_path: Path) -> None:
+    """That of a run that was killed within it, and takes the updates in."""
+    (tmp_path / "twin").mkdir()
+    updated = Updated(trial, tmp_path, inserts=110, stream={"warmup": LONG})
+    assert updated.begin < 110
+    run = updated.resume()
+    require_equal(updated, run)
+    assert run.summary["early_warmup"] is None  # it was asked for
+    report = audit_run(run.path)
+    assert (report.conformance, report.failures, report.ok) == ("holds", [], True)
 
 
 @every_case("keys whose warm-ups end early", often=one_of_each)

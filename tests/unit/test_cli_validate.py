@@ -151,10 +151,13 @@ class TestValidate:
         code, out, _ = raydt("validate", tmp_path / "job.yaml")
         assert code == 0
         assert str(early) in out
-        code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
-        assert code == 0
-        assert err.count(str(early)) == 1
-        assert str(early.alone()) in (tmp_path / "run" / "report.html").read_text()
+        assert raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")[0] == 0
+        assert (tmp_path / "run" / "log.jsonl").read_text().count(str(early)) == 1
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert summary["early_warmup"] == {"updates": 20, "warmup": 30, "op": "delete"}
+        page = tmp_path / "page.html"
+        assert raydt("report", tmp_path / "run", "--out", page)[0] == 0
+        assert str(early) in page.read_text()
 
     def test_a_data_file_is_not_taken_for_a_config(self, raydt, tmp_path):
         pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")
