@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -18,7 +19,8 @@ from actors.telemetry import Meter
 from pipelines.run_folder import RunFolder
 from raydt.messages import message
 from raydt.presentation.words import duration
-from raydt.sources.live.followed import FollowedSource
+from raydt.sources.live.base import LiveSource
+from raydt.sources.live.followed import FollowedSource, Step
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,39 @@ STATUS = "status.json"
 IDLE, AWAY = (0.02, 1.0), (0.5, 60.0)
 #: Least seconds between two writings of the status while rows come, between two while none come, between log lines.
 BUSY_EVERY, IDLE_EVERY, LOG_EVERY = 1.0, 10.0, 60.0
+
+
+class Arrivals:
+    """When units of a source came that the model does not have yet, as far as the source has told.
+
+    A unit is counted once: those of a plan are the difference of what is behind the plan before it and behind it. What
+    a look finds has come after the look before it: its age is never said too low.
+    """
+
+    def __init__(self, live: LiveSource) -> None:
+        self._live = live
+        self._step: Step | None = None  #: The newest plan that the model has.
+        self._taken = self._behind = 0
+        self._looked: float | None = None  #: The last moment of a look.
+        self._known = deque[tuple[float, int]]()  #: Moments of looks, and the units known at the next one.
+
+    def look(self, now: float, step: Step | None) -> None:
+        """Ask what has come by ``now``; the model has the rows of ``step``."""
+        before = self._live.behind(None if self._step is None else self._step.plan)
+        if step is not None and (self._step is None or step.number > self._step.number):
+            self._step = step
+        self._behind = self._live.behind(None if self._step is None else self._step.plan)
+        self._taken += max(0, before - self._behind)
+        if not self._known or self._known[-1][1] < self._taken + self._behind:
+            self._known.append((now if self._looked is None else self._looked, self._taken + self._behind))
+        while self._known and self._known[0][1] <= self._taken:
+            self._known.popleft()
+        self._looked = now
+
+    def lag(self, now: float) -> dict[str, Any]:
+        """How many units the model does not have, and for at most how many seconds the oldest has been there."""
+        seconds = now - self._known[0][0] if self._known else 0.0
+        return {"behind": self._behind, "unit": self._live.unit, "seconds": round(seconds, 3)}
 
 
 class Attending:
@@ -44,7 +79,8 @@ class Attending:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._folder, self._until_idle, self._clock = source, folder, until_idle, clock
-        self._level = self._last_new = clock()  #: When the run was last at the newest, and when a plan last came.
+        self._arrivals, self._row = Arrivals(source.live), -1
+        self._last_new = clock()  #: When a plan last came.
         self._seen, self._pause = -1, IDLE[0]
         self._away_since: float | None = None
         self._written = self._logged = -LOG_EVERY
@@ -62,7 +98,6 @@ class Attending:
                 log.warning("%s", message("live.waiting", error=str(away)), extra={"event": "source_away"})
                 self._away_since, self._pause = now, AWAY[0]
         else:
-            self._level = now
             if self._away_since is not None:
                 took = duration(now - self._away_since)
                 log.warning("%s", message("live.back", duration=took), extra={"event": "source_back"})
@@ -70,25 +105,30 @@ class Attending:
             if self._until_idle is not None and now - self._last_new >= self._until_idle:
                 self._write(now)
                 return False
-        self.note(self._updates, self._meter, every=IDLE_EVERY)
+        self._arrivals.look(now, step)
+        self._report(now, IDLE_EVERY)
         longest = (IDLE if away is None else AWAY)[1]
         stop.wait(min(self._pause, longest))
         self._pause = min(2 * self._pause, longest)
         return not stop.is_set()
 
-    def note(self, updates: int, meter: Meter, every: float = BUSY_EVERY) -> None:
-        """Take note of the updates done; now and then status, metrics and log say how far behind the run is."""
+    def note(self, updates: int, row: int, meter: Meter) -> None:
+        """Take note of the updates done, up to a row; now and then say how far behind the run is."""
         now = self._clock()
-        self._updates, self._meter = updates, meter
-        if now - self._written >= (BUSY_EVERY if updates != self._told else every):
+        self._updates, self._row, self._meter = updates, max(row, self._row), meter
+        self._arrivals.look(now, self._source.done_by(self._row))
+        self._report(now, BUSY_EVERY)
+
+    def _report(self, now: float, every: float) -> None:
+        """Write status, metrics and log, if the last time was so many seconds ago."""
+        if now - self._written >= (BUSY_EVERY if self._updates != self._told else every):
             self._write(now)
 
     def lag(self) -> dict[str, Any]:
-        """How far behind the source the run is: by what the source counts, and in seconds since it was not."""
-        step, live = self._source.last, self._source.live
-        behind = live.behind(None if step is None else step.plan)
-        seconds = self._clock() - self._level if behind or self._source.away is not None else 0.0
-        return {"behind": behind, "unit": live.unit, "seconds": round(seconds, 3)}
+        """How far behind the source the model is: by what the source counts, and in seconds."""
+        now, away_since = self._clock(), self._away_since
+        lag = self._arrivals.lag(now)
+        return lag if away_since is None else lag | {"seconds": max(lag["seconds"], round(now - away_since, 3))}
 
     def _write(self, now: float) -> None:
         self._written, self._told, lag, step = now, self._updates, self.lag(), self._source.last

@@ -307,7 +307,7 @@ class Run:
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             if attending is not None:
-                attending.note(recorder.updates, self.meter)
+                attending.note(recorder.updates, int(batch.row.max(initial=-1)), self.meter)
             self.checkpointer.require_success()
             self.checkpointer.require_deadline()
             if batch.barrier is not None and result.snapshot is not None:

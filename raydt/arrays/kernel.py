@@ -259,8 +259,50 @@ class _Kernel:
         made = self._made  # once it is made, without the detour: some kernels take less than a microsecond
         return (self._dispatcher if made is None else made)(*arguments)
 
+    def __reduce__(self) -> str:
+        """A kernel is copied by its name, like a function."""
+        name: str = vars(self)["__qualname__"]
+        return name
+
+    def of_types(self, *arguments: Any) -> Callable[..., Any]:
+        """Return what is called for arguments of the types of these; of others it reads memory that is not theirs."""
+        from numba import typeof
+
+        made = self._dispatcher
+        types = tuple(map(typeof, arguments))
+        made.compile(types)
+        entry: Callable[..., Any] = made.overloads[types].entry_point
+        return entry
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dispatcher, name)
+
+
+class Repeated:
+    """A kernel for calls whose arguments always have the types of the first ones: after some, Numba looks no more.
+
+    A look at the types takes .2 us for each array of each argument: most of the time of a call for one example.
+    Whoever replaces an array that may have another type makes another one of these.
+    """
+
+    #: Calls before the types are taken as known: that takes as long as ten looks.
+    _LOOKS = 10
+
+    def __init__(self, called: Callable[..., Any]) -> None:
+        self._kernel = self._called = called
+        self._left = self._LOOKS
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy looks at the types again."""
+        return Repeated, (self._kernel,)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the kernel."""
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._called = cast(Any, self._kernel).of_types(*arguments)
+        return self._called(*arguments)
 
 
 #: The wrapper for calls from C is never used, and takes as long to compile as a small kernel.

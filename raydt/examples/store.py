@@ -9,6 +9,7 @@ bytes a row where a dictionary of Python integers takes about 100.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,11 +194,12 @@ class ExampleStore:
         begin: int,
         skip: bool,
         admission: Admission,
+        call: Callable[..., int] = admit_updates,
     ) -> int:
         """Admit updates from ``begin`` on and return where it stopped (see :func:`admit_updates`)."""
         if begin < len(op) and op[begin] != DELETE_VALUE:
             self.changes += 1  # before, so that a change that is broken off is counted
-        return int(admit_updates(op, key, begin, skip, self._index, self.reg, admission))
+        return int(call(op, key, begin, skip, self._index, self.reg, admission))
 
     def retract(self, old: Int32s, new: Int32s) -> None:
         """Take back the last updates that were admitted, of which these slots were emptied and filled (-1: none)."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from raydt.arrays.kernel import Repeated
 from raydt.arrays.types import Floats
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import nothing_admitted
 from raydt.examples.row_digest import RowDigest
-from raydt.examples.store import ExampleStore
+from raydt.examples.store import ExampleStore, admit_updates
 from raydt.examples.updates import INSERT
 
 
@@ -22,7 +23,7 @@ class RowUpdates:
     def __init__(self, columns: int) -> None:
         self.rows = RowBlock.of(np.empty((1, columns)))
         self._op, self._id = np.full(1, INSERT, dtype=np.int8), np.empty(1, dtype=np.int64)
-        self._admitted = nothing_admitted(self._op)
+        self._admitted, self._admit = nothing_admitted(self._op), Repeated(admit_updates)
 
     def take(self, row: Floats) -> RowBlock:
         """Return a row, shape (1, d), as kernels take it; valid until the next one."""
@@ -32,7 +33,7 @@ class RowUpdates:
     def insert(self, store: ExampleStore, digested: RowDigest | None, number: int, code: int, seq: int) -> int:
         """Admit an example with an id that no live one has; returns its slot. The store has room."""
         self._id[0] = number
-        store.admit(self._op, self._id, 0, False, self._admitted)
+        store.admit(self._op, self._id, 0, False, self._admitted, self._admit)
         slot = int(self._admitted.new[0])
         store.y[slot], store.born[slot] = code, seq
         if digested is not None:

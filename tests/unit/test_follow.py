@@ -22,7 +22,7 @@ from actors.telemetry import Meter
 from pipelines import replay, resume
 from pipelines.following.follow import follow
 from pipelines.run_folder import RunFolder
-from pipelines.running.attending import STATUS, Attending
+from pipelines.running.attending import STATUS, Arrivals, Attending
 from pipelines.running.plans import PLANS, PlanLog
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
@@ -219,7 +219,10 @@ def test_a_plan_that_was_cut_short_was_never_made(tmp_path: Path) -> None:
 
 def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
     class Still:
-        last, away, live = Step(0, 0, {"version": 0}), None, None
+        last, away = Step(0, 0, {"version": 0}), None
+
+        class live:
+            behind = staticmethod(lambda plan: 0)
 
     waited: list[float] = []
 
@@ -230,7 +233,7 @@ def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
 
     source: Any = Still()
     attending, event = Attending(source, RunFolder(tmp_path)), Event()
-    attending.note = lambda *arguments, **options: None  # type: ignore[method-assign]
+    attending._report = lambda *arguments: None  # type: ignore[method-assign]
     for _ in range(12):
         assert attending(event)
     assert waited[0] == 0.02
@@ -238,6 +241,37 @@ def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
     source.last = Step(1, 0, {"version": 1})
     attending(event)
     assert waited[-1] == 0.02
+
+
+def test_lag_is_the_age_of_the_oldest_message_that_is_not_learned() -> None:
+    """Also where messages come without a pause, so that the run is never level."""
+    ends = [0]
+
+    class Topic:
+        unit = "messages"
+
+        @staticmethod
+        def behind(plan: Any) -> int:
+            return ends[0] - (0 if plan is None else plan["to"])
+
+    live: Any = Topic()
+    arrivals = Arrivals(live)
+    for second in range(100):
+        ends[0] = 10 * (second + 1)
+        done = Step(second, 10 * second, {"to": 10 * second - 5}) if second else None
+        arrivals.look(float(second), done)
+        assert arrivals.lag(second + 0.5) == {
+            "behind": 15 if second else 10,
+            "unit": "messages",
+            "seconds": min(second, 2) + 0.5,
+        }
+    arrivals.look(100.0, Step(90, 0, {"to": 5}))
+    assert arrivals.lag(100.0)["behind"] == 15, "the model has no less than it had"
+    arrivals.look(101.0, Step(101, 0, {"to": 1000}))
+    assert arrivals.lag(200.0) == {"behind": 0, "unit": "messages", "seconds": 0.0}
+    ends[0] = 1001
+    arrivals.look(102.0, None)
+    assert arrivals.lag(104.0)["seconds"] == 3.0, "it can have come just after the look before"
 
 
 def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> None:
@@ -250,6 +284,10 @@ def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> 
             name, unit = "table", "versions"
             place, behind = staticmethod(str), staticmethod(lambda plan: 0)
 
+        @staticmethod
+        def done_by(row: int) -> Step:
+            return Level.last
+
     class Event(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             return False
@@ -260,8 +298,8 @@ def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> 
     seconds = [0.0]
     source: Any = Level()
     attending = Attending(source, RunFolder(tmp_path), clock=lambda: seconds[0])
-    attending.note(100, Meter())
-    attending.note(130, Meter())
+    attending.note(100, 99, Meter())
+    attending.note(130, 129, Meter())
     assert told() == 100
     seconds[0] = 1.5
     attending(Event())

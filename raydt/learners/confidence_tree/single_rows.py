@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.kernel import Repeated
 from raydt.arrays.types import Floats
 from raydt.examples.row_digest import RowDigest
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
@@ -32,6 +33,10 @@ class SingleRows:
         self._known: tuple[Any, ...] = ()  # the arrays of which the arguments were made
         self._sites = 0
         self._arguments: tuple[Any, ...] = ()
+        self._repeat()
+
+    def _repeat(self) -> None:
+        self._learn, self._class_of = Repeated(learn), Repeated(class_of)
 
     def rest(self) -> None:
         """Let go of the arrays of the last row, until the next."""
@@ -54,7 +59,7 @@ class SingleRows:
         worker.keep(slot)
         rules = slot, self._grace, live.adaptive, live.inherits
         by_slot = live.right, worker.features_by_slot
-        return slot, int(learn(live.tree, live.categorical, examples, by_slot, rows, held, bins, naive, rules))
+        return slot, int(self._learn(live.tree, live.categorical, examples, by_slot, rows, held, bins, naive, rules))
 
     def forget(self, row: Floats, code: int, worker: ConfidenceTreeShard, digested: RowDigest | None) -> bool:
         """Delete the oldest example that equals a row and has a class; False if there is none."""
@@ -75,7 +80,9 @@ class SingleRows:
         """Return the class that the tree predicts for a row."""
         live, (_, _, bins, naive, scratch) = self._live, self._held(worker)
         rows = self._one.take(row)
-        return int(class_of(live.tree, live.categorical, rows, scratch, bins, naive, live.adaptive, live.inherits))
+        return int(
+            self._class_of(live.tree, live.categorical, rows, scratch, bins, naive, live.adaptive, live.inherits)
+        )
 
     def _held(self, worker: ConfidenceTreeShard) -> tuple[Any, ...]:
         """Return examples, what the shard has, bins, what rows are scored by, and what it has with codes as scratch.
@@ -94,6 +101,7 @@ class SingleRows:
             scores = (np.empty((n, classes), dtype=np.int64) for n in (1, normals))
             naive = worker.naive(_NO_NUMBERS, table, *scores)
             self._arguments = live.examples, held, bins, naive, held._replace(codes=self._codes)
+            self._repeat()
             self._sites, self._known = live.sites, (*known[:4], *worker.arrays)  # room may have been made
         return self._arguments
 

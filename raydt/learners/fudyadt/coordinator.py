@@ -13,6 +13,7 @@ import numpy as np
 
 from raydt.arrays.blocks import as_slice, equal_rows
 from raydt.arrays.digest import Part
+from raydt.arrays.kernel import Repeated
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import Arrays, Floats, Slots
 from raydt.batches.rows_on_shards import RowBlock
@@ -55,6 +56,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.live = FuDyADTTree(features, options, shards, plan)
         self._weighting = self.live.weighting
         self._one, self._step, self._one_log = RowUpdates(len(features)), np.zeros(1, dtype=STEP), new_log(1)
+        self._advance, self._advanced = Repeated(advance), self.live.tree  #: For one update, and the tree it was for.
         self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
 
     # ---------------------------------------------------------------- one batch
@@ -124,7 +126,9 @@ class FuDyADTCoordinator(TreeCoordinator):
         self._step[0] = 2 * self._seq + 1, slot, 0, -1, kind, 0, 0
         self._one_log["rows"][0] = 0
         steps, rest = BatchSteps(self._step, X, _NO_MEANS), (live.rules, live.scratch, self._one_log)
-        node = advance(live.tree, live.examples, live.cached, steps, 0, *rest, live.loop_rows)[1]
+        if self._advanced is not live.tree:
+            self._advance, self._advanced = Repeated(advance), live.tree
+        node = self._advance(live.tree, live.examples, live.cached, steps, 0, *rest, live.loop_rows)[1]
         if op != INSERT:
             one.release(store, slot)
         self._seq += 1

@@ -115,6 +115,10 @@ class FollowedSource(EncodedSource):
         """The plan that is read, or was read last."""
         return self._steps[-1] if self._steps else None
 
+    def done_by(self, row: int) -> Step | None:
+        """Return the newest plan without a row after ``row``, if it is one of late."""
+        return next((step for step in reversed(self._steps) if step.ends_by(row + 1)), None)
+
     def identity(self) -> Identity:
         """Identify the source by what it says of itself, and the columns that are read."""
         described = {"kind": "live", "live": self.live.describe(), "schema": self._schema}
