@@ -46,7 +46,7 @@ def history_of_chapter(
     if saved.session().digest() != meta["chapter"]["digest_before"]:
         raise InputError(message("verdicts.other_chapter_before", before=place.location), file=folder.location)
     replay = Replay(stream.source)
-    replay.begin(live_then(saved), int(saved.meta["offset"]))
+    replay.begin(live_then(saved, int(saved.meta["offset"])), int(saved.meta["offset"]))
     source: Any = stream.source
     source.plans = PlanLog(folder, grows=False, before=RunFolder(before.root.rpartition("/checkpoints/")[0]))
     stream.restore(saved.components["stream"])
@@ -54,12 +54,12 @@ def history_of_chapter(
     return replay.result()
 
 
-def live_then(saved: SavedModel) -> History:
-    """Return the examples of the state before a chapter; those whose deletion waits in it have been deleted."""
+def live_then(saved: SavedModel, updates: int) -> History:
+    """Return the examples of a state after so many updates; those whose deletion waits in it have been deleted."""
     history = history_of_live(saved.arrays, saved.groups, saved.features)
     if not traits_of(saved.options).collects_updates or not len(history.id):
         return history
     store = saved.session().coordinator.store
     slots = store.find(history.id)
     waits = (slots < 0) | (store.born[slots] != history.inserted)  # an id that has come again has two examples
-    return replace(history, deleted=np.where(waits, int(saved.meta["offset"]) - 1, history.deleted))
+    return replace(history, deleted=np.where(waits, updates - 1, history.deleted))

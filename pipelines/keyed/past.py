@@ -43,7 +43,8 @@ class PastOfKeys:
             own.restore(held["stream"])
             found[key] = replay = Replay(source)
             if live(held) or int(held["recorder"]["updates"]):
-                replay.begin(live_then(self.before.saved(key)), int(held["recorder"]["updates"]))
+                updates = int(held["recorder"]["updates"])
+                replay.begin(live_then(self.before.saved(key), updates), updates)
         return found
 
 

@@ -58,9 +58,7 @@ class Replay:
         """Begin after so many updates, with the examples of then; what else was deleted before is not known."""
         self._done, self._complete = updates, False
         self._id, self._inserted, self._deleted = (a.tolist() for a in (history.id, history.inserted, history.deleted))
-        self._live = {
-            id_: i for i, (id_, gone) in enumerate(zip(self._id, self._deleted, strict=True)) if gone == _LIVE
-        }
+        self._live = {self._id[i]: i for i in np.flatnonzero(history.deleted == _LIVE).tolist()}
         self._X, self._y, self._kept = [history.X], [history.y], [len(self._id)]
         self._sparse = [] if history.sparse is None else [history.sparse]
         self._weights = [history.weight]
