@@ -62,7 +62,7 @@ ALWAYS = {
     "batches.cells",
     "exchange.driver",
     "learners.forest.oob_score",
-    "learners.forest.recompute",
+    "learners.forest.recompute_members",
     "learners.gbdt.recompute",
     "sources.file_source",
 }

@@ -1,8 +1,9 @@
-"""MOA's ensembles beside the exact forest: prequential accuracy, and processor time of each row, all in one process.
+"""MOA's ensembles, and its tree PLASTIC, beside the exact forest: prequential accuracy, processor time of each row.
 
-Needs ``pip install capymoa`` beside raydt, and Java 17. The first 500 rows are not scored. The exact forest is that of
-the last 1,000 rows, with its default trees and with 20 that hold all rows. MOA's times have those of the virtual
-machine's own threads, which compile and collect garbage; a stream of some thousand rows ends while it still compiles.
+All in one process. Needs ``pip install capymoa`` beside raydt, and Java 17. The first 500 rows are not scored.
+The exact forest is that of the last 1,000 rows, with its default trees and with 20 that hold all rows. MOA's times have
+those of the virtual machine's own threads, which compile and collect garbage; a stream of some thousand rows ends while
+it still compiles.
 
     python benchmarks/forest/ensembles_of_moa.py [--streams NAME ...] [--rows N] [--only LEARNER ...]
 """
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from capymoa.classifier import (
+    PLASTIC,
     AdaptiveRandomForestClassifier,
     LeveragingBagging,
     StreamingGradientBoostedTrees,
@@ -37,6 +39,7 @@ THEIRS = {
     "ARF 30": lambda schema: AdaptiveRandomForestClassifier(schema=schema, ensemble_size=30),
     "SRP 10": lambda schema: StreamingRandomPatches(schema=schema, ensemble_size=10),
     "Leveraging Bagging 10": lambda schema: LeveragingBagging(schema=schema, ensemble_size=10),
+    "PLASTIC (one tree)": lambda schema: PLASTIC(schema=schema),
     "SGBT": lambda schema: StreamingGradientBoostedTrees(schema=schema),
 }
 

@@ -130,7 +130,8 @@ class ServedKeys:
         of_key: dict[Any, list[int]] = {}
         for row, key in enumerate(keys):
             if isinstance(key, bool) or not isinstance(key, str | int):
-                raise InputError(message("serving.no_key"), row=row, column=self._column)
+                said = message("serving.no_scalar" if isinstance(key, list | dict) else "serving.no_key")
+                raise InputError(said, row=row, column=self._column)
             of_key.setdefault((key, type(key)), []).append(row)
         classes = self._whole.classes
         labels: list[Any] = [None] * table.rows

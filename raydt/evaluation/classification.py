@@ -312,12 +312,11 @@ class Prequential(Evaluation):
         return value if ranked * self._unit == scored else math.nan
 
     def _grow(self, classes: int) -> None:
-        extra = classes - len(self.inserted)
-        if extra > 0:
-            self.inserted = np.pad(self.inserted, (0, extra))
+        if classes > len(self.inserted):
+            self.inserted = _padded(self.inserted, classes)
             counts = self.counts
             self.counts = counts._replace(
-                confusion=np.pad(counts.confusion, (0, extra)),
+                confusion=_padded(_padded(counts.confusion, classes).T, classes).T.copy(),
                 classes=_padded(counts.classes, classes),
                 faded_classes=_padded(counts.faded_classes, classes),
             )
@@ -325,8 +324,12 @@ class Prequential(Evaluation):
 
 def _padded(counts: AnyArray, K: int) -> AnyArray:
     """Return counts with room for K classes on the last axis."""
-    missing = K - counts.shape[1]
-    return np.pad(counts, ((0, 0), (0, missing))) if missing else counts
+    known = counts.shape[-1]
+    if known == K:
+        return counts
+    padded = np.zeros((*counts.shape[:-1], K), dtype=counts.dtype)  # numpy.pad takes 20 times as long
+    padded[..., :known] = counts
+    return padded
 
 
 def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:

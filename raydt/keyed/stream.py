@@ -27,6 +27,9 @@ from raydt.streams.reader import END
 
 #: Rows of a block for each update that a message may have: a key gets the more rows of its own at once.
 ROWS = 16
+#: A block of a source that ends has more rows than that where a key would get fewer than so many, up to so many feature
+#: values: to visit a key costs as much as to learn some rows.
+ROWS_OF_KEY, MOST_CELLS = 8, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +150,9 @@ class KeyedStream:
         self._chunk: Rows | None = None  # read last; its rows before the position were handed out
 
     def batches(self, size: int) -> Iterator[KeyedBatch]:
-        """Yield blocks of at most ``size`` rows, from the current position on."""
-        while (chunk := self._reach()) is not None:
-            begin = self._row - chunk.start
-            rows, error = self._sound(_part(chunk, begin, min(len(chunk), begin + size)))
+        """Yield blocks of at most ``size`` rows, of more where there are many keys, from the current position on."""
+        while (block := self._block(size)) is not None:
+            rows, error = self._sound(block)
             told = None
             if self.table is not None and len(rows):
                 rows, told = self.table.settle(rows, strict=not self._skip_bad)
@@ -164,11 +166,27 @@ class KeyedStream:
         if owners is not None and last is not None and owners.done < len(owners.log.after):
             yield from self._yielded(KeyedBatch(self._row, _part(last, 0, 0)), END)
 
-    def _reach(self) -> Rows | None:
-        """Return the rows read together in which the position is; None at the end of the source, or at a pause."""
-        while self._chunk is None or not len(self._chunk) or self._row >= self._chunk.start + len(self._chunk):
+    def _block(self, size: int) -> Rows | None:
+        """Return the next rows, some at least; None at the end of the source, or at a pause."""
+        if self.table is not None:
+            chunk = self._reach(self._row)
+            return None if chunk is None else _part(chunk, self._row - chunk.start, self._row - chunk.start + size)
+        width = max(1, len(self.source.features.names))
+        room = max(size, min(ROWS_OF_KEY * len(self.source.keys), MOST_CELLS // width))
+        parts: list[Rows] = []
+        while room and (chunk := self._reach(row := self._row + sum(map(len, parts)))) is not None:
+            part = _part(chunk, row - chunk.start, row - chunk.start + room)
+            if parts and part.columns().keys() != parts[0].columns().keys():
+                break
+            parts.append(part)
+            room -= len(part)
+        return _whole(parts) if parts else None
+
+    def _reach(self, row: int) -> Rows | None:
+        """Return the rows read together in which a row is; None at the end of the source, or at a pause."""
+        while self._chunk is None or not len(self._chunk) or row >= self._chunk.start + len(self._chunk):
             if self._rows is None:
-                self._rows = self.source.rows(self._row)
+                self._rows = self.source.rows(row)
             chunk = next(self._rows, None)
             if chunk is None:
                 self._rows = None
@@ -273,3 +291,12 @@ def _part(rows: Rows, begin: int, end: int) -> Rows:
     part = rows[begin:end]
     part.bad.update((place - begin, error) for place, error in rows.bad.items() if begin <= place < end)
     return part
+
+
+def _whole(parts: list[Rows]) -> Rows:
+    """Return consecutive rows of some parts, with the bad ones among them."""
+    if len(parts) == 1:
+        return parts[0]
+    whole, first = Rows.joined(parts), parts[0].start
+    whole.bad.update((part.start - first + place, error) for part in parts for place, error in part.bad.items())
+    return whole

@@ -169,8 +169,12 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "divide": OfARow(8.5, 0.25),
     },
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
-    # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes.
-    "forest": {"steps": OfARow(38, 122, weight=(12, 0), features="all to each"), "fetch": OfARow(0, 82)},
+    # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes. With weights a node of numbers
+    # has two sums more, of 8 bytes.
+    "forest": {
+        "steps": OfARow(38, 122, weight=(12, 0), features="all to each"),
+        "fetch": OfARow(0, 82, weight=(0, 30)),
+    },
     # A slot and a label. To build, a bit; back come the node and, in trees of a row or two in a leaf, a split for two
     # rows; shards tell each other two bits at each level, and candidates of open nodes. Rows with weights are gathered
     # instead: a slot, and four features.

@@ -161,7 +161,7 @@ def score(rules: Rules, rows: Sequence[Row], left: Sequence[Row]) -> float:
     """
     n, n_left = sum(w for _, _, w in rows), sum(w for _, _, w in left)
     if rules.numeric:
-        lacks = [float(n * sum(y for _, y, _ in left) - n_left * sum(y for _, y, _ in rows))]
+        lacks = [float(n * sum(w * y for _, y, w in left) - n_left * sum(w * y for _, y, w in rows))]
     else:
         lacks = []
         for k in sorted({y for _, y, _ in rows}):
@@ -194,8 +194,13 @@ def best(rules: Rules, key: int, rows: tuple[Row, ...]) -> tuple[int, float] | N
     return min(found)[1::2] if found else None  # type: ignore[return-value]
 
 
-def totals(rules: Rules, rows: list[Row], classes: list[int]) -> list[Any]:
+def totals(rules: Rules, rows: list[Row], classes: list[int], unit: int) -> list[Any]:
     """What a node counts, classes in ascending order."""
+    if rules.numeric and unit > 1:  # sums of weights, and of labels times weights, in one word or two
+        n, weighed = sum(w for _, _, w in rows), sum(w * y for _, y, w in rows)
+        if len(classes) == 1:
+            return [n, weighed]
+        return [n, *(Fraction(word, unit) for word in divmod(int(unit * weighed), 2**20))]
     if rules.numeric:
         squares, total = [y * y for _, y, _ in rows], sum(y for _, y, _ in rows)
         if len(classes) == 1:  # bits of numbers
@@ -204,12 +209,12 @@ def totals(rules: Rules, rows: list[Row], classes: list[int]) -> list[Any]:
     return [sum(w for _, y, w in rows if y == k) for k in classes]
 
 
-def tree(rules: Rules, number: int, rows: list[Row], classes: list[int]) -> list[Node]:
+def tree(rules: Rules, number: int, rows: list[Row], classes: list[int], unit: int) -> list[Node]:
     """A tree of its rows, in preorder."""
     nodes: list[Node] = []
 
     def grow(rows: list[Row], key: int, depth: int) -> int:
-        node, at = Node(totals=totals(rules, rows, classes)), len(nodes)
+        node, at = Node(totals=totals(rules, rows, classes, unit)), len(nodes)
         nodes.append(node)
         size = sum(w for _, _, w in rows)
         if size < rules.min_samples_split or len({y for _, y, _ in rows}) < 2 or depth == rules.max_depth:
@@ -238,7 +243,7 @@ class Forest:
 
     def exponent(self) -> int:
         """Exponent of the largest numeric label."""
-        largest = max((abs(y) for _, y, _ in self.examples.values()), default=0.0)
+        largest = max((abs(y) for _, y, w in self.examples.values() if w), default=0.0)
         return max(math.frexp(largest)[1], -900) if largest else -900
 
     def bits(self) -> int:
@@ -246,10 +251,10 @@ class Forest:
 
         40 if more than half of those that 20 bits round lie in two neighbouring cells of 2^-10 of the range.
         """
-        shares = [Fraction(y) / Fraction(2) ** self.exponent() for _, y, _ in self.examples.values()]
-        cells = [math.trunc(share * 2**10) for share in shares if (share * 2**20).denominator > 1]
-        crowds = [sum(cell in (own, own + by) for cell in cells) for own in cells for by in (-1, 1)]
-        return 40 if 2 * max(crowds, default=0) > len(cells) else 20
+        shares = [(Fraction(y) / Fraction(2) ** self.exponent(), w) for _, y, w in self.examples.values() if w]
+        cells = [(math.trunc(share * 2**10), w) for share, w in shares if (share * 2**20).denominator > 1]
+        crowds = [sum(w for cell, w in cells if cell in (own, own + by)) for own, _ in cells for by in (-1, 1)]
+        return 40 if 2 * max(crowds, default=0) > sum(w for _, w in cells) else 20
 
     def label(self, y: float) -> int:
         """A label as trees count it."""
@@ -269,7 +274,7 @@ class Forest:
         for example, (x, y, weight) in self.examples.items():
             for number in self.rules.members(example) if weight else ():
                 held[number].append((x, self.label(y), weight))
-        return [tree(self.rules, number, rows, self.classes()) for number, rows in enumerate(held)]
+        return [tree(self.rules, number, rows, self.classes(), self.unit) for number, rows in enumerate(held)]
 
     @property
     def unit(self) -> int:
@@ -307,7 +312,10 @@ class Forest:
                 node = one[node.left if left else node.right]
             n = node.totals[0] if self.rules.numeric else sum(node.totals)
             if n and self.rules.numeric:
-                numbers.append((node.totals[1] << (40 - self.bits())) // n)
+                weighed = node.totals[1]
+                if len(node.totals) == 3 and self.bits() == 40:  # in two words
+                    weighed = weighed * 2**20 + node.totals[2]
+                numbers.append(math.floor(Fraction(weighed * 2 ** (40 - self.bits())) / n))
             elif n:
                 votes.update({k: c * 2**40 // n for k, c in zip(self.classes(), node.totals, strict=True)})
         if self.rules.numeric:

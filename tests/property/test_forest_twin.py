@@ -58,7 +58,7 @@ class Run:
 
     def __init__(self, draws: np.random.Generator, numeric: bool, missing: bool) -> None:
         self.draws, self.missing = draws, missing
-        self.weights = [UNIT] if numeric or draws.random() < 0.5 else draws.choice(WEIGHTS, 3).tolist()
+        self.weights = [UNIT] if draws.random() < 0.5 else draws.choice(WEIGHTS, 3).tolist()
         d = int(draws.integers(1, 5))
         categorical = tuple(bool(c) for c in draws.random(d) < 0.4)
         T = int(draws.integers(1, 6))

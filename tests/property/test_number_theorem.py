@@ -19,7 +19,7 @@ from raydt.audits.recorded_tree import _rounded_difference
 from raydt.examples.targets import NUMBERS_FROM, NUMBERS_TO, out_of_range
 from raydt.examples.weights import UNIT
 from raydt.learners.fudyadt.recompute import Variance
-from raydt.learners.fudyadt.weighted_search import difference
+from raydt.trees.exact_products import difference
 from raydt.trees.regression_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
 from raydt.trees.weighted_numbers import (
     COLUMNS,

@@ -89,6 +89,16 @@ MUTANTS = {
         "        live = np.flatnonzero(counts)\n",
     ),
     "classes without examples are digested": ("coordinator", "        live = live[counts[live] > 0]\n", ""),
+    "the lower word of a number with a weight stays": (
+        "weighted_labels",
+        "    sums[2] += by * (y & _LOWER)",
+        "    sums[2] += max(by, 0) * (y & _LOWER)",
+    ),
+    "whether labels are crowded goes by rows": (
+        "label_scale",
+        "            by = weight if what == ADD else -weight\n",
+        "            by = 1 if what == ADD else -1\n",
+    ),
     "leaves that may be split stay": ("update_tree", "if same or forest.nodes", "if same or by > 0 or forest.nodes"),
 }
 

@@ -86,3 +86,11 @@ def test_predict_and_serve_mean_the_same_key(tmp_path: Path, keys: pa.Array) -> 
     (tmp_path / "new.csv").write_text("a,y,key\n1,1,7\n")
     changed = pipelines.update(tmp_path / "run", insert=tmp_path / "new.csv", dry_run=True)
     assert list(changed.by_key) == [keys.to_pylist()[0]], "a row of CSV is one of the key that there is"
+
+
+@pytest.mark.parametrize(("key", "said"), [(None, "no key"), ([7, 8], "list or an object"), ({"is": 7}, "list or an")])
+def test_rows_without_a_key_are_told_apart_from_many_rows_as_one(integers: Application, key: Any, said: str) -> None:
+    """Who forgets {"columns": ...} sends one row of lists."""
+    response = integers.respond("POST", "/predict", None, json.dumps({"a": 1, "key": key}).encode())
+    assert response.status == HTTPStatus.BAD_REQUEST
+    assert said in response.body.decode()

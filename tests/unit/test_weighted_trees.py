@@ -16,7 +16,7 @@ from raydt import (
     FullyDynamicTreeClassifier,
     FullyDynamicTreeRegressor,
 )
-from raydt.errors import ConfigError, InputError
+from raydt.errors import InputError
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT
 from raydt.examples.weights import UNIT, fixed
@@ -25,6 +25,7 @@ from tests.refusals import refused
 #: Sums of weights in models, in units if there is one.
 SUMS = ("counts", "s", "c", "gone", "totals")
 #: What weights do not scale.
+TREES = ("tree_nodes", "feature", "threshold", "left", "right", "exponent")
 SHAPE = ("feature", "threshold", "left", "right", "missing", "m0")
 
 
@@ -52,6 +53,10 @@ def forest(**options: Any) -> ExactForestClassifier:
 
 def number_tree(**options: Any) -> FullyDynamicTreeRegressor:
     return FullyDynamicTreeRegressor(n_jobs=1, **options)
+
+
+def number_forest(**options: Any) -> ExactForestRegressor:
+    return ExactForestRegressor(n_estimators=5, min_samples_split=2, **options)
 
 
 def tree(**options: Any) -> FullyDynamicTreeClassifier:
@@ -149,7 +154,54 @@ def test_whole_weights_of_numbers_equal_repeated_rows() -> None:
     assert own.explain(X[:3]).values.tolist() == repeated.explain(X[:3]).values.tolist()
 
 
-def test_weights_of_numbers_that_are_updated_saved_and_audited(tmp_path: Path) -> None:
+def test_whole_weights_of_numbers_equal_repeated_rows_in_forests() -> None:
+    X, _, w = rows(120)
+    y = np.nan_to_num(X[:, 0] * 1.7 - X[:, 1])
+    for offset in (0.0, 1.7e9):  # sums in one word, and in two
+        copies = np.repeat(np.arange(len(X)), w)
+        own, repeated = number_forest(sample_share=1.0), number_forest(sample_share=1.0)
+        own.fit(X, y + offset, sample_weight=w)
+        repeated.fit(X[copies], y[copies] + offset)
+        assert own.explain(X[:3]).values.tolist() == repeated.explain(X[:3]).values.tolist()
+        gone = np.arange(10, 40)
+        own.forget(gone)
+        repeated.forget(np.flatnonzero(np.isin(copies, gone)))
+        assert same_sums(own, repeated)
+        assert own.predict(X).tolist() == repeated.predict(X).tolist()
+        assert own.feature_importances_.tolist() == repeated.feature_importances_.tolist()
+        assert own.audit().failures == []
+
+
+def same_sums(own: ExactForestRegressor, repeated: ExactForestRegressor) -> bool:
+    """Whether two forests have the same trees, with sums of numbers of whole weights and of rows."""
+    model, other = (one.session_.model() for one in (own, repeated))
+    assert {name: model[name].tolist() for name in TREES} == {name: other[name].tolist() for name in TREES}
+    sums = model["totals"].astype(object) / UNIT
+    total = sums[:, 1] if sums.shape[1] == 2 else sums[:, 1] * 2**20 + sums[:, 2]
+    return bool((np.stack([sums[:, 0], total], axis=1) == other["totals"][:, :2]).all())
+
+
+def test_a_forest_of_numbers_whose_last_other_weight_is_gone_is_one_that_never_had_any() -> None:
+    """Also one whose first weights come late; rows of weight 0 do not move the scale of labels."""
+    X, _, w = rows(60)
+    for offset in (0.0, 1.7e9):
+        y = np.nan_to_num(X[:, 0] / 3) + offset
+        own, never = number_forest(), number_forest()
+        own.fit(X[w < 3], y[w < 3], ids=np.flatnonzero(w < 3))
+        digest, model = own.digest(), own.session_.model()
+        own.partial_fit(X[w == 3], 1e3 * y[w == 3], sample_weight=np.zeros((w == 3).sum()), ids=np.flatnonzero(w == 3))
+        assert own.predict(X).tolist() == never.fit(X[w < 3], y[w < 3], ids=np.flatnonzero(w < 3)).predict(X).tolist()
+        own.forget(np.flatnonzero(w == 3))
+        own.partial_fit(X[w == 3], 1e3 * y[w == 3], sample_weight=w[w == 3] / 7, ids=np.flatnonzero(w == 3))
+        assert "unit" in own.session_.model()
+        assert own.audit().failures == []
+        own.forget(np.flatnonzero(w == 3))
+        assert own.digest() == digest == never.digest()
+        assert {k: v.tolist() for k, v in own.session_.model().items()} == {k: v.tolist() for k, v in model.items()}
+
+
+@pytest.mark.parametrize("number_tree", [number_tree, number_forest])
+def test_weights_of_numbers_that_are_updated_saved_and_audited(number_tree: Any, tmp_path: Path) -> None:
     X, _, w = rows(120)
     y, w = np.nan_to_num(X[:, 0] * 1.7), w / 3
     model = number_tree().fit(X[:60], y[:60])
@@ -186,10 +238,16 @@ def test_weights_of_numbers_may_add_up_to_as_much_as_there_may_be_rows() -> None
     assert light.predict(X).tolist() == model.predict(X).tolist()
 
 
-@pytest.mark.parametrize("regressor", [ExactForestRegressor])
-def test_numbers_take_no_weights(regressor: Any) -> None:
-    with refused("learners.no_weights", ConfigError, what="sample_weight"):
-        regressor().fit([[0.0], [1.0]], [0.0, 1.0], sample_weight=[1.0, 2.0])
+def test_weights_of_a_forest_of_numbers_may_add_up_to_as_much_as_there_may_be_rows() -> None:
+    X, y = np.arange(32.0)[:, None], np.tile([-1.0, 1.0], 16)
+    for offset in (0.0, 1.7e9):
+        model = number_forest().fit(X, y + offset, sample_weight=np.full(32, 65535.0))
+        assert model.audit().failures == []
+        before = model.digest()
+        with refused("examples.heavy", InputError, most=2**21):
+            model.partial_fit(X[:1], y[:1], sample_weight=[33.0])
+        assert model.digest() == before
+        assert model.predict(X).tolist() == number_forest().fit(X, y + offset).predict(X).tolist()
 
 
 def test_a_tree_whose_last_other_weight_is_gone_goes_on_after_a_restore(tmp_path: Path) -> None:

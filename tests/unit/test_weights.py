@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ from raydt.examples.weights import (
     sums_by_class,
     unknown_labels,
 )
+from raydt.learners.base import Traits
 from raydt.learners.class_weight import ClassWeight
+from raydt.learners.forest.learner import Forest
 from raydt.sources.opening import open_source
 from raydt.sources.options import ParquetFiles
 from tests.refusals import refused
@@ -221,7 +224,15 @@ def test_weights_of_classes_may_be_those_of_numpy(labels: Any, dtype: Any) -> No
     assert unknown_labels(options.weights_by_label, labels.tolist()) == []
 
 
-def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
+def test_a_learner_without_weights_refuses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of ours take weights; one of another package may not."""
+    own = Forest.traits
+
+    def traits(self: Forest, options: Any) -> Traits:
+        found = own(self, options)
+        return replace(found, reading=replace(found.reading, weights=False))
+
+    monkeypatch.setattr(Forest, "traits", traits)
     forest = raydt.ExactForestRegressor()
     takers = "fudyadt with criterion: squared_error or gbdt with objective: squared_error"  # whose labels are numbers
     with refused("learners.no_weights", ConfigError, what="sample_weight", takers=takers):

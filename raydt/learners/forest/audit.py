@@ -21,7 +21,8 @@ from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
-from raydt.learners.forest.recompute import members, scale_of, totals_of, trees_of, units_of
+from raydt.learners.forest.recompute import scale_of, totals_of, trees_of, units_of
+from raydt.learners.forest.recompute_members import members
 from raydt.messages import Message, message
 from raydt.parallel.threads import run
 
@@ -49,17 +50,17 @@ def audit(
     broken = compare_rows(state, history)
     X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
     kinds = features.kinds.astype(np.bool_)
-    if options.numeric:
-        scale = scale_of(y)
-        found = int(state["exponent"][0]), 40 if state["totals"].shape[1] == 4 else 20
-        if found != scale:
-            broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
-        y = units_of(y, *scale)
     units, failures = counted_weights(options, state, history, resolved=not warming)
     weight = None if units is None or "unit" not in state else units[live]
     broken += failures
     classes = state["totals"].shape[1]
     counting = np.ones(len(y), dtype=np.bool_) if weight is None else weight > 0
+    if options.numeric:
+        scale = scale_of(y[counting], None if weight is None else weight[counting])
+        found = int(state["exponent"][0]), 40 if classes == (4 if weight is None else 3) else 20
+        if found != scale:
+            broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
+        y = units_of(np.where(counting, y, 0.0), *scale)
     expected = max(2, int(y[counting].max(initial=-1)) + 1)
     if not options.numeric and classes != expected:
         broken.append(message("audits.value", name="number of classes", found=classes, expected=expected))

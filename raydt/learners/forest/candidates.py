@@ -17,6 +17,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
 from raydt.learners.forest.membership import unit_at
+from raydt.learners.forest.weighted_labels import SUMS, add_weighted
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
@@ -88,7 +89,9 @@ def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -
 @inlined_kernel
 def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
     """Count a row in or out; ``by`` is its weight, signed."""
-    if numeric:
+    if numeric and len(bucket) == SUMS:
+        add_weighted(bucket, y, by)
+    elif numeric:
         bucket[0] += by
         bucket[1] += by * y
     else:

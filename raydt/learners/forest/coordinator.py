@@ -23,12 +23,12 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.examples.weights import of_codes
+from raydt.examples.weights import LARGEST_SUM, of_codes
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.digest import ForestDigest, class_counts
-from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
+from raydt.learners.forest.label_scale import MOST_NUMBERS, NO_LABELS, LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
     ForestPredictor,
@@ -47,12 +47,11 @@ from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, 
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
+from raydt.learners.forest.weighted_labels import MOST_WEIGHT
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.messages import message
 
-#: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
-MOST_NUMBERS = 2**21
 #: So many rows are built into trees in less time than one is inserted or deleted.
 STEPS_OF_A_BUILD = 80
 _TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
@@ -77,7 +76,8 @@ class ForestCoordinator(SequentialCoordinator):
         #: With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
         #: coordinator sees the trees of its shards.
         self.keeps_open = False
-        self._weights = RowWeights(self._store, options.class_weight == "balanced")
+        most = MOST_WEIGHT if options.numeric else LARGEST_SUM
+        self._weights = RowWeights(self._store, options.class_weight == "balanced", most)
         self._weighting = self._weights.weighting
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
@@ -142,7 +142,8 @@ class ForestCoordinator(SequentialCoordinator):
         rows = {"rows": batch.row[position[brings]], "blocks": batch.blocks} if batch.blocks else {"X": X}
         scales, exponents = _NO_CHANGES, np.empty(0, dtype=np.int64)
         if self._scale is not None:
-            scales, exponents = self._scale.follow(kind, self.store.y[steps["slot"]])
+            slots = steps["slot"]
+            scales, exponents = self._scale.follow(kind, self.store.y[slots], self.store.weights(slots))
         payload = {
             "kind": np.ascontiguousarray(kind),
             "slot": np.ascontiguousarray(steps["slot"]),
@@ -278,8 +279,8 @@ class ForestCoordinator(SequentialCoordinator):
                 for part in self.store.parts:
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
-        arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
-        return self._weights.in_model(arrays)
+        scale = None if self._scale is None else self._scale.scale
+        return model_arrays(trees, self._order, scale, self._weights.per_row) | self._weights.unit
 
     def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Shares of the classes, shape (n, n_classes)."""
@@ -304,8 +305,9 @@ class ForestCoordinator(SequentialCoordinator):
         trees: Callable[[Ints], Iterator[TreeArrays]] = self._fetched_trees
         if self._shared and self._saved is None:
             trees = self.store.looked_at(self._digest.note, self.keeps_open and self._seq >= self._warmup)
+        per_row = 1 if self._saved is not None else self._weights.per_row
         if self._scale is not None:
-            return self._digest.of(trees, self._scale.scale, [self._row_part()])
+            return self._digest.of(trees, self._scale.scale, [self._row_part()], per_row)
         counts = self._class_counts()
         if self.store.uneven:  # a class may have rows of weight 0 only
             counts = np.bincount(self.store.y[self.store.slots()], minlength=len(counts))
@@ -318,7 +320,6 @@ class ForestCoordinator(SequentialCoordinator):
         self._ranks = ranks
         factors = self._weights.weighting.digested()
         of_classes = [(name, of_codes(of_all, live)) for name, of_all in factors.items()]
-        per_row = 1 if self._saved is not None else self._weights.per_row
         return self._digest.of(trees, live, [*of_classes, self._row_part()], per_row)
 
     def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
@@ -368,7 +369,7 @@ class ForestCoordinator(SequentialCoordinator):
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
         if self._scale is not None:
-            self._scale.restore(state["y"])
+            self._scale.restore(state["y"], state.get("weight"))
         else:
             self._order = self._saved["order"]
         self._shards_need_rows = True

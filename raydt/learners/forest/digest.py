@@ -30,7 +30,7 @@ class ForestDigest:
     def __init__(self, trees: int) -> None:
         self._hashes = np.zeros((trees, 32), dtype=np.uint8)
         self._stale = np.ones(trees, dtype=np.bool_)
-        self._counted: tuple[bytes, int] | Scale | None = None  # what the columns of ``totals`` were
+        self._counted: tuple[bytes | Scale, int] | None = None  # what the columns of ``totals`` were
 
     def note(self, numbers: Ints | slice) -> None:
         """Note that some trees have changed."""
@@ -48,7 +48,7 @@ class ForestDigest:
         ``trees`` gives some of them by number; ``counted`` are the codes of the classes that live examples have, in
         ascending order of their labels, or the scale of numeric labels. Totals are hashed over ``per_row``.
         """
-        key = counted if isinstance(counted, Scale) else (counted.tobytes(), per_row)
+        key = counted if isinstance(counted, Scale) else counted.tobytes(), per_row
         if key != self._counted:
             self.note(slice(None))
             self._counted = key
@@ -65,7 +65,7 @@ class ForestDigest:
 def _hash(tree: TreeArrays, counted: Ints | Scale, per_row: int) -> bytes:
     """Hash a tree in canonical form; the left child is the next node."""
     if isinstance(counted, Scale):
-        totals = stored(tree.totals, counted)
+        totals = stored(tree.totals, counted, per_row)
     else:  # a tree that no row has reached yet may know fewer classes
         totals = np.zeros((len(tree.totals), len(counted)), dtype=np.int64)
         known = counted < tree.totals.shape[1]

@@ -2,9 +2,11 @@
 
 With 2^e above the largest absolute label, labels are rounded to 20 bits below 2^e, which leaves room for sums of
 squares in one word. That is too coarse for labels with an offset, or beside an outlier: if, of the labels that 20 bits
-round, more than half lie within two neighbouring cells of 2^-10 of the range, all labels are rounded to 40 bits.
+round, more than half lie within two neighbouring cells of 2^-10 of the range, all labels are rounded to 40 bits. A row
+counts its weight, and one of weight 0 is not there.
 
-Invariant: the scale is a function of the live labels, so that it does not depend on the updates that led to them.
+Invariant: the scale is a function of the live labels and their weights, so that it does not depend on the updates that
+led to them.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from raydt.arrays.types import Floats, Int32s, Ints
+from raydt.examples.weights import Weights, filled
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
+#: With so many examples in a tree, sums and differences fit into 64 bits.
+MOST_NUMBERS = 2**21
 #: Trees count labels in units of 2**(exponent - 40), whatever they are rounded to.
 LABEL_BITS = 40
 #: Bits that labels are rounded to, unless they are crowded; and of the cells that tell.
@@ -64,29 +69,30 @@ class LabelScale:
     def __init__(self) -> None:
         self.restore(np.empty(0))
 
-    def restore(self, y: Floats) -> None:
-        """Begin with these live labels."""
+    def restore(self, y: Floats, weights: Weights | None = None) -> None:
+        """Begin with these live labels, whose weights are in units; None: all are 1."""
         self._exponents: Ints = np.zeros(_EXPONENTS, dtype=np.int64)
         self._labels: dict[tuple[int, int, int], int] = {}
-        for key in _keys(y):
-            self._exponents[key[0] - LEAST_EXPONENT] += 1
-            self._labels[key] = self._labels.get(key, 0) + 1
+        for key, weight in zip(_keys(y), filled(weights, len(y)).tolist(), strict=True):
+            if weight:
+                self._count(key, weight)
         self._count_cells(self._largest())
         self.scale = Scale(self._largest(), self._bits())  #: Of the live labels.
 
-    def follow(self, kind: Int32s, y: Floats) -> tuple[Ints, Ints]:
-        """Take the steps of a batch, of these kinds and labels; all have shape (n,).
+    def follow(self, kind: Int32s, y: Floats, weights: Weights | None) -> tuple[Ints, Ints]:
+        """Take the steps of a batch, of these kinds, labels and weights; all have shape (n,).
 
         Returns the steps after which the scale is another one, with its exponent and bits, shape (c, 3), and the
         exponent before each step, shape (n,). O(steps), and O(different labels) where the exponent changes.
         """
         before = np.full(len(kind), self.scale.exponent)
-        changes = []
-        for i, (what, key) in enumerate(zip(kind.tolist(), _keys(np.where(kind == LOOK, 0.0, y)), strict=True)):
+        changes, weighed = [], filled(weights, len(kind)).tolist()
+        keys = _keys(np.where(kind == LOOK, 0.0, y))
+        for i, (what, key, weight) in enumerate(zip(kind.tolist(), keys, weighed, strict=True)):
             before[i] = self.scale.exponent
-            if what == LOOK:
+            if what == LOOK or not weight:
                 continue
-            by = 1 if what == ADD else -1
+            by = weight if what == ADD else -weight
             self._count(key, by)
             exponent = self.scale.exponent
             if key[0] > exponent or (what == REMOVE and not self._exponents[exponent - LEAST_EXPONENT]):

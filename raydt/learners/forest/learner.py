@@ -18,6 +18,7 @@ from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXP
 from raydt.learners.forest.model import ForestPredictor, depths_of
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestShard
+from raydt.learners.forest.weighted_labels import MOST_WEIGHT, PLAIN, SUMS, canonical_sums
 from raydt.messages import message
 from raydt.trees.state_schema import (
     EXAMPLES,
@@ -86,18 +87,24 @@ class Forest(Learner):
         inner = check_trees(model, nodes)
         fits = depths_of(model).max(initial=0) <= depth
         require(fits, "right", "states.option", option="max_depth", value=depth)
-        counts = totals[:, :1] if options.numeric else totals
-        limit = EXAMPLES if unit_of(model) == 1 else LARGEST_SUM + 1
+        numeric, weights = options.numeric, unit_of(model) > 1
+        counts = totals[:, :1] if numeric else totals
+        limit = (MOST_WEIGHT if numeric else LARGEST_SUM) + 1 if weights else EXAMPLES
         require(((counts >= 0) & (counts < limit)).all(), "totals", "states.impossible")
         first = np.repeat(np.cumsum(nodes) - nodes, nodes)[inner]
-        both = totals[inner + 1] + totals[first + model["right"][inner]]
-        require(np.array_equal(totals[inner], both), "totals", "states.children")
+        both, above = totals[inner + 1] + totals[first + model["right"][inner]], totals[inner]
+        if numeric and weights and n["counted"] == SUMS:
+            both = canonical_sums(both)
+        require(np.array_equal(above, both), "totals", "states.children")
         children = np.setdiff1d(np.arange(len(counts)), np.cumsum(nodes) - nodes)
         require(counts[children].any(axis=1).all(), "totals", "states.empty")
-        if options.numeric:
-            require(n["counted"] in (3, 4), "totals", "states.columns", columns=n["counted"])
-            most = counts[:, 0] * 2.0 ** (LABEL_BITS if n["counted"] == 4 else COARSE_BITS)
-            require((np.abs(totals[:, 1]) <= most).all(), "totals", "states.impossible")
+        if numeric:
+            columns = (2, SUMS) if weights else (3, PLAIN)
+            require(n["counted"] in columns, "totals", "states.columns", columns=n["counted"])
+            fine = not weights and n["counted"] == PLAIN
+            most = counts[:, 0] * 2.0 ** (LABEL_BITS if fine else COARSE_BITS)
+            possible = (np.abs(totals[:, 1]) <= most) & (not weights or (totals[:, 2:] >> COARSE_BITS == 0).all(axis=1))
+            require(possible.all(), "totals", "states.impossible")
         else:
             check_classes(model, "totals", n["labels"])
 
@@ -109,7 +116,7 @@ class Forest(Learner):
                 missing=True,
                 by_value=True,
                 with_numbers="" if options.numeric else "criterion: squared_error",
-                weights=not options.numeric,
+                weights=True,
                 class_weight=options.weights_by_label,
             ),
             warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
@@ -148,6 +155,7 @@ class Forest(Learner):
                 "weighted, balanced", small | {"class_weight": "balanced", "rebuild": "lazy"}, weighted=True, warmup=12
             ),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
+            Case("numbers, weighted", small | {"criterion": "squared_error"}, classes=0, missing=True, weighted=True),
         )
 
     def concerns(self, case: Case, options: ForestOptions) -> bool:

@@ -2,7 +2,7 @@
 
 Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
 ``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
-(int64, class counts, or n, sum and sum of squares of numeric labels, see :func:`stored`), ``order`` (int64, class codes
+(int64, class counts, or sums of numeric labels, see :func:`stored`), ``order`` (int64, class codes
 in ascending order of their labels) or, with numeric labels, ``exponent``.
 """
 
@@ -23,6 +23,7 @@ from raydt.examples.targets import Targets
 from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
 from raydt.learners.forest.nodes import TreeArrays
 from raydt.learners.forest.voting import SHARE_BITS, leaf_votes
+from raydt.learners.forest.weighted_labels import PLAIN, SUMS, WEIGHTED, canonical_sums, floor_means, label_sums
 from raydt.trees.packed_trees import PackedTrees, add_votes, packed
 from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
@@ -45,37 +46,52 @@ def each_tree(arrays: TreeArrays) -> list[TreeArrays]:
     return [TreeArrays(nodes[i], feature[p], threshold[p], right[p], totals[p]) for i, p in enumerate(parts)]
 
 
-def stored(totals: Ints, scale: Scale) -> Ints:
-    """Totals of numeric labels as files have them, shape (nodes, 3 or 4).
+def stored(totals: Ints, scale: Scale, per_row: int = 1) -> Ints:
+    """Totals of numeric labels as files have them: n, sum and sum of squares or, with weights, W and the sum of w y.
 
-    Labels rounded to 20 bits are in units of so many bits, so that one word holds the sum of squares.
+    Labels rounded to 20 bits are in units of so many bits, so that one word holds the sum of squares, or that of w y:
+    shape (nodes, 3 or 2). Of others it has two: (nodes, 4 or 3). ``per_row``: units of one row, if all weigh 1 again.
     """
+    if per_row > 1:
+        totals = np.column_stack([totals[:, 0] // per_row, totals[:, WEIGHTED - 1], totals[:, SUMS : WEIGHTED - 1]])
+    if totals.shape[1] != PLAIN:
+        return canonical_sums(totals)[:, : SUMS if scale.bits == LABEL_BITS else 2]
     if scale.bits == LABEL_BITS:
         return totals
     return np.stack([totals[:, 0], totals[:, 1] >> (LABEL_BITS - COARSE_BITS), totals[:, 2]], axis=1)
 
 
-def expanded(totals: Ints) -> Ints:
-    """Totals of numeric labels in units of 40 bits, shape (nodes, 4), of those in a file."""
-    if totals.shape[1] == 4:
+def bits_of(model: Mapping[str, AnyArray]) -> int:
+    """Bits that numeric labels are rounded to, as the columns of a model's ``totals`` say."""
+    return LABEL_BITS if model["totals"].shape[1] == (PLAIN if unit_of(model) == 1 else SUMS) else COARSE_BITS
+
+
+def expanded(model: Mapping[str, AnyArray]) -> Ints:
+    """Totals of numeric labels of a file in units of 40 bits, shape (nodes, 4), or (nodes, 3) with weights."""
+    totals = model["totals"]
+    if bits_of(model) == LABEL_BITS:
         return totals
+    if unit_of(model) > 1:
+        return np.column_stack([totals, np.zeros_like(totals[:, 0])])
     return np.stack(
         [totals[:, 0], totals[:, 1] << (LABEL_BITS - COARSE_BITS), totals[:, 2], np.zeros_like(totals[:, 0])], axis=1
     )
 
 
-def model_arrays(parts: Sequence[TreeArrays], order: Ints, scale: Scale | None) -> Arrays:
+def model_arrays(parts: Sequence[TreeArrays], order: Ints, scale: Scale | None, per_row: int = 1) -> Arrays:
     """Return the arrays of the model of some trees, without the classes after the last that lives. O(nodes).
 
-    ``order`` has the class codes in ascending order of their labels, ``scale`` is that of numeric labels.
+    ``order`` has the class codes in ascending order of their labels, ``scale`` is that of numeric labels; ``per_row``
+    units of the trees are one of the model.
     """
     width = max(part.totals.shape[1] for part in parts)
     totals = np.concatenate([np.pad(part.totals, [(0, 0), (0, width - part.totals.shape[1])]) for part in parts])
     nodes, feature, threshold, right = (np.concatenate([part[i] for part in parts]) for i in range(4))
     starts = np.cumsum(nodes) - nodes
     if scale is not None:
-        totals = stored(totals, scale)
+        totals = stored(totals, scale, per_row)
     else:
+        totals //= per_row
         living = np.flatnonzero(totals[starts].any(axis=0))
         totals = totals[:, : max(2, int(living.max(initial=0)) + 1)]
     left = np.arange(1, len(feature) + 1) - np.repeat(starts, nodes)
@@ -95,7 +111,7 @@ def model_arrays(parts: Sequence[TreeArrays], order: Ints, scale: Scale | None) 
 def trees_of_model(arrays: Mapping[str, AnyArray]) -> list[TreeArrays]:
     """Return the trees of a model or state; views."""
     trees = TreeArrays(*(arrays[name] for name in ("tree_nodes", "feature", "threshold", "right", "totals")))
-    return each_tree(trees._replace(totals=expanded(trees.totals)) if "exponent" in arrays else trees)
+    return each_tree(trees._replace(totals=expanded(arrays)) if "exponent" in arrays else trees)
 
 
 @kernel
@@ -169,7 +185,7 @@ class ForestPredictor:
         names = ("feature", "threshold", "right", "totals")
         self._nodes = [np.ascontiguousarray(model[name]) for name in names]
         if "exponent" in model:
-            self._nodes[-1] = expanded(self._nodes[-1])
+            self._nodes[-1] = np.ascontiguousarray(expanded(model))
         self._starts = (np.cumsum(model["tree_nodes"]) - model["tree_nodes"]).astype(np.int64)
         self._d, self._unit = len(features), unit_of(model)
         self._order = model.get("order", np.empty(0, dtype=np.int64))
@@ -216,7 +232,7 @@ class ForestPredictor:
         n = totals[:, 0] if numeric else totals.sum(axis=1)
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
-            value = np.ldexp((totals[:, 1] // n).astype(np.float64), self._exponent - LABEL_BITS)[:, None]
+            value = np.ldexp(floor_means(totals).astype(np.float64), self._exponent - LABEL_BITS)[:, None]
         else:
             known = self._order[self._order < n_classes]
             codes = np.concatenate([known, np.setdiff1d(np.arange(n_classes), known)])
@@ -230,28 +246,26 @@ class ForestPredictor:
         feature, _, right, totals = self._nodes
         inner = np.flatnonzero(feature >= 0)
         tree = np.searchsorted(self._starts, inner, side="right") - 1
-        on_left = totals[inner + 1].astype(np.float64)
-        both = totals[inner].astype(np.float64)
-        on_right = totals[self._starts[tree] + right[inner]].astype(np.float64)
-        if self._exponent is not None:
-            gain = _square(on_left) + _square(on_right) - _square(both)
-        else:
-            gain = _kept(on_left) + _kept(on_right) - _kept(both)
+        kept = _kept if self._exponent is None else _square
+        on_left, on_right = kept(totals[inner + 1]), kept(totals[self._starts[tree] + right[inner]])
+        gain = on_left + on_right - kept(totals[inner])
         out: AnyArray = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
         shares: Floats = out / max(out.sum(), np.finfo(np.float64).tiny)
         return shares
 
 
-def _kept(counts: Floats) -> Floats:
+def _kept(totals: Ints) -> Floats:
     """The sum of the squares of class counts over n; 0 without rows, which exact trees never have below a split."""
+    counts = totals.astype(np.float64)
     n = counts.sum(axis=1)
     kept: Floats = np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0)
     return kept
 
 
-def _square(totals: Floats) -> Floats:
+def _square(totals: Ints) -> Floats:
     """Of numeric labels, the square of the sum over n."""
-    square: Floats = totals[:, 1] * totals[:, 1] / totals[:, 0]
+    sums = label_sums(totals)
+    square: Floats = sums * sums / totals[:, 0].astype(np.float64)
     return square
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.rng import bits_at
 from raydt.learners.forest.nodes import BLOCKS_FREE, BLOCKS_SPARE, BLOCKS_USED, FREE, LEAF, OPEN, SPARE, USED
+from raydt.learners.forest.weighted_labels import PLAIN, SUMS, WEIGHTED, add_weighted
 from raydt.trees.records import next_in_preorder
 
 #: Squares of numeric labels are added up in two words, of which the lower one has so many bits: twice half a label.
@@ -90,16 +91,16 @@ def square_of(y: int) -> Any:
 
 
 @inlined_kernel
-def all_equal(n: int, totals: Any) -> bool:
-    """Whether n numeric labels are all the same: exactly then, sum y^2 is n mean^2."""
-    mean = totals[1] // n
-    if mean * n != totals[1]:
+def all_equal(n: int, total: int, squares: Any) -> bool:
+    """Whether n numeric labels are all the same: exactly then, sum y^2, in two words, is n mean^2."""
+    mean = total // n
+    if mean * n != total:
         return False
     upper, lower = square_of(mean)
     upper, lower = n * upper, n * lower
     # Both are sums of words; what the lower ones have beyond their bits belongs to the upper ones.
-    same_above = upper + (lower >> SQUARE_BITS) == totals[2] + (totals[3] >> SQUARE_BITS)
-    same: bool = same_above and (lower - totals[3]) & ((1 << SQUARE_BITS) - 1) == 0
+    same_above = upper + (lower >> SQUARE_BITS) == squares[0] + (squares[1] >> SQUARE_BITS)
+    same: bool = same_above and (lower - squares[1]) & ((1 << SQUARE_BITS) - 1) == 0
     return same
 
 
@@ -108,8 +109,8 @@ def mass_at(forest: Any, node: int, rules: Any) -> int:
     """What the rows of a node count together, in units: their number, or the sum of their weights."""
     mass: int = np.int64(forest.nodes[node].n)
     if rules.unit > 1:
-        mass = np.int64(0)
-        for k in range(forest.totals.shape[1]):
+        mass = forest.totals[node, 0]
+        for k in range(1, np.int64(1) if rules.numeric else forest.totals.shape[1]):
             mass += forest.totals[node, k]
     return mass
 
@@ -131,10 +132,16 @@ def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> 
     forest.nodes[node].n += rows
     if numeric:
         upper, lower = square_of(y)
-        forest.totals[node, 0] += by
-        forest.totals[node, 1] += by * y
-        forest.totals[node, 2] += by * upper
-        forest.totals[node, 3] += by * lower
+        squares = np.int64(2)
+        if forest.totals.shape[1] == PLAIN:
+            forest.totals[node, 0] += rows
+            forest.totals[node, 1] += rows * y
+        else:
+            squares = np.int64(SUMS)
+            add_weighted(forest.totals[node], y, by)
+            forest.totals[node, WEIGHTED - 1] += rows * y
+        forest.totals[node, squares] += rows * upper
+        forest.totals[node, squares + 1] += rows * lower
     else:
         forest.totals[node, y] += by
 
@@ -146,8 +153,12 @@ def may_split(forest: Any, node: int, rules: Any) -> bool:
     if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
         return False
     if rules.numeric:
-        impure: bool = not all_equal(n, forest.totals[node])
-        return impure
+        totals = forest.totals[node]
+        if rules.unit == 1:
+            impure: bool = not all_equal(n, totals[1], totals[2:])
+            return impure
+        mixed: bool = not all_equal(np.int64(forest.nodes[node].n), totals[WEIGHTED - 1], totals[SUMS:])
+        return mixed
     pure = False
     for k in range(forest.totals.shape[1]):
         pure = pure or forest.totals[node, k] == n

@@ -9,8 +9,8 @@ from, the thresholds, and the rows that fall between them, so that one row chang
 left of threshold j are the rows of buckets 0 to j, of value j of a category those of bucket j; what is right is the
 rest of the node, rows without a value too.
 
-Weights: totals and buckets then add up weights in units; ``n`` of a node, and the rows that have the extremes, are
-still rows. A row of weight 0 is in no tree.
+Weights: totals and buckets then add up weights in units (``weighted_labels``: of numeric labels, too); ``n`` of a node,
+and the rows that have the extremes, are still rows. A row of weight 0 is in no tree.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from raydt.arrays.memory import empty, grown, trimmed
 from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.examples.weights import DTYPE, NO_WEIGHTS, UNIT, Weights
+from raydt.learners.forest.weighted_labels import PLAIN, SUMS, WEIGHTED, weighed_sums
 from raydt.trees.records import MEMBER
 
 #: ``feature`` of a leaf, and of a leaf that is to be built.
@@ -91,12 +92,17 @@ class ForestRules(NamedTuple):
         """Return the rules where rows have weights."""
         return self._replace(unit=UNIT, min_samples_split=self.min_samples_split * UNIT)
 
+    @property
+    def label_columns(self) -> int:
+        """Columns of ``totals`` of numeric labels."""
+        return WEIGHTED if self.unit > 1 else PLAIN
+
 
 class Blocks(NamedTuple):
     """Candidates: ``tried`` (``TRIED``), shape (blocks, P); ``cuts``, (blocks, P, S), ascending or categories;
 
-    ``buckets``, (blocks, P, S + 1, K) class counts, or n and the sum of numeric labels; ``skipped``, (blocks, words),
-    a bit for each feature that was passed over since it is constant; ``kept``, how many features are tried.
+    ``buckets``, (blocks, P, S + 1, K) class counts, or n and the sum of numeric labels (W, A, B); ``skipped``, (blocks,
+    words), a bit for each feature that was passed over since it is constant; ``kept``, how many features are tried.
     """
 
     tried: npt.NDArray[np.void]
@@ -149,8 +155,8 @@ class TreeArrays(NamedTuple):
     feature: Int32s  #: -1 of a leaf.
     threshold: Floats
     right: Int32s  #: Place of the right child within its tree; -1 of a leaf.
-    #: Shape (nodes, K or 4): class counts (weights in units), or n, sum and sum of squares, in two words, of numeric
-    #: labels in units.
+    #: Shape (nodes, K, 4 or 6): class counts (weights in units), or n, sum and sum of squares, in two words, of numeric
+    #: labels in units; those with weights as in ``weighted_labels``.
     totals: Ints
 
 
@@ -242,7 +248,7 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
     levels = np.zeros((trees, rules.max_depth + 1), dtype=np.int32)
     levels[:, 0] = 1
     P, S = rules.features, rules.thresholds
-    width = 2 if rules.numeric else classes
+    width = (SUMS if rules.unit > 1 else 2) if rules.numeric else classes
     counted = np.int64 if rules.numeric or rules.unit > 1 else np.int32
     blocks = Blocks(
         np.zeros((0, P), dtype=TRIED),
@@ -254,7 +260,7 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
     members = np.zeros(0, dtype=MEMBER)
     reg = np.array([trees, -1, 0, 0, -1, 0, 0, 0, 0, 0], dtype=np.int64)
     shape = np.ones((trees, 3), dtype=np.int32)
-    totals = np.zeros((trees, 4 if rules.numeric else classes), dtype=np.int64)
+    totals = np.zeros((trees, rules.label_columns if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
     order = np.arange(totals.shape[1])
     return ForestArrays(nodes, totals, blocks, members, roots, shape, levels, order, touched, reg, 0)
@@ -300,10 +306,14 @@ def with_classes(forest: ForestArrays, order: Ints) -> ForestArrays:
     return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
 
 
-def weighed(forest: ForestArrays) -> ForestArrays:
+def weighed(forest: ForestArrays, numeric: bool) -> ForestArrays:
     """The same trees, all of whose rows have weight 1, in units of weights."""
-    buckets = forest.blocks.buckets.astype(np.int64) * UNIT
-    return forest._replace(totals=forest.totals * UNIT, blocks=forest.blocks._replace(buckets=buckets))
+    totals, buckets = forest.totals, forest.blocks.buckets
+    if numeric:
+        totals, buckets = np.column_stack([weighed_sums(totals), totals[:, 2:], totals[:, 1]]), weighed_sums(buckets)
+    else:
+        totals, buckets = totals * UNIT, buckets.astype(np.int64) * UNIT
+    return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
 
 
 def new_scratch(rows: int, width: int, rules: ForestRules, categorical: Bools) -> ForestScratch:

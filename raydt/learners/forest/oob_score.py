@@ -62,6 +62,8 @@ def out_of_sample(
         totals = state["totals"][nodes][leaves_of(of_tree, sample[rows], categorical)]
         n = totals[:, 0] if numeric else totals.sum(axis=1)
         counted = totals[:, 1:2] if numeric else totals
+        if numeric and "unit" in state and totals.shape[1] == 3:  # sums in two words
+            counted = totals[:, 1:2] * 2.0**20 + totals[:, 2:]
         return rows, np.divide(counted, n[:, None], out=np.zeros(counted.shape), where=n[:, None] > 0), n > 0
 
     for rows, shares, some in run([partial(vote, tree) for tree in range(len(stops))]):  # floats, in order

@@ -6,11 +6,8 @@ of ``raydt.arrays.rng``, which are part of the definitions.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
-from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,15 +17,12 @@ from raydt.arrays.rng import stream_key
 from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Words, features_in_order, numbers_at
 from raydt.examples.weights import UNIT
-from raydt.parallel.threads import ranges, run
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
 
 
 _LEAST_EXPONENT = -900
-#: Rows whose trees are drawn together.
-_TOGETHER = 1 << 10
 
 
 class NodeRows(NamedTuple):
@@ -74,78 +68,19 @@ def added(place: Ints, numbers: Ints | None, places: int) -> Ints:
     return np.bincount(place, numbers, minlength=places).astype(np.int64)
 
 
-def copies_of(options: ForestOptions) -> int:
-    """Return the trees that each example lives in: ceil(q T), with q as it is written."""
-    return max(1, math.ceil(Fraction(repr(options.sample_share)) * options.n_estimators))
-
-
-def _rotated(words: Words, by: int) -> Words:
-    turned: Words = (words << np.uint64(by)) | (words >> np.uint64(64 - by))
-    return turned
-
-
-def siphash(seed: int, ids: Ints) -> Words:
-    """SipHash-2-4 of ids under the key of a seed."""
-    key = hashlib.blake2b(str(seed).encode(), digest_size=16, person=b"raydt-forest").digest()
-    k0, k1 = (np.uint64(int.from_bytes(key[i : i + 8], "little")) for i in (0, 8))
-    number = ids.astype(np.uint64)
-    starts = b"somepseudorandomlygeneratedbytes"
-    v = [np.full(len(ids), int.from_bytes(starts[8 * i : 8 * i + 8], "big"), dtype=np.uint64) for i in range(4)]
-    for i, word in enumerate((k0, k1, k0, k1)):
-        v[i] ^= word
-
-    def rounds(times: int) -> None:
-        for _ in range(times):
-            v[0] += v[1]
-            v[1] = _rotated(v[1], 13) ^ v[0]
-            v[0] = _rotated(v[0], 32)
-            v[2] += v[3]
-            v[3] = _rotated(v[3], 16) ^ v[2]
-            v[0] += v[3]
-            v[3] = _rotated(v[3], 21) ^ v[0]
-            v[2] += v[1]
-            v[1] = _rotated(v[1], 17) ^ v[2]
-            v[2] = _rotated(v[2], 32)
-
-    for word in (number, np.full(len(ids), 8 << 56, dtype=np.uint64)):
-        v[3] ^= word
-        rounds(2)
-        v[0] ^= word
-    v[2] ^= np.uint64(255)
-    rounds(4)
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
-
-
-def members(options: ForestOptions, ids: Ints) -> Bools:
-    """Return which trees hold which examples, shape (n, T), tree after tree in memory. O(n T)."""
-    trees, copies = np.arange(options.n_estimators), copies_of(options)
-    held = np.zeros((len(ids), options.n_estimators), dtype=np.bool_, order="F")
-
-    def choose(part: slice) -> None:
-        for begin in range(part.start, part.stop, _TOGETHER):
-            some = slice(begin, min(begin + _TOGETHER, part.stop))
-            drawn = numbers_at(siphash(options.random_state, ids[some])[:, None], trees)
-            chosen = drawn <= np.partition(drawn, copies - 1, axis=1)[:, [copies - 1]]
-            for row in np.flatnonzero(chosen.sum(axis=1) > copies):  # of equal numbers, the first trees
-                chosen[row] = False
-                chosen[row, np.argsort(drawn[row], kind="stable")[:copies]] = True
-            held[some] = chosen
-
-    run([partial(choose, part) for part in ranges(len(ids), _TOGETHER, 4)])
-    return held
-
-
-def scale_of(y: Floats) -> tuple[int, int]:
+def scale_of(y: Floats, weight: Ints | None) -> tuple[int, int]:
     """Exponent of the largest numeric label, and the bits below it that labels are rounded to: 20, or 40 if crowded.
 
     They are crowded if more than half of those that 20 bits round are less than two cells of 2^-10 of 2^exponent apart.
+    A row counts its weight; those of weight 0 are not among these.
     """
     largest = float(np.abs(y).max(initial=0.0))
     exponent = max(math.frexp(largest)[1], _LEAST_EXPONENT) if largest else _LEAST_EXPONENT
     shares = np.ldexp(y, -exponent)
-    rounded = shares[np.ldexp(shares, 20) % 1.0 != 0.0]
-    counts = np.bincount((np.trunc(np.ldexp(rounded, 10)) + 1024).astype(np.int64), minlength=2050)
-    return exponent, 40 if 2 * int((counts[1:] + counts[:-1]).max()) > len(rounded) else 20
+    rounded = np.ldexp(shares, 20) % 1.0 != 0.0
+    cells = (np.trunc(np.ldexp(shares[rounded], 10)) + 1024).astype(np.int64)
+    counts = added(cells, None if weight is None else weight[rounded], 2050)
+    return exponent, 40 if 2 * int((counts[1:] + counts[:-1]).max()) > counts.sum() else 20
 
 
 def units_of(y: Floats, exponent: int, bits: int) -> Ints:
@@ -208,29 +143,35 @@ def _category_candidates(options: ForestOptions, keys: Words, part: NodeRows, x:
 
 
 def _sides(options: ForestOptions, part: NodeRows, side: Ints, classes: int) -> Ints:
-    """Return the labels of each side of each node: by class or, of numbers, how many and their sum.
+    """Return the labels of each side of each node: by class or, of numbers, how many and their sum (:func:`_sums_of`).
 
-    A row is on side 0, ..., S; shape (nodes, S + 1, classes or 2).
+    A row is on side 0, ..., S; shape (nodes, S + 1, classes, 2 or 3).
     """
     y, sides = part.y[part.rows], options.thresholds + 1
     at = part.node * sides + side
+    weights = None if part.weight is None else part.weight[part.rows]
     if not options.numeric:
-        weights = None if part.weight is None else part.weight[part.rows]
         return added(at * classes + y, weights, len(part.n) * sides * classes).reshape(len(part.n), sides, classes)
-    sums = np.zeros((len(part.n) * sides, 2), dtype=np.int64)
-    sums[:, 0] = np.bincount(at, minlength=len(sums))
-    np.add.at(sums[:, 1], at, y)
-    return sums.reshape(len(part.n), sides, 2)
+    return _sums_of(y, weights, at, len(part.n) * sides).reshape(len(part.n), sides, -1)
+
+
+def _sums_of(y: Ints, weight: Ints | None, place: Ints, places: int) -> Ints:
+    """Return n and the sum of labels at each place; with weights the sums of w, of w (y over 2^20), and of w rest."""
+    words = (np.ones_like(y), y) if weight is None else (weight, weight * (y >> 20), weight * (y & (2**20 - 1)))
+    sums = np.zeros((places, len(words)), dtype=np.int64)
+    for column, values in enumerate(words):
+        np.add.at(sums[:, column], place, values)
+    return sums
 
 
 def _scores(options: ForestOptions, left: Ints, both: Ints, count: Ints, weighted: bool) -> Floats:
     """Return what splits are compared by, shape (nodes, S), -1 from the ``count`` of a node on.
 
     ``left`` and ``both`` are labels as :func:`_sides` counts them: exact integers, then the float64 operations of the
-    definition. Sums of weights are multiplied as float64.
+    definition. Class counts that are sums of weights are multiplied as float64.
     """
     there = np.arange(left.shape[1]) < count[:, None]
-    if weighted:
+    if weighted and not options.numeric:
         n_left = left.sum(axis=2).astype(np.float64)
         n_right = both.sum(axis=2) - n_left
         sides = n_left * n_right
@@ -241,15 +182,23 @@ def _scores(options: ForestOptions, left: Ints, both: Ints, count: Ints, weighte
             squares += lack * lack
         return np.where(there, squares / np.where(there, sides, 1.0), -1.0)
     if options.numeric:  # products of large sums do not fit in 64 bits
-        n, n_left, sums = both[:, :1, 0], left[:, :, 0], left[:, :, 1].astype(object)
-        lacks = [(sums * n.astype(object) - n_left.astype(object) * both[:, :1, 1].astype(object)).astype(np.float64)]
+        n, n_left = both[:, :1, 0], left[:, :, 0]
+        sums, total = (_whole(of[:, :, 1:]) for of in (left, both))
+        lacks = [(sums * n.astype(object) - n_left.astype(object) * total).astype(np.float64)]
     else:
         n, n_left = both.sum(axis=2), left.sum(axis=2)
         lacks = [(left[:, :, k] * n - n_left * both[:, :, k]).astype(np.float64) for k in range(left.shape[2])]
     squares = np.zeros(n_left.shape)
     for lack in lacks:
         squares += lack * lack
-    return np.where(there, squares / np.where(there, n_left * (n - n_left), 1).astype(np.float64), -1.0)
+    sides = n_left.astype(np.float64) * (n - n_left) if weighted else (n_left * (n - n_left)).astype(np.float64)
+    return np.where(there, squares / np.where(there, sides, 1.0), -1.0)
+
+
+def _whole(words: Ints) -> AnyArray:
+    """Return sums in one or two words, the last axis, as Python's integers."""
+    sums: AnyArray = words[..., 0].astype(object)
+    return sums if words.shape[-1] == 1 else sums * 2**20 + words[..., 1].astype(object)
 
 
 def best_candidates(options: ForestOptions, kinds: Bools, keys: Words, part: NodeRows, classes: int) -> BestCandidates:
@@ -294,15 +243,20 @@ def best_candidates(options: ForestOptions, kinds: Bools, keys: Words, part: Nod
 def totals_of(options: ForestOptions, y: Ints, weight: Ints | None, node: Ints, nodes: int, classes: int) -> Ints:
     """Return what some nodes count of their labels, with these weights or 1 each, shape (nodes, classes).
 
-    Of numbers ``classes`` is 3 with squares in one word, 4 with those in two: squares over 2**40, and the rest.
+    Of numbers ``classes`` is 3 with squares in one word, 4 with those in two: squares over 2**40, and the rest; with
+    weights it is 2 with the sum of labels in one word, 3 with that in two, over 2**20 and the rest.
     """
     if not options.numeric:
         return added(node * classes + y, weight, nodes * classes).reshape(nodes, classes)
+    if weight is not None:
+        n, upper, lower = _sums_of(y, weight, node, nodes).T
+        words = (upper * 2**20 + lower,) if classes == 2 else (upper + (lower >> 20), lower & (2**20 - 1))
+        return np.stack([n, *words], axis=1)
     high, low = y >> 20, y & (2**20 - 1)
     rest = (high * low << 21) + low * low
-    words = [y * y] if classes == 3 else [high * high + (rest >> 40), rest & (2**40 - 1)]
+    squares = [y * y] if classes == 3 else [high * high + (rest >> 40), rest & (2**40 - 1)]
     totals = np.zeros((nodes, classes), dtype=np.int64)
-    for column, values in enumerate((np.ones_like(y), y, *words)):
+    for column, values in enumerate((np.ones_like(y), y, *squares)):
         np.add.at(totals[:, column], node, values)
     return totals
 

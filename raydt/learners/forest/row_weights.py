@@ -20,8 +20,8 @@ from raydt.trees.state_schema import UNIT_ARRAY
 class RowWeights:
     """Weights of the examples in a store, times those of their classes."""
 
-    def __init__(self, store: ExampleStore, is_balanced: bool) -> None:
-        self.weighting, self._store = Weighting(is_balanced), store
+    def __init__(self, store: ExampleStore, is_balanced: bool, largest: int) -> None:
+        self.weighting, self._store = Weighting(is_balanced, largest), store
         self.sent = False  #: The shards count weights.
 
     @property
@@ -54,11 +54,10 @@ class RowWeights:
         assert weights is not None
         return slots, weights
 
-    def in_model(self, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """Return the arrays of the shards' trees as a model has them, with its unit if it counts weights."""
-        if self.per_row > 1:
-            arrays["totals"] //= self.per_row
-        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self.counted else {})
+    @property
+    def unit(self) -> dict[str, AnyArray]:
+        """The array of a model that says so if it counts weights."""
+        return {UNIT_ARRAY.name: np.array([UNIT])} if self.counted else {}
 
     def restore(self, state: Mapping[str, AnyArray]) -> None:
         """Continue from a state, whose rows the store has; the shards are told anew."""

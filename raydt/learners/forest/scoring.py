@@ -8,6 +8,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel
 from raydt.learners.forest.node_pool import list_classes, mass_at
+from raydt.learners.forest.weighted_labels import weighted_lack
 
 
 @inlined_kernel
@@ -81,7 +82,7 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
     follows an exact integer are the same float64 operations everywhere: classes are added up in the order of their
     labels, not of their codes, and one without rows, which would add 0, is passed over.
     """
-    classes, many = scratch.column.classes, np.int64(2)  # columns of numbers
+    classes, many = scratch.column.classes, np.int64(forest.blocks.buckets.shape[3])  # columns of numbers
     if not rules.numeric:
         many = list_classes(forest, node, classes)
         if many == 2 and rules.unit == 1:
@@ -108,7 +109,7 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
             score = -1.0
             if 0 < n_left < n:
                 if rules.numeric:
-                    lack = lack_of(left[1], n_left, totals[1], n)
+                    lack = weighted_lack(left, totals) if rules.unit > 1 else lack_of(left[1], n_left, totals[1], n)
                     squares = lack * lack
                 elif rules.unit > 1:
                     squares = weighted_squares(left, n_left, totals, n, some)

@@ -95,7 +95,7 @@ class TreePool:
 
     @property
     def width(self) -> int:
-        """Classes that are counted, or 4 numbers of numeric labels."""
+        """Classes that are counted, or how many numbers of numeric labels."""
         width: int = self.forest.totals.shape[1]
         return width
 
@@ -121,7 +121,7 @@ class TreePool:
 
     def weigh(self) -> None:
         """Count weights from now on; those of all rows there are, are 1."""
-        self.forest, self.rules = weighed(self.forest), self.rules.weighed()
+        self.forest, self.rules = weighed(self.forest, self.rules.numeric), self.rules.weighed()
         self.new_scratch(len(self.scratch.slots))
 
     def wait(self, slots: Slots, by: int, examples: ForestRows) -> None:

@@ -62,7 +62,7 @@ class ExactTrees:
 
     @property
     def width(self) -> int:
-        """Classes that are counted, or 4 numbers of numeric labels."""
+        """Classes that are counted, or how many numbers of numeric labels."""
         return self.pools[0].width
 
     @property
@@ -83,7 +83,7 @@ class ExactTrees:
         """No rows, and trees of one leaf."""
         options, d = self.options, self._d
         self.rules = options.rules(d)
-        width = 4 if self.rules.numeric else 2
+        width = self.rules.label_columns if self.rules.numeric else 2
         self._plant(width, np.arange(width), np.empty(0, dtype=MEMBER))
         self.examples = ForestRows(
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical

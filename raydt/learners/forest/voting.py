@@ -8,6 +8,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.arrays.types import Ints
+from raydt.learners.forest.weighted_labels import PLAIN, floor_mean, floor_means
 from raydt.trees.records import goes_left
 
 #: A share of a class is counted in parts of 2**-40.
@@ -26,7 +27,7 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
     if numeric:
         n = totals[node, 0]
         if n > 0:
-            votes[0] += totals[node, 1] // n
+            votes[0] += totals[node, 1] // n if totals.shape[1] == PLAIN else floor_mean(totals[node])
             votes[1] += 1
         return
     n = np.int64(0)
@@ -48,10 +49,10 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
 
 def leaf_votes(totals: Ints, numeric: bool) -> Ints:
     """The votes of leaves, shape (leaves, K) or, of numbers, (leaves, 2), as :func:`add_vote` counts them."""
-    n = totals[:, 0] if numeric else totals.sum(axis=1)
-    some = np.maximum(n, 1)
     if numeric:
-        return np.where(n[:, None] > 0, np.stack([totals[:, 1] // some, np.ones_like(n)], axis=1), 0)
+        return np.stack([floor_means(totals), (totals[:, 0] > 0).astype(np.int64)], axis=1)
+    n = totals.sum(axis=1)
+    some = np.maximum(n, 1)
     if n.max(initial=0) >= _WIDE:
         share, rest = np.zeros_like(totals), totals
         for _ in range(4):

@@ -15,6 +15,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.learners.fudyadt.split_sides import is_constant
+from raydt.trees.exact_products import difference
 from raydt.trees.weighted_numbers import add_number
 
 
@@ -63,18 +64,6 @@ def scan_weights(
             for k in range(len(left)):
                 left[k] = 0
     return best, at
-
-
-@inner_kernel
-def difference(a: int, b: int, c: int, d: int) -> float:
-    """a b - c d, rounded once to float64: sums of labels a, d up to 2**56, of weights b, c up to 2**40."""
-    a_high, a_low, d_high, d_low = a >> 28, a & 0xFFFFFFF, d >> 28, d & 0xFFFFFFF
-    b_high, b_low, c_high, c_low = b >> 20, b & 0xFFFFF, c >> 20, c & 0xFFFFF
-    middle = ((a_high * b_low - c_low * d_high) << 8) + a_low * b_high - c_high * d_low  # in units of 2**20
-    low = a_low * b_low - c_low * d_low + ((middle & 0xFFFFFFF) << 20)
-    high = a_high * b_high - c_high * d_high + (middle >> 28) + (low >> 48)
-    rounded: float = np.float64(high) * 281474976710656.0 + np.float64(low & 0xFFFFFFFFFFFF)
-    return rounded
 
 
 @inner_kernel

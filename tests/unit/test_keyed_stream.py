@@ -1,0 +1,65 @@
+"""Blocks of a stream of many keys: rows that are read apart come together, with the bad ones among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raydt.errors import InputError
+from raydt.keyed import stream
+from raydt.keyed.stream import KeyedStream
+from raydt.sources.opening import open_source
+from raydt.sources.options import ArrowFiles
+from tests.small_tables import written
+
+N, KEYS, BAD = 90, 20, (41, 77)
+
+
+def opened(folder: Path, *, skip_bad: bool) -> KeyedStream:
+    """A stream of a file that is read two rows at a time, two of which have no number where one is wanted."""
+    x: list[float | None] = [None if row in BAD else row / 7 for row in range(N)]
+    key = [f"k{row % KEYS}" for row in range(N)]
+    table = pa.table({"x": pa.array(x, pa.float64()), "y": [row % 2 for row in range(N)], "key": key})
+    source: Any = open_source(ArrowFiles(path=str(written(folder / "rows.arrow", table)), label="y", key="key"))
+    source._chunk_rows = 2
+    return KeyedStream(source, skip_bad=skip_bad)
+
+
+def test_blocks_grow_with_the_keys_and_have_all_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they are cut by: at most as many rows as keys call for, or as memory allows."""
+    for most in (1 << 22, 30):
+        monkeypatch.setattr(stream, "MOST_CELLS", most)
+        blocks = list(opened(tmp_path, skip_bad=True).batches(3))
+        assert np.concatenate([block.rows.row for block in blocks]).tolist() == list(range(N))
+        assert [block.start for block in blocks] == [int(block.rows.row[0]) for block in blocks]
+        assert len(blocks[0]) == 3
+        assert 10 < max(map(len, blocks)) <= most
+        bad = [block.start + place for block in blocks for place in sorted(block.rows.bad)]
+        assert tuple(bad) == BAD
+
+
+def test_the_rows_before_a_bad_one_come_first(tmp_path: Path) -> None:
+    rows: list[int] = []
+    blocks = (block.rows.row.tolist() for block in opened(tmp_path, skip_bad=False).batches(3))
+    with pytest.raises(InputError, match=f"row {BAD[0]}"):
+        rows.extend(row for block in blocks for row in block)
+    assert rows == list(range(BAD[0]))
+
+
+def test_a_stream_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    """Though rows beyond had been read."""
+    whole = list(opened(tmp_path, skip_bad=True).batches(3))
+    before = opened(tmp_path, skip_bad=True)
+    blocks = before.batches(3)
+    taken = [next(blocks) for _ in range(3)]
+    state = before.state()
+    after = opened(tmp_path, skip_bad=True)
+    after.restore(state)
+    taken += after.batches(3)
+    rows = np.concatenate([block.rows.row for block in taken])
+    assert rows.tolist() == list(range(N))
+    assert state["row"] == whole[2].stop
