@@ -197,6 +197,8 @@ class RaySession:
                     self._abandon()
                     source, filled = None, []
                 result = own(result)
+                if self._divided is not None and batch.start >= batch.warmup:
+                    self._end_division()
                 if result.snapshot is not None:
                     self._complete(result.snapshot)
                 yield batch, result
@@ -213,6 +215,11 @@ class RaySession:
             return shards[opened.index(False)].name
         self._divided = DividedReading(source, self, warmup)
         return self._divided
+
+    def _end_division(self) -> None:
+        """Have the shards close the source: they have used what they need, and a warm-up may have ended early."""
+        self._divided, shards = None, self._peers[1:]
+        self._watch.collect([shard.handle.close_source.remote() for shard in shards], shards)
 
     def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], list[BlockReport]]:
         """Have every shard read a block of rows (:class:`raydt.sources.divided.Readers`). Safe in any thread."""

@@ -175,6 +175,13 @@ class FeatureShard:
             return True
         return False
 
+    def close_source(self) -> None:
+        """Close the source, and drop the blocks that no batch has used."""
+        self._pulse.beat()
+        self._sources = []
+        for shard in self._shards:
+            shard.worker.reader = None
+
     def check_block(self, start: int, stop: int, unwanted: Sequence[int]) -> list[BlockReport]:
         """Have every shard read a block of rows and report on it; called concurrently with the work."""
         self._pulse.beat()

@@ -37,6 +37,7 @@ class Found:
     #: Of the first of these; and, last, of the bad row at which the stream ends early, if there is one.
     errors: list[InputError] = field(default_factory=list)
     stops_at: int | None = None  #: The update at which a replay stops for one of these.
+    early_warmup: dict[str, Any] | None = None  #: As of :meth:`raydt.examples.updates.UpdateBatch.early_warmup`.
 
 
 def without_remedy(error: InputError) -> InputError:
@@ -72,6 +73,7 @@ class _Search:
 
     def __init__(self, stream: Stream, skip: bool) -> None:
         self.checked, self.complete = 0, False
+        self.early_warmup: dict[str, Any] | None = None
         self.bad_row: InputError | None = None
         self._stream, self._skip = stream, skip
         self._live: set[int] = set()
@@ -83,6 +85,7 @@ class _Search:
     def add(self, batch: UpdateBatch) -> bool:
         """Check a batch; false where one of its updates ends the search."""
         live = self._live
+        self.early_warmup = self.early_warmup or batch.early_warmup(self._stream.planned_warmup)
         for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
             if op == DELETE_VALUE:
                 self.checked = batch.start + place
@@ -126,4 +129,4 @@ class _Search:
             stops_at = batch.start + place
         if self.bad_row is not None:
             errors.append(self.bad_row)
-        return Found(self.checked, self.complete, self._refused, errors, stops_at)
+        return Found(self.checked, self.complete, self._refused, errors, stops_at, self.early_warmup)

@@ -83,7 +83,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "bad_updates": [said(error, quote) for error in ids.errors],
         "stops_at": ids.stops_at,
         "classes": None if traits_of(config.learner).reading.regression else _classes(source, quote),
-        "warnings": _warnings(config, source, len(rows)),
+        "warnings": [*_warnings(config, source, len(rows)), *_early_warmup(ids)],
         "config_hash": config.model_hash(),
     }
 
@@ -123,6 +123,11 @@ def _all_warmup(config: Config, rows: int | None) -> list[Message]:
     if rows is None or warmup < rows or isinstance(config.stream, Training):
         return []
     return [message("configs.all_warmup", warmup=warmup, rows=counted(rows, "row"))]
+
+
+def _early_warmup(found: Found) -> list[Message]:
+    """Return a warning if the warm-up ends early."""
+    return [] if found.early_warmup is None else [message("runs.early_warmup", **found.early_warmup)]
 
 
 def _unbounded(config: Config) -> list[Message]:

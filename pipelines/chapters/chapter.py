@@ -57,7 +57,7 @@ class Chapter:
 
     def end(self, config: Config, since: datetime) -> ChapterEnd:
         """Return where the chapter ends that began then."""
-        return ChapterEnd(config.follow, self.begins, since.timestamp(), config.stream.warmup)
+        return ChapterEnd(config.follow, self.begins, since.timestamp())
 
     def values(self) -> dict[str, Any]:
         """Return the lineage that summary, model and states have: plain JSON values."""

@@ -14,10 +14,10 @@ _HOUR = 3600.0
 
 
 class ChapterEnd:
-    """Where a chapter ends: at a number of updates, or at the first batch after a time; never in the warm-up.
+    """Where a chapter ends: at a number of updates, or at the first batch after a time; never in the ``warmup``.
 
     ``begins`` is the update that the chapter begins with, ``since`` the time of that, and ``clock`` gives seconds since
-    1970.
+    1970. A warm-up that ends early, which is known at its end, leaves the end that a shorter one would have.
     """
 
     def __init__(
@@ -25,21 +25,22 @@ class ChapterEnd:
         follow: Follow,
         begins: int,
         since: float,
-        warmup: int,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._least, self._clock = max(begins, warmup), clock or steady_clock()
-        every, hours = follow.chapter_updates, follow.chapter_hours
-        self._last = None if every is None else (self._least // every + 1) * every
-        self._until = None if hours is None else since + hours * _HOUR
+        self._begins, self._every, self._clock = begins, follow.chapter_updates, clock or steady_clock()
+        self._until = None if follow.chapter_hours is None else since + follow.chapter_hours * _HOUR
 
     def room(self, updates: int, size: int) -> int:
-        """Return how many updates a batch of at most ``size`` can have that begins after ``updates``."""
-        return size if self._last is None else max(1, min(size, self._last - updates))
+        """Return how many updates a batch of at most ``size`` can have that begins after ``updates``.
 
-    def reached(self, updates: int) -> bool:
+        A chapter may end at each multiple, since a warm-up may end with any batch.
+        """
+        return size if self._every is None else min(size, self._every - updates % self._every)
+
+    def reached(self, updates: int, warmup: int) -> bool:
         """Return True if the chapter ends after ``updates``."""
-        if updates <= self._least:
+        least, every = max(self._begins, warmup), self._every
+        if updates <= least:
             return False
         due = self._until is not None and self._clock() >= self._until
-        return due or (self._last is not None and updates >= self._last)
+        return due or (every is not None and updates >= (least // every + 1) * every)

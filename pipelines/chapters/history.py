@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from pipelines.chapters.chapter import begins_from
 from pipelines.run_folder import RunFolder
@@ -17,8 +20,9 @@ from pipelines.saved_runs import open_state
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
+from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import groups_of
+from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.streams.base import Stream
 from raydt.streams.history import Replay
 
@@ -42,9 +46,20 @@ def history_of_chapter(
     if saved.session().digest() != meta["chapter"]["digest_before"]:
         raise InputError(message("verdicts.other_chapter_before", before=place.location), file=folder.location)
     replay = Replay(stream.source)
-    replay.begin(history_of_live(saved.arrays, saved.groups, features), int(saved.meta["offset"]))
+    replay.begin(live_then(saved, int(saved.meta["offset"])), int(saved.meta["offset"]))
     source: Any = stream.source
     source.plans = PlanLog(folder, grows=False, before=RunFolder(before.root.rpartition("/checkpoints/")[0]))
     stream.restore(saved.components["stream"])
     replay.read(stream, int(meta["offset"]))
     return replay.result()
+
+
+def live_then(saved: SavedModel, updates: int) -> History:
+    """Return the examples of a state after so many updates; those whose deletion waits in it have been deleted."""
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    if not traits_of(saved.options).collects_updates or not len(history.id):
+        return history
+    store = saved.session().coordinator.store
+    slots = store.find(history.id)
+    waits = (slots < 0) | (store.born[slots] != history.inserted)  # an id that has come again has two examples
+    return replace(history, deleted=np.where(waits, updates - 1, history.deleted))

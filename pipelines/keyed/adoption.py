@@ -28,7 +28,6 @@ from raydt.keyed.scores import narrow
 from raydt.keyed.source import KeySource
 from raydt.keyed.stream import KeyedStream
 from raydt.messages import message
-from raydt.redaction import quoted
 from raydt.streams.tally import Tally
 
 #: Counts of a key that updates change.
@@ -54,8 +53,6 @@ class KeyedAdoption(Adoption):
     def _contents(self, before: Checkpoint, stream: Any) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
         known, keys = SavedKeys(before.meta, before.components, self._place), self._saved
         stream.restore(before.components["stream"])
-        more_rows = next(stream.batches(1), None) is not None
-        stream.restore(before.components["stream"])
         recorder, scores = before.components["recorder"], before.components["scores"]
         self._require_tables(recorder, scores, stream)
         job, totals, there = job_of(self._config, stream), Counter(recorder["totals"]), np.zeros(GROUPS, dtype=np.int64)
@@ -66,7 +63,7 @@ class KeyedAdoption(Adoption):
             held, after = dict(known.of_group(group)), keys.of_group(group)
             news = {key: one for key, one in after.items() if "meta" in one}
             for key, one in news.items():
-                follower = _Follower(key, job, keys, self._place, more_rows=more_rows)
+                follower = _Follower(job, keys, self._place)
                 changes[key] = follower.followed(held.get(key), one)
                 held[key] = changes[key].held
                 totals.update(changes[key].counts)
@@ -108,10 +105,10 @@ def _with_changes(state: Mapping[str, Any], stream: KeyedStream, changes: Mappin
 
 
 class _Follower:
-    """One key that updates have changed; ``more_rows``: the source has rows that the run has not read."""
+    """Keys that updates have changed."""
 
-    def __init__(self, key: Key, job: KeyedJob, keys: SavedKeys, place: str, *, more_rows: bool) -> None:
-        self._key, self._job, self._keys, self._place, self._more = key, job, keys, place, more_rows
+    def __init__(self, job: KeyedJob, keys: SavedKeys, place: str) -> None:
+        self._job, self._keys, self._place = job, keys, place
 
     def followed(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Followed:
         """Return what has become of the key."""
@@ -132,7 +129,8 @@ class _Follower:
         own, told = after["meta"], recorder.get("followed", {})
         counts = {name: own["counts"].get(name, 0) - told.get(name, 0) for name in _COUNTS}
         offset = int(own["offset"])
-        self._require_able(start, offset, counts["inserts"], source)
+        if counts["inserts"] and source.id_kind == "row":
+            raise InputError(message("runs.running_numbers"), file=self._place)
         deleted, inserted = ids_between(arrays, saved.arrays, start)
         gone = stream.names_of(deleted)
         stream.follow_update(deleted, inserted, offset - start, after["stream"], len(saved.classes))
@@ -146,11 +144,3 @@ class _Follower:
         model = {name: one for name, one in after.items() if name not in ("meta", "stream", "scores", "recorder")}
         held = {**model, "stream": stream.state(), "scores": scores, "recorder": recorder}
         return Followed(held, Counter({**counts, "updates": offset - start}), gone, stream.names_of(inserted))
-
-    def _require_able(self, start: int, offset: int, inserts: int, source: KeySource) -> None:
-        """Refuse (InputError) a key whose next updates do not fit the state."""
-        warmup = self._job.stream.warmup
-        if start < warmup and not (start == 0 and offset >= warmup) and self._more:
-            raise InputError(message("keyed.warmup_update", key=quoted(self._key)), file=self._place)
-        if inserts and source.id_kind == "row":
-            raise InputError(message("runs.running_numbers"), file=self._place)

@@ -33,6 +33,8 @@ from raydt.streams.history import Replay
 
 #: Failures that a report lists.
 _MOST_FAILURES = 50
+#: In the place of an update: a purge, which has removed the keys without a live example.
+_PURGE = "purge"
 
 
 def histories(
@@ -40,21 +42,37 @@ def histories(
 ) -> dict[Key, Replay]:
     """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one."""
     with fitting(saved.place):
-        at = saved.components["stream"]
-        end = int(at["row"]), int(at.get("deletions", 0))
-        stops = [(int(step["row"]), int(step.get("deletions", 0))) for step in saved.meta.get("lineage", [])]
+        stops = _stops(saved, 0 if past.before is None else len(past.before.components["stream"].get("purges", ())))
     if stream.table is not None:
         stream.table.erased = lambda id: True  # the run has found out which deletions a receipt shows as done
     if past.before is not None:
         stream.restore(past.before.components["stream"])
     streams = StreamsOfKeys(config, stream, only)
     found = past.begin(streams, only)
-    for place, (row, deletions) in enumerate([*stops, end]):
+    for row, deletions, step in stops:
         for key, own in streams.read(row, deletions):
             found.setdefault(key, Replay(own.source)).read(own)
-        if place < len(stops):
-            UpdateOfHistories(config, streams, saved, only).follow(saved.meta["lineage"][place], found)
+        if step is _PURGE:
+            for key in [key for key, replay in found.items() if not replay.live]:
+                del found[key]
+                streams.forget(key)
+        elif step is not None:
+            UpdateOfHistories(config, streams, saved, only).follow(step, found)
     return found
+
+
+def _stops(saved: SavedKeys, begun: int) -> list[tuple[int, int, Any]]:
+    """Return, in order, after which rows and deletions a run has been updated or purged, and where its state is.
+
+    With each the step of its lineage, :data:`_PURGE`, or None for the state. ``begun`` purges came before the chapter.
+    """
+    at, lineage = saved.components["stream"], saved.meta.get("lineage", [])
+    purges = at.get("purges", [])[begun:]
+    stops: list[tuple[int, int, Any]] = []
+    for place in range(len(lineage) + 1):  # a purge stands behind the updates that it has met
+        stops += [(int(row), int(deletions), _PURGE) for row, deletions, updates in purges if updates == place]
+        stops += [(int(step["row"]), int(step.get("deletions", 0)), step) for step in lineage[place : place + 1]]
+    return [*stops, (int(at["row"]), int(at.get("deletions", 0)), None)]
 
 
 def audit_keys(

@@ -9,11 +9,11 @@ import logging
 from dataclasses import dataclass
 
 from pipelines.chapters.chapter import begins_from, run_of
+from pipelines.chapters.history import live_then
 from pipelines.keyed.streams import StreamsOfKeys
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import PlanLog
 from raydt.errors import InputError
-from raydt.examples.history import history_of_live
 from raydt.keyed.groups import Key
 from raydt.keyed.saved import SavedKeys, live, open_keys
 from raydt.messages import message
@@ -43,9 +43,8 @@ class PastOfKeys:
             own.restore(held["stream"])
             found[key] = replay = Replay(source)
             if live(held) or int(held["recorder"]["updates"]):
-                saved = self.before.saved(key)
-                live_then = history_of_live(saved.arrays, saved.groups, saved.features)
-                replay.begin(live_then, int(held["recorder"]["updates"]))
+                updates = int(held["recorder"]["updates"])
+                replay.begin(live_then(self.before.saved(key), updates), updates)
         return found
 
 

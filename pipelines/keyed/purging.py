@@ -199,8 +199,17 @@ class KeyedRunPurge(RunPurge):
         # Made before anything is written: the files that it is read from will be replaced.
         self._groups, self._models = erased.groups(state=True), erased.groups(state=False)
         self._coordinator = erased.coordinator(self._keys.components["coordinator"])
-        self._stream = erased.stream()
+        self._stream = erased.stream() | self._purges()
         self._find_changes()
+
+    def _purges(self) -> dict[str, Any]:
+        """Return where keys have been removed, this purge included: an audit knows there that they begin anew."""
+        stream = self._keys.components["stream"]
+        before = list(stream.get("purges", ()))
+        if len(self._erased.names) == sum(1 for _ in self._keys):
+            return {"purges": before} if before else {}
+        here = [int(stream["row"]), int(stream.get("deletions", 0)), len(self._keys.meta.get("lineage", []))]
+        return {"purges": [*before, here]}
 
     def _write_alone(self, states: RunFolder, meta: dict[str, Any], components: Components) -> None:
         KeyedStore(states, 1).write_alone(self._checkpoint.number, meta, components)

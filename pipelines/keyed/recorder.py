@@ -189,6 +189,7 @@ class KeyedRecorder(Tables):
         return self.totals_of_keys["skipped"] + self._without_key
 
     next_id = 0  #: Of no one stream.
+    early_warmup = None  #: Each key has a warm-up of its own.
 
     @property
     def inserts(self) -> int:

@@ -39,6 +39,10 @@ class StreamsOfKeys:
             self._found[key] = source, self._config.stream.make(source)
         return self._found[key]
 
+    def forget(self, key: Key) -> None:
+        """Have a key begin anew with its next row."""
+        self._found.pop(key, None)
+
     def read(self, stop: int | None = None, deletions: int = 0) -> Iterator[tuple[Key, Stream]]:
         """Read rows up to ``stop`` (None: all) and yield each key whenever its stream has new updates.
 

@@ -77,10 +77,13 @@ def _judged_by(run: ReportedRun, rivals: Mapping[str, str]) -> Message:
 
 
 def _ending(run: ReportedRun) -> list[Message]:
-    """Return a sentence if the run was stopped before its end."""
-    if run.summary.get("status") != "interrupted":
-        return []
-    return [message("reports.interrupted", reason=run.summary.get("exit_reason"))]
+    """Return sentences if the run was stopped before its end, or its warm-up ended early."""
+    found = []
+    if run.summary.get("status") == "interrupted":
+        found.append(message("reports.interrupted", reason=run.summary.get("exit_reason")))
+    if isinstance(early := run.summary.get("early_warmup"), dict):
+        found.append(message("runs.early_warmup", **early))
+    return found
 
 
 def write_report(

@@ -198,6 +198,7 @@ class Ending:
             "recoveries": self._recoveries.entries,
             "lineage": self.lineage,
             **({} if self.chapter is None else {"chapter": self.chapter}),
+            "early_warmup": recorder.early_warmup,
             "times": recorder.times_read(),
             "checkpoints": self._checkpointer.figures(),
             "model_digest": self.digest,

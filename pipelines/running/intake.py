@@ -105,12 +105,16 @@ class Intake:
     def _read(self) -> Generator[UpdateBatch, None, None]:
         batches, stop = self._batches(), self._read_to
         if self._end is not None and not stop:
-            stop = self._read_to = self._stream.state()["seq"]
+            at = self._stream.state()
+            stop = self._read_to = at["seq"]
+            self._warmup = int(at.get("warmup", self._warmup))
             self._note_end(stop)
         try:
             while not self._stop.is_set():
                 batch = next(batches, None)
                 stop = self._read_to = batch.stop if batch is not None else stop
+                if batch is not None and batch.ends_warmup:
+                    self._warmup = min(self._warmup, batch.start)
                 self._note_skipped(stop, after=batch is None)
                 if batch is None:
                     return
@@ -142,12 +146,16 @@ class Intake:
         if self._end is None:
             yield from self._stream.batches(self._size)
             return
-        while (batch := next(self._stream.batches(self._end.room(self._read_to, self._size)), None)) is not None:
+        while True:
+            room = self._end.room(self._read_to, self._size)
+            batch = next(self._stream.batches(room), None)
+            if batch is None:
+                return
             yield batch
 
     def _note_end(self, updates: int) -> None:
         """Take nothing more if the chapter ends after ``updates``."""
-        if self._end is not None and self._end.reached(updates):
+        if self._end is not None and self._end.reached(updates, self._warmup):
             self.full = True
             self._stop.set()
 

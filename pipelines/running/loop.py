@@ -295,6 +295,8 @@ class Run:
             if not batch.start:  # the first rows are read
                 for problem in doubtful(self.config, self.stream.source):
                     log.warning(problem, extra={"event": "doubtful_column"})
+            if batch.ends_warmup and recorder.early_warmup is not None:
+                log.warning(message("runs.early_warmup", **recorder.early_warmup), extra={"event": "early_warmup"})
             if self.requests is not None:
                 self.requests.note(batch, result)
             self.context.seq = recorder.updates

@@ -134,8 +134,9 @@ class ChangeStreams:
     ) -> None:
         if names.id is None:
             raise InputError(message("updates.no_change_ids"))
-        self._saved, self._names, self._on_error, self._warmup = saved, names, on_error, warmup
+        self._saved, self._names, self._on_error = saved, names, on_error
         self.seq = int(saved.meta["offset"])
+        self._warmup = warmup or self.seq  # changes end a warm-up that is under way
         self._labels: dict[str, Any] = names.labels
         self._stream = names.ids.state() if names.text_ids else {}
         self._stream |= names.subjects.state() if names.subject_kind is not None else {}
@@ -171,7 +172,7 @@ class ChangeStreams:
             yield stream
             at, source = stream.state(), stream.source
             assert isinstance(source, FileSource | KeySource)
-            self.seq, self._labels = int(at["seq"]), at["source"]["labels"]
+            self.seq, self._labels, self._warmup = int(at["seq"]), at["source"]["labels"], stream.warmup
             self._stream = {name: at[name] for name in self._stream}
             self._absent = stream.absent.state()
             self._saved = grown(self._saved, source)

@@ -79,13 +79,13 @@ def begins_with(lineage: Sequence[Mapping[str, Any]], first: Sequence[Mapping[st
 
 
 def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> UpdateBatch:
-    """Return an update as a batch: all deletions, then all insertions."""
+    """Return an update as a batch: all deletions, then all insertions. It ends a warm-up that is under way."""
     op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone.ids), len(new.ids)])
     ids = np.concatenate([gone.ids, new.ids])
     row = np.full(len(op), -1, dtype=np.int64)
     order = in_order(new.classes, positive)
     known: dict[str, Any] = {"sparse": new.sparse, "class_order": order, "weight": new.weight}
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, **known)
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, start, **known)
 
 
 def names_after(names: StateNames, new: Insertions, begin: int, live: tuple[Ints, Ints]) -> dict[str, Any]:

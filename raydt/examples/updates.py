@@ -88,7 +88,9 @@ class UpdateBatch:
     #: Shape (m,): row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion
     #: ordered by row r of a deletion log. ``Stream.where`` reads it.
     row: Ints
-    warmup: int = 0  #: How many leading updates of the *stream* are warm-up inserts.
+    #: How many leading updates of the *stream* are warm-up inserts, as far as is known: less than the batches before
+    #: said where the first that is no insert begins this one.
+    warmup: int = 0
     barrier: Barrier | None = None  #: A snapshot is wanted once this batch is applied in full.
     sparse: SparseRows | None = None  #: The sparse features of each row of ``X``; None where there are none.
     #: Shape (n_classes,): class codes in ascending order of their labels (:func:`raydt.examples.targets.in_order`):
@@ -128,6 +130,20 @@ class UpdateBatch:
     def tolerates(self, position: int) -> bool:
         """Return True if it is no fault to refuse an update."""
         return self.tolerated is not None and bool(self.tolerated[position])
+
+    @property
+    def ends_warmup(self) -> bool:
+        """True if the warm-up, if there is one, is over just before this batch."""
+        return 0 < self.start == self.warmup
+
+    def early_warmup(self, planned: int) -> dict[str, Any] | None:
+        """Return how a warm-up that was to have ``planned`` updates ended just before this batch; None if it did not.
+
+        That is its ``updates``, the planned ones (``warmup``), and the name of the operation that ended it (``op``).
+        """
+        if not self.ends_warmup or self.warmup >= planned:
+            return None
+        return {"updates": self.warmup, "warmup": planned, "op": OP_NAMES[self.op[0]]}
 
     @property
     def lacks_features(self) -> bool:

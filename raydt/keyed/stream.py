@@ -41,6 +41,7 @@ class KeyedBatch:
     due: Due | None = None  #: Deletions of a log that take effect by the end of these rows.
     every: int = 0
     warmup: int = 0
+    ends_warmup = False  #: Each key has a warm-up of its own.
     barrier: Barrier | None = None  #: A snapshot is wanted once this batch is applied.
     #: Shape (m,), of a table: what each row is to its id (:meth:`raydt.keyed.table_keys.TableKeys.settle`).
     told: Ops | None = None
@@ -140,6 +141,9 @@ class KeyedStream:
         self.source, self.times, self._skip_bad = source, source.times(), skip_bad
         self.table = TableKeys(source) if isinstance(source, FollowedSource) else None
         self._owners = None if log is None else LogOwners(log)
+        #: Where purges have removed keys without a live example, which begin anew if rows of them come: so many rows,
+        #: entries of the log, and updates from elsewhere had been taken in.
+        self.purges: list[list[int]] = []
         self._row = 0
         self._skipped: list[Skipped] = []
         self._rows: Generator[Rows, None, None] | None = None
@@ -261,6 +265,7 @@ class KeyedStream:
         known = self.source.state(self._row)
         n_classes = len(known["labels"].get("classes", self.source.classes))  # not those of rows read ahead
         state = {"seq": self._row, "row": self._row, "n_classes": n_classes, "source": known}
+        state |= {"purges": self.purges} if self.purges else {}
         for own in (self._owners, self.table):
             state |= {} if own is None else own.state()
         return state
@@ -268,7 +273,7 @@ class KeyedStream:
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         self._close()
-        self._row, self._skipped = int(state["row"]), []
+        self._row, self._skipped, self.purges = int(state["row"]), [], list(state.get("purges", ()))
         self.source.restore(state["source"])
         if self._owners is not None:
             self._owners.restore(state, len(self.source.keys))

@@ -19,9 +19,9 @@ of the newest row that the table has of it, usable or not, until the table delet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,48 @@ MISSING = -4
 Ops = npt.NDArray[np.int8]
 
 
+class _Change(NamedTuple):
+    """A row that changes the table."""
+
+    at: int  #: Its place in the block.
+    id: Any
+    op: int
+    key: int  #: Code of the key that it names.
+
+
+class _Owner(NamedTuple):
+    """To whom an id of the table belongs."""
+
+    key: int  #: Code of the key; :data:`NO_KEY` if no row has named one.
+    spoilt: bool  #: The newest row of the id is bad, so that no model has it.
+
+
+class _Block:
+    """Rows while they are settled: what becomes of their operations and keys, and which are bad."""
+
+    def __init__(self, rows: Rows) -> None:
+        assert rows.op is not None
+        assert rows.key is not None
+        self._rows, self._op, self._key = rows, rows.op, rows.key
+        self.op, self.key, self.told, self.bad = rows.op.copy(), rows.key.copy(), rows.op.copy(), dict(rows.bad)
+        self.told[[*self.bad]] = IGNORED
+        self.moved = np.full(len(rows), NO_KEY, dtype=np.int64)  #: Old keys of rows that move.
+
+    def listed(self) -> Iterator[tuple[Any, int, int]]:
+        """Return id, operation and code of the key of each row, as it came."""
+        ids = self._rows.id if self._rows.names is None else self._rows.names
+        return zip(ids.tolist(), self._op.tolist(), self._key.tolist(), strict=True)
+
+    def number(self, row: _Change) -> int:
+        """Return the number of a row over all files."""
+        return int(self._rows.row[row.at])
+
+    def settled(self) -> Rows:
+        """Return the rows as they are settled."""
+        moved = self.moved if (self.moved >= 0).any() else None
+        return replace(self._rows, op=self.op, key=self.key, moved=moved, bad=self.bad)
+
+
 class TableKeys:
     """The key of each id of the table that a source follows; O(1) for each row, about 100 bytes for each id."""
 
@@ -60,60 +102,69 @@ class TableKeys:
         That is the operation of the update that a run with one model would make of it, or :data:`MISSING`. A row that
         the table cannot have is bad; ``strict`` leaves off at the first one.
         """
-        assert rows.op is not None
-        assert rows.key is not None
-        op, key, bad = rows.op.copy(), rows.key.copy(), dict(rows.bad)
-        told, moved = rows.op.copy(), np.full(len(rows), NO_KEY, dtype=np.int64)
-        told[[*bad]] = IGNORED
-        names = rows.id.tolist() if rows.names is None else rows.names.tolist()
-        for at, (id, kind, named) in enumerate(zip(names, rows.op.tolist(), key.tolist(), strict=True)):
-            if kind not in (INSERT, DELETE, UPDATE):
-                continue
-            known = self._keys.get(id)
-            spoilt = known is not None and known < 0
-            of = _spoilt(known) if known is not None and known < 0 else known
-            if at in bad:
-                if kind == DELETE:
-                    continue
-                if kind == UPDATE:
-                    told[at] = MISSING if spoilt or of is None else DELETE
-                elif of is not None and not spoilt:  # it says nothing about the row that the table has
-                    op[at] = op[at] if of == named else IGNORED
-                    continue
-                if of is None or of == NO_KEY:
-                    of = named
-                elif kind == UPDATE:
-                    key[at] = of
-                elif named != of:
-                    op[at] = IGNORED
-                self._keys[id] = _spoilt(of)
-            elif kind == DELETE:
-                erased = self.erased is not None and self.erased(id)  # asked of every deletion, since it says so once
-                if of is None:  # whatever key it names: no model takes note of it
-                    op[at], told[at], key[at] = IGNORED, MISSING, NO_KEY
-                    if not erased:
-                        bad[at] = self._error("keyed.no_owner", id, UNKNOWN_ID, int(rows.row[at]))
-                else:
-                    del self._keys[id]
-                    op[at] = IGNORED if of == NO_KEY else DELETE
-                    key[at], told[at] = of, MISSING if spoilt else DELETE
-            elif of is None:
-                if kind == INSERT:  # an update of an unknown id is refused by the key that it names
-                    self._keys[id] = named
-            elif kind == INSERT and not spoilt and of != named:
-                bad[at] = self._error("keyed.live_elsewhere", id, DUPLICATE_ID, int(rows.row[at]))
-                op[at] = told[at] = IGNORED
+        block = _Block(rows)
+        for at, (id, op, key) in enumerate(block.listed()):
+            held = self._keys.get(id)
+            if op not in (INSERT, DELETE, UPDATE) or (op == UPDATE and held == key and at not in block.bad):
+                continue  # most rows of a table that changes: an update that moves nothing
+            row = _Change(at, id, op, key)
+            owner = None if held is None else _Owner(held if held >= 0 else _spoilt(held), spoilt=held < 0)
+            if at in block.bad:
+                self._settle_bad(block, row, owner)
+            elif op == DELETE:
+                self._settle_deletion(block, row, owner)
             else:
-                self._keys[id] = named
-                if of == NO_KEY:
-                    op[at] = INSERT
-                elif of != named:
-                    moved[at] = of
-                if spoilt:
-                    told[at] = INSERT
-            if strict and len(bad) > len(rows.bad):
+                self._settle_good(block, row, owner)
+            if strict and len(block.bad) > len(rows.bad):
                 break
-        return replace(rows, op=op, key=key, moved=moved if (moved >= 0).any() else None, bad=bad), told
+        return block.settled(), block.told
+
+    def _settle_bad(self, block: _Block, row: _Change, owner: _Owner | None) -> None:
+        """Settle a row that cannot be used: an update takes the old row away from the model that has it."""
+        if row.op == DELETE:
+            return
+        if row.op == INSERT and owner is not None and not owner.spoilt:
+            # It says nothing about the row that the table has; another key is not to hear of it.
+            block.op[row.at] = row.op if owner.key == row.key else IGNORED
+            return
+        if row.op == UPDATE:
+            block.told[row.at] = MISSING if owner is None or owner.spoilt else DELETE
+        key = row.key if owner is None or owner.key == NO_KEY else owner.key
+        if row.op == UPDATE:
+            block.key[row.at] = key
+        elif row.key != key:
+            block.op[row.at] = IGNORED
+        self._keys[row.id] = _spoilt(key)
+
+    def _settle_deletion(self, block: _Block, row: _Change, owner: _Owner | None) -> None:
+        """Settle a deletion, which goes to the key of its id, whatever key it names."""
+        erased = self.erased is not None and self.erased(row.id)  # asked of every deletion, since it says so once
+        if owner is None:  # no model takes note of it
+            block.op[row.at], block.told[row.at], block.key[row.at] = IGNORED, MISSING, NO_KEY
+            if not erased:
+                block.bad[row.at] = self._error("keyed.no_owner", row.id, UNKNOWN_ID, block.number(row))
+            return
+        del self._keys[row.id]
+        block.op[row.at] = IGNORED if owner.key == NO_KEY else DELETE
+        block.key[row.at], block.told[row.at] = owner.key, MISSING if owner.spoilt else DELETE
+
+    def _settle_good(self, block: _Block, row: _Change, owner: _Owner | None) -> None:
+        """Settle an insertion, or an update, which may move its row from one key to another."""
+        if owner is None:
+            if row.op == INSERT:  # an update of an unknown id is refused by the key that it names
+                self._keys[row.id] = row.key
+            return
+        if row.op == INSERT and not owner.spoilt and owner.key != row.key:
+            block.bad[row.at] = self._error("keyed.live_elsewhere", row.id, DUPLICATE_ID, block.number(row))
+            block.op[row.at] = block.told[row.at] = IGNORED
+            return
+        self._keys[row.id] = row.key
+        if owner.key == NO_KEY:
+            block.op[row.at] = INSERT
+        elif owner.key != row.key:
+            block.moved[row.at] = owner.key
+        if owner.spoilt:
+            block.told[row.at] = INSERT
 
     def _error(self, said: str, id: Any, reason: int, row: int) -> InputError:
         problem, remedy = REFUSALS[reason]

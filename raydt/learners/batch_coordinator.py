@@ -53,6 +53,8 @@ class BatchCoordinator(ABC):
     #: Whether shards own the rows, and write them: then ``state`` has :data:`OWNED` instead of arrays by example.
     rows_are_owned: ClassVar[bool] = False
     _digested: RowDigest | None = None
+    _seq = 0  #: Updates so far.
+    _warmup = 0  #: How many of them are the warm-up, of a learner that counts it in updates.
     #: What examples count, of a learner that takes weights.
     _weighting: Weighting | None = None
     #: The live examples; a coordinator that has them elsewhere overrides :attr:`store`.
@@ -154,6 +156,29 @@ class BatchCoordinator(ABC):
     def gather_digest(self) -> Exchange[None]:
         """Fetch from the shards what ``digest`` needs of them, by default as for ``state``; lost with an update."""
         yield from self.gather_state()
+
+    # ---------------------------------------------------------------- a warm-up that ends early
+
+    def _shorten_warmup(self, batch: UpdateBatch) -> Exchange[Log]:
+        """End the warm-up before a batch that says so; the log of that.
+
+        To be called before anything else is done for the batch. So a batch that is refused finds a whole model, which
+        is that of the shorter warm-up.
+        """
+        if not batch.ends_warmup or not self._is_cut_short(batch.warmup):
+            return {}
+        self.store.changes += 1  # an ending that is broken off leaves a part of a model
+        log = yield from self._end_warmup()
+        self.store.changes -= 1
+        return log
+
+    def _is_cut_short(self, updates: int) -> bool:
+        """Return True if a warm-up of so many updates would be over, but the one under way is not."""
+        return self._seq < self._warmup
+
+    def _end_warmup(self) -> Exchange[Log]:
+        """End the warm-up that is under way; the log of that."""
+        return (yield from self.finish()) or {}
 
     # ---------------------------------------------------------------- admission
 

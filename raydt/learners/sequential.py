@@ -22,7 +22,6 @@ from raydt.examples.updates import (
     QUERY,
     UPDATE,
     BatchResult,
-    Log,
     UpdateBatch,
     joined,
 )
@@ -108,10 +107,11 @@ class SequentialCoordinator(BatchCoordinator):
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
         """Apply one batch, in parts. Stops before the first bad update; with ``skip_refused`` passes it over."""
         m = len(batch)
+        shortened = yield from self._shorten_warmup(batch)
         yield from self._prepare(batch)
         result = BatchResult(m, no_targets(m, self.store.y.dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
-        logs = list[Log]()
+        logs = [shortened]
         for part in self._parts_of(batch):
             logs += yield from self._admit(batch, part, admitted, result, skip_refused)
             if result.applied < part.stop:

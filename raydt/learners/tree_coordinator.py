@@ -138,6 +138,13 @@ class TreeCoordinator(SequentialCoordinator):
         """The live examples."""
         return self.live.store
 
+    def _is_cut_short(self, updates: int) -> bool:
+        """Return True if the warm-up is over; it counts insertions, and takes as many more as were refused."""
+        left = updates - self.store.live
+        if 0 < left < self.live.tree.reg[WARMUP_LEFT]:
+            self.live.tree.reg[WARMUP_LEFT] = left
+        return not left and bool(self.live.tree.reg[WARMUP_LEFT] > 0)
+
     def _positions(self, slots: Slots) -> Arrays:
         return {"leaf": self._outline.places(self.live.tree, self.live.members["leaf"][slots])}
 

@@ -36,10 +36,6 @@ SENTENCES: dict[str, Sentence] = {
     "verdicts": "the models of all {keys:,} keys are within the guarantee",
     "verdicts_failed": "{failed:,} of {keys:,} keys fail",
     "one": ("the folder has one model, and no keys", "Leave out --key"),
-    "warmup_update": (
-        "an update has changed the key {key} before its warm-up ended, and more rows may come",
-        "Update the state again once the run has ended",
-    ),
     "live_elsewhere": ("insertion of the id {id}, whose row has another key: {problem}", "{remedy}"),
     "no_owner": ("deletion of the id {id}: {problem}", "{remedy}"),
     "no_ids": (

@@ -135,10 +135,14 @@ SENTENCES: dict[str, Sentence] = {
         "the state was not made from {checkpoint}: the digests differ",
         "Update the last state of this run",
     ),
-    "warmup_update": ("the run was in its warm-up (stream.warmup) when it was updated", _NEW_RUN),
     "running_numbers": (
         "raydt update has numbered the rows it inserted, and the next rows of the source have the same numbers",
         _NEW_RUN,
+    ),
+    # A warm-up that ends early
+    "early_warmup": (
+        "the warm-up ended after {updates:,} of {warmup:,} rows, at the first {op}",
+        "If the first model needs more rows, insert them before it; else set stream.warmup to {updates}",
     ),
     # Checkpoints
     "checkpoint_failed": "a checkpoint could not be written: {error}",

@@ -39,14 +39,9 @@ SENTENCES: dict[str, Sentence] = {
         "id {id}: {problem}",
         "Give every row its own id, or remove source.id to number the rows" + OR_SKIP,
     ),
-    "no_insert": (
-        "update {update} is a {op}, but the first {warmup} must be inserts",
-        "Set stream.warmup to {update} or less",
-    ),
-    "retraction_in_warmup": (
-        "the new row of an update is bad, so its old row would have to go after {update} updates, but the first "
-        "{warmup} must be inserts",
-        "Set stream.warmup to {update} or less, or correct the row",
+    "nothing_live": (
+        "this {op} comes before the first insertion, by which the warm-up begins",
+        "Begin with an insertion" + OR_SKIP,
     ),
     "late_row": (
         "it is late: its time is {by} before the latest so far, stream.lateness allows {lateness}",
@@ -72,10 +67,6 @@ SENTENCES: dict[str, Sentence] = {
     "other_kind": ("{value} differs in kind from the rows before it ({kind})", "Correct the {what}"),
     "no_positions": ("it holds {kind}, not numbers of rows", "Correct the {what}"),
     "not_position": ("it must be a number of rows, 0 or more", "Correct the {what}"),
-    "early_deletion": (
-        "this deletion is due after {after} rows, but the first {warmup} updates must be inserts",
-        "Set stream.warmup to {after} or less",
-    ),
     "changed_log": (
         "the deletion log {file} has changed since this position was saved",
         "Put back the log as it was, or start a new run",

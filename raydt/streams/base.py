@@ -26,6 +26,7 @@ class Stream(Protocol):
     times: TimeColumn | None  #: The column of event times of the source, None if it has none.
     #: A query is the prediction of an example that is inserted later, and is scored then.
     delayed: bool
+    planned_warmup: int  #: Leading insertions that build the model at once, if all come before any other operation.
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
         """Updates from the current position on, at most ``size`` to a batch.

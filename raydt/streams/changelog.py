@@ -12,10 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from raydt.arrays.types import Bools, Ints
-from raydt.encoding.operations import RETRACTION
-from raydt.errors import InputError
-from raydt.examples.updates import CARRIES_ROW, DELETE, QUERY, WITH_ID, UpdateBatch
-from raydt.messages import message
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, WITH_ID, UpdateBatch
 from raydt.sources.base import Rows, Source
 from raydt.streams.absent import AbsentRows, restored_ids, saved_ids
 from raydt.streams.row_stream import RowStream, RowStreamOptions
@@ -56,9 +53,9 @@ class ChangelogStream(RowStream):
         self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known, or it is over
 
     def _next(self, size: int) -> UpdateBatch | None:
+        wanted = size
         rows = self._reader.peek(self._reader.available(size))
-        while rows.op is not None and self._takes_nothing_away(rows[:1]):
-            self.absent.follow(self._reader.take(1), self._reader.take_spoilt())
+        while rows.op is not None and self._seq < self.warmup and self._passes_over(rows[:1]):
             rows = self._reader.peek(self._reader.available(size))
         if rows.op is None:
             self._reader.finish()
@@ -66,11 +63,8 @@ class ChangelogStream(RowStream):
             return None
         if self._seq < self.warmup:
             op, _ = self.absent.preview(rows, self._reader.spoilt_ahead())
-            file, row = self.source.where(int(rows.row[0]))
-            if rows.op[0] == RETRACTION:
-                said = message("streams.retraction_in_warmup", update=self._seq, warmup=self.warmup)
-                raise InputError(said, file=file, row=row)
-            size = self._inserts_first(op, file, row)
+            if not (size := self._inserts_first(op)):
+                return self._next(wanted)
         rows = self._reader.take(min(size, len(rows)))
         op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())
         if self.erased is not None:
@@ -88,12 +82,24 @@ class ChangelogStream(RowStream):
         batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
         return batch if tolerated is None else replace(batch, tolerated=tolerated)
 
-    def _takes_nothing_away(self, row: Rows) -> bool:
-        """Return True if a row within the warm-up deletes what is not there, since its newest state was bad."""
-        if self._seq >= self.warmup or self._warm is None:
+    def _passes_over(self, row: Rows) -> bool:
+        """Pass over a row within the warm-up that takes nothing away, and return True.
+
+        That is one that deletes what is not there, since its newest state was bad, and any operation before the first
+        insertion: InputError unless bad rows are skipped.
+        """
+        op, tolerated = self.absent.preview(row, self._reader.spoilt_ahead())
+        if tolerated is not None and self._warm is not None and self._warm.isdisjoint(_names(row)):
+            self.absent.follow(self._reader.take(1), self._reader.take_spoilt())
+            return True
+        if self._seq or op[0] == INSERT:
             return False
-        _, tolerated = self.absent.preview(row, self._reader.spoilt_ahead())
-        return tolerated is not None and self._warm.isdisjoint(_names(row))
+        file, line = self.source.where(int(row.row[0]))
+        error = self._before_first(int(op[0]), file=file, row=line)
+        if not self._skip_bad:
+            raise error
+        self._reader.skip(error)
+        return True
 
     def state(self) -> dict[str, Any]:
         """As of every stream, the rows that are absent, and ids that an unfinished warm-up has inserted."""

@@ -246,7 +246,7 @@ class Log(Protocol):
 class DeletionLogStream(RowStream):
     """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed.
 
-    A log that cannot be read completely, or begins in the warm-up, is an InputError.
+    A log that cannot be read completely is an InputError.
     """
 
     def __init__(self, options: DeletionLog, source: Source, log: Log) -> None:
@@ -254,13 +254,15 @@ class DeletionLogStream(RowStream):
         self.chooses_deletes = self._log.by_subject  # so that an id leads to one row, and to one subject
         super().__init__(options, source)
         self._done = 0
-        self._require_after_warmup()
 
     def _next(self, size: int) -> UpdateBatch | None:
         if self._log.by_subject:
             return self._next_by_subject(size)
         log = self._log
-        rows = self._reader.peek(self._reader.available(size))
+        available = self._reader.available(size)
+        while self._seq == 0 < self.warmup and self._is_due():
+            self._pass_over(self._before_first(DELETE, file=log.name, row=int(log.row[self._done])))
+        rows = self._reader.peek(available)
         # Everything due before the row that follows these: a deletion sorts before the first row >= its `after`.
         due = int(np.searchsorted(log.after, self._reader.horizon(len(rows)), side="right"))
         after = log.after[self._done : min(due, self._done + size)]
@@ -272,7 +274,9 @@ class DeletionLogStream(RowStream):
         op[np.searchsorted(rows.row, after, side="left") + np.arange(len(after))] = DELETE
         op = op[:length]
         if self._seq < self.warmup and len(after):
-            op = op[: self._inserts_first(op, log.name, int(log.row[self._done]))]
+            if not (inserts := self._inserts_first(op)):
+                return self._next(size)
+            op = op[:inserts]
         deletes = int(np.count_nonzero(op))
         done, self._done = self._done, self._done + deletes
         row = log.row[done : self._done]
@@ -291,21 +295,17 @@ class DeletionLogStream(RowStream):
         log, subjects = self._log, self._subjects
         assert subjects is not None
         available = self._available(size)
-        while self._done < len(log.after) and log.after[self._done] <= self._reader.horizon(0):
+        while self._is_due():
             row = int(log.row[self._done])
-            if self._seq < self.warmup:
-                self._inserts_first(np.full(1, DELETE, dtype=np.int8), log.name, row)
             ids, _, _ = subjects.rows_of([log.ids[row]])
-            self._done += len(ids) <= size
             if len(ids):
                 op = np.full(min(size, len(ids)), DELETE, dtype=np.int8)
+                if self._seq < self.warmup:
+                    self._inserts_first(op)
+                self._done += len(ids) <= size
                 return self._spread(op, self._reader.peek(0), ids[:size], -2 - row)
             said = message("streams.no_subject", subject=quoted(log.ids[row], 40))
-            error = InputError(said, file=log.name, row=row, column=log.column)
-            if not self._skip_bad:
-                raise error
-            reason = message_of(error.without_skipping())
-            self._reader.skipped.append(Skipped(self._reader.position, log.name, reason))
+            self._pass_over(InputError(said, file=log.name, row=row, column=log.column))
             available = self._available(size)
         rows = self._peek(available)
         if self._done < len(log.after):
@@ -316,6 +316,18 @@ class DeletionLogStream(RowStream):
         rows = self._take(len(rows))
         return self._batch(np.full(len(rows), INSERT, dtype=np.int8), rows.id, rows, rows.row)
 
+    def _is_due(self) -> bool:
+        """Return True if the next deletion comes before the next row; rows have been looked for."""
+        return self._done < len(self._log.after) and bool(self._log.after[self._done] <= self._reader.horizon(0))
+
+    def _pass_over(self, error: InputError) -> None:
+        """Pass over the next entry of the log, which is bad."""
+        if not self._skip_bad:
+            raise error
+        self._done += 1
+        reason = message_of(error.without_skipping())
+        self._reader.skipped.append(Skipped(self._reader.position, self._log.name, reason))
+
     def _deletes_before(self, row: Rows) -> bool:
         """Return True if the log deletes a subject before the next row, whose id is live, is inserted."""
         return self._done < len(self._log.after) and bool(self._log.after[self._done] <= row.row[0])
@@ -323,17 +335,6 @@ class DeletionLogStream(RowStream):
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it: of the log for its deletions (``row`` = -2 - row of the log), else of the source."""
         return (self._log.name, -2 - row) if row < -1 else super().where(row)
-
-    def _require_after_warmup(self) -> None:
-        """Raise an InputError about the first deletion surely due in the warm-up; :meth:`_next` about others."""
-        if len(self._log.after) and self._log.after[0] < self.warmup:
-            after = quoted(int(self._log.after[0]))
-            raise InputError(
-                message("streams.early_deletion", after=after, warmup=self.warmup),
-                file=self._log.name,
-                column="after",
-                row=int(self._log.row[0]),
-            )
 
     @property
     def deletions(self) -> int:

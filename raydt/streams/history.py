@@ -55,10 +55,10 @@ class Replay:
         self._by_value: defaultdict[_Value, deque[int]] | None = None
 
     def begin(self, history: History, updates: int) -> None:
-        """Begin after so many updates, with the live examples of then: what was deleted before is not known."""
+        """Begin after so many updates, with the examples of then; what else was deleted before is not known."""
         self._done, self._complete = updates, False
         self._id, self._inserted, self._deleted = (a.tolist() for a in (history.id, history.inserted, history.deleted))
-        self._live = {id_: index for index, id_ in enumerate(self._id)}
+        self._live = {self._id[i]: i for i in np.flatnonzero(history.deleted == _LIVE).tolist()}
         self._X, self._y, self._kept = [history.X], [history.y], [len(self._id)]
         self._sparse = [] if history.sparse is None else [history.sparse]
         self._weights = [history.weight]
@@ -93,7 +93,11 @@ class Replay:
 
     def add(self, batch: UpdateBatch) -> None:
         """Replay one batch."""
-        self._done, self._warmup = batch.stop, max(self._warmup, batch.warmup)
+        self._done = batch.stop
+        if not batch.start:
+            self._warmup = batch.warmup
+        elif batch.ends_warmup:
+            self._warmup = min(self._warmup, batch.warmup)
         if self._by_value is None and DELETE_VALUE in batch.op:
             self._by_value = self._index()
         carried = np.cumsum(CARRIES_ROW[batch.op]) - 1

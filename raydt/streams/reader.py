@@ -8,7 +8,7 @@ dropped and leave no trace.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +49,7 @@ class RowReader:
         self._bad: deque[tuple[Skipped, Spoilt | None]] = deque()
         self._spoilt: list[Spoilt] = []
         self._rows: Iterator[Rows] | None = None
+        self._divided = False  # whether the first rows may come without features
         self._read_to = start
         self._error: InputError | None = None
         d, width = len(source.features.names), source.features.sparse
@@ -85,7 +86,7 @@ class RowReader:
 
     def begin_with(self, rows: Iterator[Rows]) -> None:
         """Take the rows of the source, from the first one on, from here; nothing has been read yet."""
-        self._rows = rows
+        self._rows, self._divided = rows, True
 
     def _alike(self, n: int) -> int:
         """How many of the first ``n`` rows at hand have features, or have none, as the first has."""
@@ -179,6 +180,15 @@ class RowReader:
         row = int(self.take(1).row[0])
         if row >= self._recorded:
             self.skipped.append(Skipped(row, self._source.where(row)[0], message_of(error.without_skipping())))
+
+    def with_features(self, read_from: Callable[[int], RowReader]) -> RowReader:
+        """Return a reader of the same rows in which none lacks features: this one, or one that reads them again."""
+        if not self._divided:
+            return self
+        self.close()
+        again = read_from(self.position)
+        again.skipped, again._spoilt = self.skipped, self._spoilt
+        return again
 
     def close(self) -> None:
         """Let go of the source, which can then be restored; what was read ahead of the stream stays."""

@@ -39,7 +39,10 @@ class RowStreamOptions(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     warmup: int = Field(
-        0, ge=0, description="number of first updates, all inserts, that build the model in one step (W)"
+        0,
+        ge=0,
+        description="number of first updates that build the model in one step (W); fewer where one that is no insert "
+        "comes earlier",
     )
     on_error: Literal["error", "skip"] = Field(
         "error", description="error: stop before a bad row; skip: record it and go to the next"
@@ -65,7 +68,10 @@ class RowStream(ABC):
         if not source.has_labels:
             raise ConfigError(message("streams.no_label_column"))
         self.source, self.times = source, source.times()
+        #: Leading insertions that build the model at once. Fewer than planned once the warm-up has ended early: then
+        #: everything from there on is as if this had been planned.
         self.warmup = options.warmup
+        self.planned_warmup = options.warmup
         self._skip_bad = options.on_error == "skip"
         self._seq = 0
         self._foreign = 0  # updates before ``_seq`` that came from outside of the stream
@@ -151,18 +157,27 @@ class RowStream(ABC):
             raise error
         self._reader.skip(error)
 
-    def _inserts_first(self, op: npt.NDArray[np.int8], file: str, row: int) -> int:
-        """Return how many updates precede the first in the warm-up that is no insert; InputError if none does."""
-        wrong = np.nonzero(op[: max(0, self.warmup - self._seq)] != INSERT)[0]
+    def _inserts_first(self, op: npt.NDArray[np.int8]) -> int:
+        """Return how many updates precede the first in the warm-up that is no insert.
+
+        If none does, the warm-up ends here. The next updates are then to be looked for again, since rows that the
+        shards have read for it lack features.
+        """
+        wrong = np.flatnonzero(op[: max(0, self.warmup - self._seq)] != INSERT)
         if not len(wrong):
             return len(op)
-        if wrong[0]:
-            return int(wrong[0])
-        raise InputError(
-            message("streams.no_insert", update=self._seq, op=OP_NAMES[op[0]], warmup=self.warmup),
-            file=file,
-            row=row,
-        )
+        if not wrong[0]:
+            self.warmup = self._seq
+            self._reader = self._reader.with_features(self._read_from)
+        return int(wrong[0])
+
+    def _read_from(self, row: int) -> RowReader:
+        """Return a reader of the rows from one on, after those that were handed out."""
+        return RowReader(self.source, row, self._skip_bad)
+
+    def _before_first(self, op: int, **place: Any) -> InputError:
+        """Return the error of an operation in a warm-up that has inserted nothing."""
+        return InputError(message("streams.nothing_live", op=OP_NAMES[op]), **place)
 
     def _batch(self, op: npt.NDArray[np.int8], ids: Ints, rows: Rows, row: Ints) -> UpdateBatch:
         """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
@@ -212,6 +227,8 @@ class RowStream(ABC):
         """Position and dictionaries; see :meth:`raydt.streams.base.Stream.state`."""
         row = self._reader.position
         state = {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
+        if self.warmup < self.planned_warmup:
+            state["warmup"] = self.warmup
         if self._text_ids is not None:
             state |= self._text_ids.state()
         if self._subjects is not None:
@@ -225,6 +242,8 @@ class RowStream(ABC):
     ) -> None:
         """Continue after updates from outside of the stream; see :meth:`raydt.streams.base.Stream.follow_update`."""
         state = self.state()
+        if updates and self._seq < self.warmup:  # they ended it or, if nothing was inserted before, are all of it
+            state["warmup"] = min(self.warmup, self._seq or updates)
         if "active" in state:
             kept = ~np.isin(state["active"], deleted)
             state |= {name: state[name][kept] for name in state if name.startswith("active")}
@@ -244,9 +263,10 @@ class RowStream(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         self._seq, self._n_classes = int(state["seq"]), int(state["n_classes"])
+        self.warmup = int(state.get("warmup", self.planned_warmup))
         self._reader.close()
         self.source.restore(state["source"])
-        self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
+        self._reader = self._read_from(int(state["row"]))
         self._foreign, self._foreign_ids = int(state.get("foreign", 0)), set(state.get("foreign_ids", _NO_IDS).tolist())
         if self._live is not None:
             active = state["active"] if "active" in state else state["subject_ids"]

@@ -57,7 +57,8 @@ class Tally:
     since. ``statistics``: of the learner after the last batch, ``rounds`` and ``bytes_exchanged`` over all sessions
     that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
     ``first_time``, ``time``: the first and the latest event time, None before any, and of a source without times.
-    ``weighted``: scores count each prediction by the weight of its row.
+    ``weighted``: scores count each prediction by the weight of its row. ``early_warmup``: how the warm-up ended, if it
+    ended early (:meth:`~raydt.examples.updates.UpdateBatch.early_warmup`).
     """
 
     def __init__(self, stream: Stream, *, weighted: bool = False) -> None:
@@ -71,6 +72,7 @@ class Tally:
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
         self.replaced = self.queries = self.next_id = 0
         self.n_classes = self._source.known_classes
+        self.early_warmup: dict[str, Any] | None = None
         self.first_time: int | None = None
         self.time: int | None = None
         self.statistics: dict[str, int] = {}
@@ -90,6 +92,7 @@ class Tally:
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
         """Take an answered batch, or its front, into account, after so many ``seconds`` of processing."""
         n = result.applied
+        self.early_warmup = self.early_warmup or batch.early_warmup(self._stream.planned_warmup)
         op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
         self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
         inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
@@ -145,6 +148,7 @@ class Tally:
             "statistics": {name: int(count) for name, count in self.statistics.items()},
             "prequential": self.prequential.state(),
             **({} if self._delayed is None else self._delayed.state()),
+            **({} if self.early_warmup is None else {"early_warmup": self.early_warmup}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -154,6 +158,7 @@ class Tally:
         self.seconds, self.statistics = float(state["seconds"]), dict(state["statistics"])
         self.first_time, self.time = state.get("first_time"), state.get("time")  # an earlier version kept none
         self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
+        self.early_warmup = state.get("early_warmup")
         self.prequential.restore(state["prequential"])
         if self._delayed is not None:
             self._delayed.restore(state, self._source.target_dtype)

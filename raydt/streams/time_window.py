@@ -134,7 +134,9 @@ class TimeWindowStream(RowStream):
         op[due + np.arange(len(due))] = DELETE
         op = op[:size]
         if self._seq < self.warmup:
-            op = op[: self._inserts_first(op, *self.source.where(int(rows.row[0])))]
+            if not (inserts := self._inserts_first(op)):
+                return self._next(size)
+            op = op[:inserts]
         deletes = int(np.count_nonzero(op))
         return self._spread(op, *self._move_on(len(op) - deletes, deletes))
 
@@ -178,8 +180,7 @@ class TimeWindowStream(RowStream):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
-        super().restore(state)
         self._now = int(state["now"])
+        super().restore(state)
         before = range(-len(state["active"]), 0)  # in place of the rows: they arrived before any row still to come
         self._expiries = SortedList(zip(state["active_ts"].tolist(), before, state["active"].tolist(), strict=True))
-        self._reader = self._read_from(int(state["row"]))

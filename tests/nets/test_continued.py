@@ -44,10 +44,12 @@ def numbered(rows: list[dict[str, Any]]) -> pa.Table:
 class Updated:
     """A run that is killed, updated twice and resumed, and the stream that it comes to."""
 
-    def __init__(self, trial: Trial, folder: Path, **cluster: Any) -> None:
+    def __init__(self, trial: Trial, folder: Path, inserts: int = 0, stream: Any = None, **cluster: Any) -> None:
+        """Begin with so many ``inserts``; ``stream`` is laid over that of the config."""
         self.trial, self.folder, self.run = trial, folder, folder / "run"
-        self.rows = change_log(UPDATES, max(24, trial.case.warmup))
-        self.config = trial.config(folder, cluster=cluster)
+        self.rows = change_log(UPDATES, inserts or max(24, trial.case.warmup))
+        self.stream = stream or {}
+        self.config = trial.config(folder, cluster=cluster, stream=self.stream)
         written(folder / "changes.arrow", numbered(self.rows))
         cut(self.config, self.run, 7)
         saved, _ = open_state(self.run / "checkpoints")
@@ -80,7 +82,7 @@ class Updated:
 
     def twin(self) -> InProcessSession:
         """One session that applies the whole stream."""
-        config = self.trial.config(self.folder / "twin")
+        config = self.trial.config(self.folder / "twin", stream=self.stream)
         written(self.folder / "twin" / "changes.arrow", numbered(self.all_rows))
         stream = Changelog.model_validate(config["stream"]).make(self.trial.source(config))
         session, done = self.trial.session(stream), 0

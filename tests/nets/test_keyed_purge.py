@@ -12,17 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_state
+from pipelines.auditing import audit_run, audit_state
 from pipelines.purging import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.verifying import verify_receipts
 from tests.canaries import TEXT, WIDTH, canary, hits
-from tests.cases import Trial, every_case, never
+from tests.cases import Trial, every_case, never, one_of_each
 from tests.keyed_runs import by_day, of_keys, replayed, table
 from tests.nets.test_purge import Killed, ops
 from tests.small_tables import derived, examples, written
@@ -125,3 +126,30 @@ def test_nothing_remains_of_what_a_deletion_log_names(trial: Trial, tmp_path: Pa
     assert any("stream" in name for name in hits(run))
     assert (purge(run)["digest"], hits(run), list(of_keys(run))) == (digest, {}, ["kept"])
     assert pipelines.resume(run).summary["model_digest"] == digest
+
+
+@every_case("a key comes back after a purge", often=one_of_each)
+def test_a_key_that_comes_back_begins_anew_and_its_audit_holds(trial: Trial, tmp_path: Path) -> None:
+    """What the run knew of it is gone with the purge, so that its updates and codes begin again; twice."""
+    config = {**trial.config(tmp_path, 1)}
+    sparse = {"n_features": WIDTH} if trial.case.sparse else {}
+    (tmp_path / "changes").mkdir()
+    config["source"] |= {"kind": "parquet", "path": str(tmp_path / "changes"), "key": "key", **sparse}
+    own = [row for row in rows_of(trial) if row["key"] == GONE]
+    pq.write_table(table(rows_of(trial), WIDTH), tmp_path / "changes" / "0.parquet")
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    for time in (1, 2):
+        purge(run)
+        assert GONE not in list(of_keys(run))
+        back = [{**one, "d": "pqr"[(place + time) % 3]} for place, one in enumerate(own)]
+        back = back if time == 1 else back[: trial.case.warmup + 7]  # first it leaves again
+        pq.write_table(table(back, WIDTH), tmp_path / "changes" / f"{time}.parquet")
+        digest = pipelines.resume(run).digest
+        assert audit_run(run).failures == []
+        assert audit_run(run).ok
+    assert audit_run(run, GONE).ok
+    (alone := tmp_path / "alone").mkdir()
+    pq.write_table(table(back, WIDTH), alone / "0.parquet")
+    fresh = pipelines.replay({**config, "source": {**config["source"], "path": str(alone)}}, tmp_path / "fresh")
+    (saved, again) = (of_keys(place).saved(GONE).session().digest() for place in (run, Path(fresh.path)))
+    assert (saved == again, digest == fresh.digest) == (True, False)

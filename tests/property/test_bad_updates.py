@@ -15,13 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raydt.errors import InputError
 from raydt.examples.reading import CLASSES
-from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.sources.opening import open_source
 from raydt.sources.options import JsonLinesFiles, ParquetFiles
 from raydt.streams.changelog import Changelog, ChangelogStream
-from tests.refusals import refused
 
 KINDS = {"parquet": ParquetFiles, "jsonl": JsonLinesFiles}
 NAMES = ("id", "a", "s", "y")
@@ -30,9 +28,8 @@ NAMES = ("id", "a", "s", "y")
 class Table:
     """A table that changes at random, as a log in one spelling, and its good rows."""
 
-    def __init__(self, draw: random.Random, *, envelope: bool, kind: str, text: bool, warmup: int = 0) -> None:
+    def __init__(self, draw: random.Random, *, envelope: bool, kind: str, text: bool) -> None:
         self.draw, self.envelope, self.kind, self.text = draw, envelope, kind, text
-        self._warmup = warmup  # good rows that are given before one of them changes
         self.rows: dict[Any, dict[str, Any] | None] = {}  # by id; None: the newest state cannot be used
         self.next = self.bad = 0
         self.log: list[dict[str, Any]] = []
@@ -44,8 +41,7 @@ class Table:
         return {id: (row["a"], row["y"]) for id, row in self.rows.items() if row is not None}
 
     def _change(self) -> None:
-        self._warmup = 0 if len(self.live) >= self._warmup else self._warmup
-        known = [id for id, row in self.rows.items() if row is None or not self._warmup]
+        known = [*self.rows]
         op = self.draw.choice("iiudu") if known else "i"
         id = self._new() if op == "i" else self.draw.choice(known)
         row = {"id": id, "a": self.draw.random(), "s": self.draw.choice("pq"), "y": self.draw.choice(["no", "yes"])}
@@ -128,7 +124,7 @@ def one_log(folder: Path, seed: int) -> None:
     draw = random.Random(seed)
     envelope, kind, text = draw.random() < 0.5, draw.choice([*KINDS]), draw.random() < 0.5
     warmup = draw.choice([0, 0, 3, 9])
-    table = Table(draw, envelope=envelope, kind=kind, text=text, warmup=warmup)
+    table = Table(draw, envelope=envelope, kind=kind, text=text)
     options = {"envelope": "debezium"} if envelope else {}
     columns: dict[str, Any] = {"features": ["a"], "label": "y", "id": "id", "op": "op"}
     source = open_source(KINDS[kind](path=str(table.file(folder)), **columns, **options))
@@ -137,7 +133,7 @@ def one_log(folder: Path, seed: int) -> None:
     seq = skipped = 0
     for batch in updates(stream, draw):
         assert batch.start == seq
-        assert set(batch.op[: max(0, warmup - seq)].tolist()) <= {INSERT}
+        assert set(batch.op[: max(0, batch.warmup - seq)].tolist()) <= {INSERT}
         seq = batch.stop
         skipped += len(stream.take_skipped())
         for at in applied(live, batch, source.classes):
@@ -160,15 +156,14 @@ def test_live_rows_are_the_good_rows_of_any_log(tmp_path: Path, seed: int) -> No
 
 
 @pytest.mark.parametrize("update", [{"a": None}, {"a": 2.0}])
-def test_a_live_row_cannot_go_within_the_warmup(tmp_path: Path, update: dict[str, Any]) -> None:
-    """Whether its new row is bad or good; there is one clear error, before it, and the rows before it are given."""
+def test_a_live_row_that_goes_ends_the_warmup(tmp_path: Path, update: dict[str, Any]) -> None:
+    """Whether its new row is bad or good."""
     rows = [{"op": "i", "id": id, "a": 0.5, "y": "no"} for id in range(4)]
     rows.append({**rows[2], "op": "u", **update})
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet")
     options = {"features": ["a"], "label": "y", "id": "id", "op": "op"}
     source = open_source(ParquetFiles(path=str(tmp_path / "log.parquet"), **options), reading=CLASSES)
     stream = Changelog(on_error="skip", warmup=5).make(source)
-    assert next(stream.batches(9)).id.tolist() == [0, 1, 2, 3]
-    id = "streams.no_insert" if update["a"] else "streams.retraction_in_warmup"
-    with refused(id, InputError, row=4, update=4, warmup=5):
-        next(stream.batches(9))
+    warm, last = stream.batches(9)
+    assert (warm.id.tolist(), warm.warmup) == ([0, 1, 2, 3], 5)
+    assert (last.op.tolist(), last.warmup, last.ends_warmup) == ([UPDATE if update["a"] else DELETE], 4, True)

@@ -170,16 +170,18 @@ LINES = [
 STREAMS = ["changelog", "incremental", "sliding_window", "random_updates", "batches", "time_window", "deletion_log"]
 
 
-def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
+def options_of(model: str, warmup: int, folder: Path, on_error: str, lasts: int = 40) -> Any:
+    """The stream; ``lasts`` rows after the warm-up, or before its end, something is deleted."""
     shared: dict[str, Any] = {"warmup": warmup, "on_error": on_error}
     if model == "sliding_window":
         return SlidingWindow(window=warmup + 3, **shared)
     if model == "batches":
         return Batches(steps=[warmup + 2, 1, warmup + 4], **shared)
     if model == "time_window":
-        return TimeWindow(duration=warmup + 5, **shared)
+        return TimeWindow(duration=max(1, warmup + (lasts if lasts < 0 else 5)), **shared)
     if model == "deletion_log":
-        pq.write_table(pa.table({"id": [3, 1, 4], "after": [warmup + 40, warmup + 41, None]}), folder / "log.parquet")
+        after = max(0, warmup + lasts)
+        pq.write_table(pa.table({"id": [3, 1, 4], "after": [after, after + 1, None]}), folder / "log.parquet")
         return DeletionLog(deletion_log=str(folder / "log.parquet"), **shared)
     kinds: dict[str, Any] = {"incremental": Incremental, "random_updates": RandomUpdates, "changelog": Changelog}
     return kinds[model](**shared)
@@ -195,6 +197,7 @@ def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
     model=st.sampled_from(STREAMS),
     cut=st.integers(0, 40),
     warmup=st.integers(1, 40),
+    lasts=st.just(40) | st.integers(-30, -1),
     sizes=st.lists(st.integers(1, 50), min_size=1, max_size=3),
     block=st.integers(1, 20),
     group=st.integers(1, 50),
@@ -216,6 +219,7 @@ def test_same_updates(
     model: str,
     cut: int,
     warmup: int,
+    lasts: int,
     sizes: list[int],
     block: int,
     group: int,
@@ -260,7 +264,7 @@ def test_same_updates(
             open_source(options, reading=reading)
         except InputError:
             return
-        stream_options = options_of(model, warmup, folder, on_error)
+        stream_options = options_of(model, warmup, folder, on_error, lasts)
         with limited(1):
             plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), sizes)
         source = open_source(options, reading=reading)

@@ -294,6 +294,11 @@ def config_of(files: Path, case: str, learner: str, *, on_error: str = "skip", *
     }
 
 
+def ordered(table: pa.Table) -> pa.Table:
+    """Return a table; rows passed over come in their order, not those of a message before those that are refused."""
+    return table.sort_by("source_row") if "source_row" in table.column_names else table
+
+
 def outcome(config: dict[str, Any], folder: Path) -> Any:
     """What a run gives: digest, tables and labels; or the error that ends it, and the tables up to there."""
     try:
@@ -304,7 +309,7 @@ def outcome(config: dict[str, Any], folder: Path) -> Any:
         f"{path.name}.{name}": repr(values)
         for path in sorted(folder.iterdir())
         if path.is_dir() and list(path.glob("*.parquet"))
-        for name, values in pq.read_table(path).to_pydict().items()
+        for name, values in ordered(pq.read_table(path)).to_pydict().items()
         if name not in HOW
     }
     return run.digest, tables, {name: run.summary.get(name) for name in ("classes", "features", "updates", "scores")}

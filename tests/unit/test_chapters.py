@@ -216,17 +216,41 @@ def test_what_waits_for_more_updates_waits_over_the_end_of_a_chapter(tmp_path: P
     same(result, replay(job(table, learner=learner), tmp_path / "whole"))
 
 
+@pytest.mark.parametrize("kind", ["gbdt", "fudyadt"])
+def test_a_warmup_that_ends_early_leaves_the_chapters_of_a_short_one(tmp_path: Path, kind: str) -> None:
+    """Also if drivers are gone on the way: the state says where it ended."""
+    table, run = changed(tmp_path), tmp_path / "run"
+    learner = {"kind": kind}
+    long = {"warmup": 10_000}
+    with injected(at(3, point="chapter.closed")), pytest.raises(Gone):
+        follow(in_chapters(table, 7, learner=learner, stream=long), run, until_idle=0.0)
+    for passed in (1, 2):
+        with injected(at(passed)), pytest.raises(Gone):
+            follow(run, until_idle=0.0)
+    result = follow(run, until_idle=0.0)
+    short = {"warmup": summary(folders(run)[0])["early_warmup"]["updates"]}
+    again = follow(in_chapters(table, 7, learner=learner, stream=short), tmp_path / "short", until_idle=0.0)
+    ends, others = (
+        [(one["updates"], one["model_digest"]) for one in map(summary, folders(place))]
+        for place in (run, tmp_path / "short")
+    )
+    assert ends == others
+    same(result, again)
+    assert audit_run(run).ok
+
+
 def test_a_chapter_ends_at_a_number_or_after_a_time_but_not_in_the_warmup() -> None:
-    end = ChapterEnd(Follow(chapter_updates=10), 0, 0.0, warmup=25)
-    assert [end.reached(n) for n in (10, 20, 25, 29, 30, 31)] == [False, False, False, False, True, True]
-    assert [end.room(n, 8) for n in (22, 28, 30)] == [8, 2, 1]
+    end = ChapterEnd(Follow(chapter_updates=10), 0, 0.0)
+    assert [end.reached(n, 25) for n in (10, 20, 25, 29, 30, 31)] == [False, False, False, False, True, True]
+    assert [end.room(n, 8) for n in (12, 22, 25, 28)] == [8, 8, 5, 2]
+    assert [end.reached(n, 12) for n in (12, 19, 20)] == [False, False, True]  # the warm-up has ended early
     now = [0.0]
-    timed = ChapterEnd(Follow(chapter_hours=0.5), 30, 100.0, 25, lambda: now[0])
+    timed = ChapterEnd(Follow(chapter_hours=0.5), 30, 100.0, lambda: now[0])
     assert timed.room(30, 8) == 8
-    assert not timed.reached(31)
+    assert not timed.reached(31, 25)
     now[0] = 100.0 + 1800.0
-    assert not timed.reached(30)  # nothing has come: no chapter without an update
-    assert timed.reached(31)
+    assert not timed.reached(30, 25)  # nothing has come: no chapter without an update
+    assert timed.reached(31, 25)
 
 
 def test_chapters_by_time_end_while_the_run_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

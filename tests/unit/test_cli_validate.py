@@ -143,18 +143,21 @@ class TestValidate:
         assert re.search(r"^bad update +.*data.csv, row 2, column 'k': id 1: ", out, re.MULTILINE)
         assert out.splitlines()[-1].endswith(message("commands.stops", update=2).at("job.yaml"))
 
-    @pytest.mark.parametrize("command", ["validate", "replay"])
-    def test_a_deletion_in_the_warmup_is_refused(self, raydt, tmp_path, command):
+    def test_a_deletion_in_the_warmup_ends_it_with_a_warning(self, raydt, tmp_path):
         (tmp_path / "log.csv").write_text("id,after\n1,40\n2,20\n")
         stream = {"model": "deletion_log", "deletion_log": "log.csv", "warmup": 30}
         (tmp_path / "job.yaml").write_text(dump_yaml({**JOB, "stream": stream}))
-        out, fresh = (["--out", tmp_path / "run"], [tmp_path / "other"]) if command == "replay" else ([], [])
-        code, _, err = raydt(command, tmp_path / "job.yaml", *out)
-        assert code == 2
-        early = message("streams.early_deletion", after=20, warmup=30)
-        assert early.at("log.csv, row 1, column 'after'") in err
-        assert not (tmp_path / "run").exists()
-        assert raydt(command, tmp_path / "job.yaml", "--set", "stream.warmup=20", *out[:1], *fresh)[0] == 0
+        early = message("runs.early_warmup", updates=20, warmup=30, op="delete")
+        code, out, _ = raydt("validate", tmp_path / "job.yaml")
+        assert code == 0
+        assert str(early) in out
+        assert raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")[0] == 0
+        assert (tmp_path / "run" / "log.jsonl").read_text().count(str(early)) == 1
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert summary["early_warmup"] == {"updates": 20, "warmup": 30, "op": "delete"}
+        page = tmp_path / "page.html"
+        assert raydt("report", tmp_path / "run", "--out", page)[0] == 0
+        assert str(early) in page.read_text()
 
     def test_a_data_file_is_not_taken_for_a_config(self, raydt, tmp_path):
         pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")

@@ -114,9 +114,22 @@ def test_ignored_rows_are_no_updates_and_neither_bad_nor_skipped(tmp_path):
 
 def test_ignored_rows_do_not_count_in_the_warm_up(tmp_path):
     table = flat([("m", None), ("+I", ONE), ("-U", ONE), ("+I", TWO), ("+U", TWO)])
-    assert len(updates(stream_of(source_of(tmp_path, table), warmup=2))) == 3
-    with refused("streams.no_insert", InputError, row=4, update=2, op="update", warmup=3):
-        updates(stream_of(source_of(tmp_path, table), warmup=3))
+    for planned in (2, 3):
+        stream = stream_of(source_of(tmp_path, table), warmup=planned)
+        assert len(updates(stream)) == 3
+        assert stream.warmup == 2
+
+
+@pytest.mark.parametrize("op", ["-D", "+U"])
+def test_a_warm_up_begins_with_an_insertion(tmp_path, op):
+    """Whatever comes before is a bad row, and the warm-up goes on."""
+    table = flat([(op, ONE), (op, TWO), ("+I", ONE), ("+I", TWO), ("-D", ONE)])
+    with refused("streams.nothing_live", InputError, row=0, op={"-D": "delete", "+U": "update"}[op]):
+        updates(stream_of(source_of(tmp_path, table), warmup=2))
+    stream = stream_of(source_of(tmp_path, table), warmup=2, on_error="skip")
+    assert [kind for kind, *_ in updates(stream)] == [INSERT, INSERT, DELETE]
+    assert [skipped.row for skipped in stream.take_skipped()] == [0, 1]
+    assert stream.warmup == 2
 
 
 ENVELOPE = [

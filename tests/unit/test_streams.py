@@ -86,16 +86,18 @@ def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
 
 
 @pytest.mark.parametrize("size", [1, 100])
-def test_a_warm_up_holds_inserts_only(size):
+def test_a_warm_up_ends_before_what_is_no_insert(size):
     stream = make_stream(Changelog(warmup=3), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
-    batches = stream.batches(size)
-    for _ in range(2 if size == 1 else 1):
-        next(batches)
-    assert stream.state()["seq"] == 2
-    with refused("streams.no_insert", file="memory", row=2, update=2, op="delete", warmup=3):
-        next(batches)
+    told = [(batch.start, batch.warmup, batch.ends_warmup) for batch in stream.batches(size)]
+    one_by_one = [(0, 3, False), (1, 3, False), (2, 2, True), (3, 2, False)]
+    assert told == (one_by_one if size == 1 else [(0, 3, False), (2, 2, True)])
+    assert (stream.warmup, stream.planned_warmup, stream.state()["warmup"]) == (2, 3, 2)
+    again = make_stream(Changelog(warmup=3), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
+    again.restore(stream.state())
+    assert again.warmup == 2
     fits = make_stream(Changelog(warmup=2), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
     assert sum(len(batch) for batch in fits.batches(size)) == 4
+    assert "warmup" not in fits.state()
 
 
 @pytest.mark.parametrize("ids", [[1, None, None, None, 2], ["one", None, "no", None, "two"]])

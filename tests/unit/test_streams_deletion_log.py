@@ -132,21 +132,24 @@ def test_the_format_is_told_by_the_name(tmp_path):
         make_stream(DeletionLog(deletion_log="nowhere.csv"), MemorySource([]), tmp_path)
 
 
-def test_a_deletion_in_the_warm_up_is_an_error_before_any_row_is_read(tmp_path):
-    log = "id,after\n11,3\n10,2\n"
-    with refused("streams.early_deletion", row=1, column="after", after="2", warmup=3):
-        stream_of(tmp_path, log, warmup=3)
-    assert sequence(stream_of(tmp_path, log, warmup=2)) == [10, 11, -10, 12, -11, 13]
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize("bad", [(), (1,)])
+def test_a_deletion_ends_the_warm_up(tmp_path, size, bad):
+    """After as many rows as there are good ones before it."""
+    log = "id,after\n11,4\n10,2\n"
+    short, long = (stream_of(tmp_path, log, bad=bad, warmup=warmup, on_error="skip") for warmup in (2 - len(bad), 3))
+    short_ops, long_ops = ([op for batch in one.batches(size) for op in batch.op.tolist()] for one in (short, long))
+    assert short_ops == long_ops
+    assert (long.warmup, long.state()["warmup"]) == (2 - len(bad), 2 - len(bad))
 
 
-@pytest.mark.parametrize("size", [1, 100])
-def test_a_deletion_that_bad_rows_move_into_the_warm_up_is_an_error(tmp_path, size):
-    stream = stream_of(tmp_path, "id,after\n10,3\n", bad=(1,), warmup=3, on_error="skip")
-    batches = stream.batches(size)
-    for _ in range(2 if size == 1 else 1):
-        next(batches)
-    with refused("streams.no_insert", row=0, update=2, warmup=3):
-        next(batches)
+def test_a_deletion_before_the_warm_up_is_a_bad_row_of_the_log(tmp_path):
+    log = "id,after\n11,0\n10,0\n10,2\n"
+    with refused("streams.nothing_live", row=0, op="delete"):
+        list(stream_of(tmp_path, log, warmup=3).batches(9))
+    stream = stream_of(tmp_path, log, warmup=3, on_error="skip")
+    assert sequence(stream) == [10, 11, -10, 12, 13]
+    assert [(one.row, one.file.rpartition("/")[2]) for one in stream.take_skipped()] == [(0, "log.csv")] * 2
 
 
 def test_a_log_that_changed_cannot_be_resumed(tmp_path):

@@ -172,7 +172,6 @@ def of_an_estimator(folder: Path, run: Path) -> Path:
 
 REFUSED = {
     "batches": ({"model": "batches", "steps": [90, 50, 100]}, {}, deleted, "streams.batches_after_update"),
-    "warm-up": ({"model": "incremental", "warmup": 150}, {}, deleted, "runs.warmup_update"),
     "row numbers": ({"model": "incremental"}, {"id": None}, row_numbers, "runs.running_numbers"),
     "no update": ({"model": "incremental"}, {}, lambda folder, run: run / "checkpoints", "runs.not_updated"),
     "another model": ({"model": "incremental"}, {}, of_an_estimator, "runs.unknown_state"),

@@ -168,10 +168,16 @@ class FuDyADTCoordinator(TreeCoordinator):
     def finish(self) -> Exchange[None]:
         """Build the model of a warm-up that the stream did not complete."""
         if self.live.tree.reg[WARMUP_LEFT] > 0:
-            self.live.tree.reg[WARMUP_LEFT] = 0
-            yield from self.live.fill_cache()
-            self.live.end_warmup(self._seq)
-            yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
+            yield from self._end_warmup()
+
+    def _end_warmup(self) -> Exchange[Log]:
+        """Build the model of the warm-up; the log has the build."""
+        self.live.tree.reg[WARMUP_LEFT] = 0
+        yield from self.live.fill_cache()
+        self.live.end_warmup(self._seq)
+        log = new_log(1)
+        yield from self.live.rebuild(0, 2 * self._seq - 1, log)
+        return logged(log)
 
     # ---------------------------------------------------------------- the model
 

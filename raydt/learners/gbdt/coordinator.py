@@ -31,6 +31,7 @@ from raydt.examples.updates import (
     BatchResult,
     Log,
     UpdateBatch,
+    joined,
 )
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import counting, filled
@@ -78,6 +79,7 @@ class GBDTCoordinator(BatchCoordinator):
         yield from self._resume()
         if batch.start == 0:
             self._warmup = batch.warmup
+        shortened = yield from self._shorten_warmup(batch)
         self._reserve(m)
         nothing = np.nan if self.options.regression else -1
         result = BatchResult(m, np.full(m, nothing, dtype=self._dtype), path=np.zeros(m, dtype=np.int32))
@@ -97,7 +99,7 @@ class GBDTCoordinator(BatchCoordinator):
                 yield from self._apply()
             begin = end
         self._summarise(admitted, result)
-        result.log = self._log.arrays()
+        result.log = joined([shortened, self._log.arrays()])
         return result
 
     def finish(self) -> Exchange[Arrays]:

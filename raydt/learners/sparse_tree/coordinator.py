@@ -190,9 +190,16 @@ class SparseTreeCoordinator(TreeCoordinator):
         """Build the model of a warm-up that the stream did not complete."""
         yield from self._catch_up()
         if self.live.tree.reg[WARMUP_LEFT] > 0:
-            self.live.tree.reg[WARMUP_LEFT] = 0
-            self.live.balance(self._seq, 2)
-            yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
+            yield from self._end_warmup()
+
+    def _end_warmup(self) -> Exchange[Log]:
+        """Build the model of the warm-up; the log has the build."""
+        yield from self._catch_up()
+        self.live.tree.reg[WARMUP_LEFT] = 0
+        self.live.balance(self._seq, 2)
+        log = new_log(1)
+        yield from self.live.rebuild(0, 2 * self._seq - 1, log)
+        return logged(log)
 
     # ---------------------------------------------------------------- the model
 
