@@ -161,6 +161,19 @@ def test_numbers_of_any_kind_are_the_same_example(adapter: Any) -> None:
     assert tree._session.digest() == plain._session.digest()
 
 
+def test_a_trimmed_tree_takes_single_rows() -> None:
+    """The models behind river's adapters are updated without a batch, by arguments that a trim lets go of."""
+    xs, ys = examples(60)
+    for adapter in (raydt.RiverConfidenceTreeClassifier, RiverTreeClassifier):
+        plain, trimmed = adapter(), adapter()
+        for x, y in zip(xs, ys, strict=True):
+            for one in (plain, trimmed):
+                one.learn_one(x, y)
+            trimmed._session.trim()
+            assert trimmed.predict_one(x) == plain.predict_one(x)
+        assert trimmed._session.digest() == plain._session.digest()
+
+
 def test_missing_values_are_learned_and_forgotten() -> None:
     tree = RiverTreeClassifier()
     for i in range(40):

@@ -40,7 +40,7 @@ class SingleRows:
 
     def rest(self) -> None:
         """Let go of the arrays of the last row, until the next."""
-        self._known = self._arguments = ()
+        self._known, self._arguments, self._sites = (), (), 0
 
     def insert(
         self, example: tuple[int, Floats, int, int], worker: ConfidenceTreeShard, digested: RowDigest | None
