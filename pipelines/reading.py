@@ -42,6 +42,7 @@ def reading_of(config: Config, source: Source, features: Features) -> Reading:
     sure = most is None or not features.sparse
     if (
         config.cluster.backend == "in_process"
+        or getattr(config.source, "key", None) is not None  # each of these models is in one process
         or not rows
         or not source.complete
         or (sure and holds(features, most, rows, 0))

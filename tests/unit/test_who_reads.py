@@ -27,8 +27,9 @@ CHANGES = {"kind": "parquet", "path": "changes.parquet", "id": "id", "op": "op"}
 
 def config_of(learner: str, source: dict[str, Any], folder: Path, warmup: int = 300, **cluster: Any) -> Config:
     """A config whose shards do all work, unless ``cluster`` says otherwise."""
-    if source is CHANGES:
+    if "op" in source:
         table = pa.table({"op": ["insert"] * 9, "id": range(9), "a": [1.0, 2.0, 3.0] * 3, "y": [0, 1, 1] * 3})
+        table = table.append_column("k", [["u", "v", "w"] * 3]) if "key" in source else table
         pq.write_table(table, folder / "changes.parquet")
         source = {**source, "path": str(folder / "changes.parquet")}
     model = "changelog" if "op" in source else "incremental"
@@ -60,6 +61,7 @@ def sent(id: str, **parameters: Any) -> Message:
         (("fudyadt", SEA, 0), None),
         (("gbdt", SEA, 300, {"backend": "in_process"}), None),
         (("gbdt", SEA, 300, {"memory_limit": None}), None),
+        (("forest", {**CHANGES, "key": "k"}), None),
     ],
     ids=str,
 )
