@@ -148,6 +148,7 @@ class KeyedStream:
         self._skipped: list[Skipped] = []
         self._rows: Generator[Rows, None, None] | None = None
         self._chunk: Rows | None = None  # read last; its rows before the position were handed out
+        self._error: InputError | None = None  # of the rows that follow those read
 
     def batches(self, size: int) -> Iterator[KeyedBatch]:
         """Yield blocks of at most ``size`` rows, of more where there are many keys, from the current position on."""
@@ -174,16 +175,25 @@ class KeyedStream:
         width = max(1, len(self.source.features.names))
         room = max(size, min(ROWS_OF_KEY * len(self.source.keys), MOST_CELLS // width))
         parts: list[Rows] = []
-        while room and (chunk := self._reach(row := self._row + sum(map(len, parts)))) is not None:
-            part = _part(chunk, row - chunk.start, row - chunk.start + room)
-            if parts and part.columns().keys() != parts[0].columns().keys():
-                break
-            parts.append(part)
-            room -= len(part)
+        if self._error is not None:
+            raise self._error
+        try:
+            while room and (chunk := self._reach(row := self._row + sum(map(len, parts)))) is not None:
+                part = _part(chunk, row - chunk.start, row - chunk.start + room)
+                if parts and part.columns().keys() != parts[0].columns().keys():
+                    break
+                parts.append(part)
+                room -= len(part)
+        except InputError as error:  # the file breaks off: what was read before it is still good
+            if not parts:
+                raise
+            self._error = error
         return _whole(parts) if parts else None
 
     def _reach(self, row: int) -> Rows | None:
         """Return the rows read together in which a row is; None at the end of the source, or at a pause."""
+        if self._chunk is not None and row < self._chunk.start:  # of what was read for a block, not all was handed out
+            self._close()
         while self._chunk is None or not len(self._chunk) or row >= self._chunk.start + len(self._chunk):
             if self._rows is None:
                 self._rows = self.source.rows(row)
@@ -281,7 +291,7 @@ class KeyedStream:
             self.table.restore(state)
 
     def _close(self) -> None:
-        rows, self._rows, self._chunk = self._rows, None, None
+        rows, self._rows, self._chunk, self._error = self._rows, None, None, None
         if rows is not None:
             rows.close()
 

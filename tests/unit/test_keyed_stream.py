@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from raydt.errors import InputError
 from raydt.keyed import stream
 from raydt.keyed.stream import KeyedStream
+from raydt.messages import message
 from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles
 from tests.small_tables import written
@@ -63,3 +65,36 @@ def test_a_stream_goes_on_where_it_was_left(tmp_path: Path) -> None:
     rows = np.concatenate([block.rows.row for block in taken])
     assert rows.tolist() == list(range(N))
     assert state["row"] == whole[2].stop
+
+
+def fresh_each_time(keyed: KeyedStream) -> Iterator[int]:
+    """Rows of blocks, each of which is asked for anew."""
+    while (block := next(keyed.batches(3), None)) is not None:
+        yield from block.rows.row.tolist()
+
+
+def in_one_go(keyed: KeyedStream) -> Iterator[int]:
+    """Rows of blocks, one after the other."""
+    for block in keyed.batches(3):
+        yield from block.rows.row.tolist()
+
+
+@pytest.mark.parametrize("rows_of", [fresh_each_time, in_one_go])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_what_is_good_before_an_error_comes_first(breaks: bool, rows_of: Any, tmp_path: Path) -> None:
+    """Of a file that breaks off as of one with a bad row, and also if somebody goes on after a block."""
+    keyed, end = opened(tmp_path, skip_bad=breaks), 54 if breaks else BAD[0]
+    read = keyed.source.rows
+
+    def broken(start: int = 0) -> Iterator[Any]:
+        for rows in read(start):
+            if rows.start >= 54:
+                raise InputError(message("sources.no_path"), row=54)
+            yield rows
+
+    if breaks:
+        keyed.source.rows = broken  # type: ignore[method-assign, assignment]
+    rows: list[int] = []
+    with pytest.raises(InputError, match=f"row {end}"):
+        rows.extend(rows_of(keyed))
+    assert rows == list(range(end))
