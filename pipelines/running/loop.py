@@ -32,7 +32,7 @@ from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
 from pipelines.running.parts import parts_of
-from pipelines.running.preflight import doubtful
+from pipelines.running.preflight import warnings_of
 from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
@@ -292,11 +292,8 @@ class Run:
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at
-            if not batch.start:  # the first rows are read
-                for problem in doubtful(self.config, self.stream.source):
-                    log.warning(problem, extra={"event": "doubtful_column"})
-            if batch.ends_warmup and recorder.early_warmup is not None:
-                log.warning(message("runs.early_warmup", **recorder.early_warmup), extra={"event": "early_warmup"})
+            for event, said in warnings_of(batch, recorder.early_warmup, self.config, self.stream.source):
+                log.warning(said, extra={"event": event})
             if self.requests is not None:
                 self.requests.note(batch, result)
             self.context.seq = recorder.updates

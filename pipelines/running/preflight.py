@@ -1,10 +1,12 @@
-"""Decisions and refusals before a job begins."""
+"""Decisions and refusals before a job begins, and what its first batches are warned of."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,6 +16,7 @@ from pipelines.run_folder import RunFolder, default_location
 from raydt.encoding.numerals import doubt
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 from raydt.examples.weights import unknown_labels
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.folders.manifest import MANIFEST
@@ -47,6 +50,16 @@ def doubtful(config: Config, source: Source) -> list[Message]:
         if words is not None:
             found.append(message("configs.number_like", column=name, doubt=words))
     return sorted(found)
+
+
+def warnings_of(
+    batch: UpdateBatch, early_warmup: Mapping[str, Any] | None, config: Config, source: Source
+) -> Iterator[tuple[str, Message]]:
+    """Yield events and what the log says of them, once a batch is applied: the first one shows doubtful columns."""
+    if not batch.start:
+        yield from (("doubtful_column", problem) for problem in doubtful(config, source))
+    if batch.ends_warmup and early_warmup is not None:
+        yield "early_warmup", message("runs.early_warmup", **early_warmup)
 
 
 def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
