@@ -95,7 +95,7 @@ class ChangesOfKeys:
         for key in in_order(parts):
             saved, begins = opened(self._keys, key)
             own = StateNames.of(saved, names.label, names.id)
-            warmup = self._keys.warmup if begins else 0
+            warmup = self._keys.warmup if begins else None
             streams = StreamsOfKey(saved, own, spelling, on_error, warmup)
             streams.parts = parts[key]
             applied = Applied(saved, saved.session(), streams, begins=begins)

@@ -107,7 +107,7 @@ class UpdateOfHistories:
         for key in self._wanted(set(parts)):
             then, own_names, replay, own = self._of(key)
             seq = int(then.meta["offset"])
-            streams = StreamsOfKey(then, own_names, spelling, on_error, 0 if seq else self._config.stream.warmup)
+            streams = StreamsOfKey(then, own_names, spelling, on_error, None if seq else self._config.stream.warmup)
             streams.parts = parts[key]
             mine = [one for one in found if one.path in parts[key]]
             gone, new, begin, updates = replay_changes(streams, mine, replay, seq)

@@ -130,13 +130,13 @@ class ChangeStreams:
         names: StateNames,
         spelling: Spelling,
         on_error: Literal["error", "skip"] = "error",
-        warmup: int = 0,
+        warmup: int | None = None,
     ) -> None:
         if names.id is None:
             raise InputError(message("updates.no_change_ids"))
         self._saved, self._names, self._on_error = saved, names, on_error
         self.seq = int(saved.meta["offset"])
-        self._warmup = warmup or self.seq  # changes end a warm-up that is under way
+        self._warmup = self.seq if warmup is None else warmup  # changes end a warm-up that is under way
         self._labels: dict[str, Any] = names.labels
         self._stream = names.ids.state() if names.text_ids else {}
         self._stream |= names.subjects.state() if names.subject_kind is not None else {}

@@ -172,8 +172,7 @@ class KeyedStream:
         if self.table is not None:
             chunk = self._reach(self._row)
             return None if chunk is None else _part(chunk, self._row - chunk.start, self._row - chunk.start + size)
-        width = max(1, len(self.source.features.names))
-        room = max(size, min(ROWS_OF_KEY * len(self.source.keys), MOST_CELLS // width))
+        room, cells = max(size, ROWS_OF_KEY * len(self.source.keys)), 0
         parts: list[Rows] = []
         if self._error is not None:
             raise self._error
@@ -183,7 +182,8 @@ class KeyedStream:
                 if parts and part.columns().keys() != parts[0].columns().keys():
                     break
                 parts.append(part)
-                room -= len(part)
+                cells += part.X.size + (0 if part.sparse is None else len(part.sparse.indices))
+                room = room - len(part) if cells < MOST_CELLS else 0
         except InputError as error:  # the file breaks off: what was read before it is still good
             if not parts:
                 raise

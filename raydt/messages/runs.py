@@ -141,7 +141,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # A warm-up that ends early
     "early_warmup": (
-        "the warm-up ended after {updates:,} of {warmup:,} rows, at the first {op}",
+        "the warm-up ended after {updates:,} of {warmup:,} updates, at the first {op}",
         "If the first model needs more rows, insert them before it; else set stream.warmup to {updates}",
     ),
     # Checkpoints

@@ -131,7 +131,7 @@ class BatchesStream(RowStream):
     def _remove(self, size: int) -> UpdateBatch:
         op = np.full(size, DELETE, dtype=np.int8)
         if self._seq < self.warmup:  # the rows ran out before the first step was reached
-            self._inserts_first(op)
+            self._cut_warmup(op)
         if self._order == "random":
             removed = self._draw(size)
         elif self._order == "fifo":

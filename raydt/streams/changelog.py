@@ -63,7 +63,7 @@ class ChangelogStream(RowStream):
             return None
         if self._seq < self.warmup:
             op, _ = self.absent.preview(rows, self._reader.spoilt_ahead())
-            if not (size := self._inserts_first(op)):
+            if not (size := self._cut_warmup(op)):
                 return self._next(wanted)
         rows = self._reader.take(min(size, len(rows)))
         op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())

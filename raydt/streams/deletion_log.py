@@ -274,7 +274,7 @@ class DeletionLogStream(RowStream):
         op[np.searchsorted(rows.row, after, side="left") + np.arange(len(after))] = DELETE
         op = op[:length]
         if self._seq < self.warmup and len(after):
-            if not (inserts := self._inserts_first(op)):
+            if not (inserts := self._cut_warmup(op)):
                 return self._next(size)
             op = op[:inserts]
         deletes = int(np.count_nonzero(op))
@@ -301,7 +301,7 @@ class DeletionLogStream(RowStream):
             if len(ids):
                 op = np.full(min(size, len(ids)), DELETE, dtype=np.int8)
                 if self._seq < self.warmup:
-                    self._inserts_first(op)
+                    self._cut_warmup(op)
                 self._done += len(ids) <= size
                 return self._spread(op, self._reader.peek(0), ids[:size], -2 - row)
             said = message("streams.no_subject", subject=quoted(log.ids[row], 40))

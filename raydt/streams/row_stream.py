@@ -157,8 +157,8 @@ class RowStream(ABC):
             raise error
         self._reader.skip(error)
 
-    def _inserts_first(self, op: npt.NDArray[np.int8]) -> int:
-        """Return how many updates precede the first in the warm-up that is no insert.
+    def _cut_warmup(self, op: npt.NDArray[np.int8]) -> int:
+        """End the warm-up before an update that is no insert; return how many updates come before the first of those.
 
         If none does, the warm-up ends here. The next updates are then to be looked for again, since rows that the
         shards have read for it lack features.

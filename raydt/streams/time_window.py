@@ -134,7 +134,7 @@ class TimeWindowStream(RowStream):
         op[due + np.arange(len(due))] = DELETE
         op = op[:size]
         if self._seq < self.warmup:
-            if not (inserts := self._inserts_first(op)):
+            if not (inserts := self._cut_warmup(op)):
                 return self._next(size)
             op = op[:inserts]
         deletes = int(np.count_nonzero(op))

@@ -353,11 +353,6 @@ SKIPPED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
 #: What is no bad row: the run cannot begin, whatever ``on_error`` says.
 REFUSED = {
     "deletion log": (*_LOG, {"data.csv": GOOD, "gone.csv": f"id,after\n3,100\n{TEXT},150\n"}),
-    "deletion in the warm-up": (
-        _LOG[0],
-        {**_LOG[1], "warmup": 600_000},
-        {"data.csv": GOOD, "gone.csv": "id,after\n3,503459\n"},
-    ),
     "decimal comma": (_CSV, {}, {"data.csv": "id,a,y\n" + f'1,"1,{int(TEXT[:4], 16)}999",no\n' * 50}),
     "first pair": (_LIBSVM, {}, {"data.svm": f"{TEXT} 3:1\n"}),
 }

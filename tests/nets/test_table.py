@@ -18,6 +18,7 @@ MODULES = (
     "simulation.test_simulation",
     "nets.test_contract",
     "nets.test_digests",
+    "nets.test_early_warmup",
     "nets.test_golden",
     "nets.test_identity",
     "nets.test_interrupts",

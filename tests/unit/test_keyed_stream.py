@@ -39,7 +39,7 @@ def test_blocks_grow_with_the_keys_and_have_all_rows_once(tmp_path: Path, monkey
         assert np.concatenate([block.rows.row for block in blocks]).tolist() == list(range(N))
         assert [block.start for block in blocks] == [int(block.rows.row[0]) for block in blocks]
         assert len(blocks[0]) == 3
-        assert 10 < max(map(len, blocks)) <= most
+        assert 10 < max(map(len, blocks)) <= most + 1  # they end with what is read together
         bad = [block.start + place for block in blocks for place in sorted(block.rows.bad)]
         assert tuple(bad) == BAD
 

@@ -41,6 +41,7 @@ class FakeSource:
 
 class FakeStream:
     delayed = False
+    planned_warmup = 0
 
     times = None
 
