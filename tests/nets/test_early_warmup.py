@@ -112,6 +112,11 @@ def run(job: dict[str, Any], folder: Path, **stream: Any) -> pipelines.RunResult
     return pipelines.replay({**job, "stream": {**job["stream"], **stream}}, folder)
 
 
+def needs_a_model(trial: Trial) -> bool:
+    """Return True if every test run takes a case: the first of a learner that has no model before a warm-up."""
+    return one_of_each(trial) and bool(trial.learner.traits(trial.options).warmup)
+
+
 @every_case("a run whose warm-up ends early", often=one_of_each)
 def test_a_run_whose_warmup_ends_early(trial: Trial, tmp_path: Path) -> None:
     """Killed within the warm-up, where it ends and later, and resumed; the summary says where it ended."""
@@ -133,7 +138,7 @@ def test_a_run_whose_warmup_ends_early(trial: Trial, tmp_path: Path) -> None:
         assert again.summary["early_warmup"] == whole.summary["early_warmup"]
 
 
-@every_case("an update within the warm-up", often=one_of_each)
+@every_case("an update within the warm-up", often=needs_a_model)
 def test_an_update_ends_the_warmup(trial: Trial, tmp_path: Path) -> None:
     """That of a run that was killed within it, and takes the updates in."""
     (tmp_path / "twin").mkdir()
@@ -146,7 +151,7 @@ def test_an_update_ends_the_warmup(trial: Trial, tmp_path: Path) -> None:
     assert (report.conformance, report.failures, report.ok) == ("holds", [], True)
 
 
-@every_case("keys whose warm-ups end early", often=one_of_each)
+@every_case("keys whose warm-ups end early", often=needs_a_model)
 def test_each_key_ends_its_own_warmup(trial: Trial, tmp_path: Path) -> None:
     together, own = files(trial, tmp_path)
     long = {"stream": {**config(trial, together)["stream"], "warmup": LONG}}
