@@ -44,10 +44,9 @@ def compare_with_table(
     source = FollowedSource(version, version.open(), traits_of(config.learner).reading)
     source.restore({**state["source"], "step": None})
     chunks = list(takewhile(lambda chunk: source.last is not None and not source.last.number, source.rows()))
-    bad = {int(chunk.row[at]) for chunk in chunks for at in chunk.bad}
     table = Rows.joined(chunks) if chunks else None
     kept = {} if table is None else _rows(table.id.tolist() if table.names is None else table.names, table.X, table.y)
-    unusable = [] if table is None else [at for at in range(len(table)) if int(table.row[at]) in bad]
+    unusable = [] if table is None else sorted(table.bad)
     for at in unusable:
         kept.pop(table.id[at] if table.names is None else table.names[at], None)  # type: ignore[union-attr]
     live = history.deleted == _LIVE

@@ -332,16 +332,7 @@ def rows_by_key(shared: SharedSource, chunks: Iterable[Rows]) -> dict[Key, Rows]
         for key, rows, _ in shared.split(chunk):
             if key is not None:
                 parts.setdefault(key, []).append(rows)
-    return {key: _joined(found) for key, found in parts.items()}
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    whole = parts[0] if len(parts) == 1 else Rows.joined(parts)
-    begin = 0
-    for part in parts:
-        whole.bad.update((begin + place, error) for place, error in part.bad.items())
-        begin += len(part)
-    return whole
+    return {key: Rows.joined(found) for key, found in parts.items()}
 
 
 def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) -> KeySource:

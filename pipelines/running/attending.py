@@ -30,6 +30,8 @@ STATUS = "status.json"
 IDLE, AWAY = (0.02, 1.0), (0.5, 60.0)
 #: Least seconds between two writings of the status while rows come, between two while none come, between log lines.
 BUSY_EVERY, IDLE_EVERY, LOG_EVERY = 1.0, 10.0, 60.0
+#: Seconds to which ages are told apart.
+TOGETHER = 0.05
 
 
 class Arrivals:
@@ -41,26 +43,29 @@ class Arrivals:
 
     def __init__(self, live: LiveSource) -> None:
         self._live = live
-        self._step: Step | None = None  #: The newest plan that the model has.
+        self.step: Step | None = None  #: The newest plan that the model has.
         self._taken = self._behind = 0
         self._looked: float | None = None  #: The last moment of a look.
         self._known = deque[tuple[float, int]]()  #: Moments of looks, and the units known at the next one.
 
     def look(self, now: float, step: Step | None) -> None:
         """Ask what has come by ``now``; the model has the rows of ``step``."""
-        before = self._live.behind(None if self._step is None else self._step.plan)
-        if step is not None and (self._step is None or step.number > self._step.number):
-            self._step = step
-        self._behind = self._live.behind(None if self._step is None else self._step.plan)
+        before = self._live.behind(None if self.step is None else self.step.plan)
+        if step is not None and (self.step is None or step.number > self.step.number):
+            self.step = step
+        self._behind = self._live.behind(None if self.step is None else self.step.plan)
         self._taken += max(0, before - self._behind)
-        if not self._known or self._known[-1][1] < self._taken + self._behind:
-            self._known.append((now if self._looked is None else self._looked, self._taken + self._behind))
+        known, since = self._taken + self._behind, now if self._looked is None else self._looked
+        if not self._known or self._known[-1][1] < known:
+            if self._known and since - self._known[-1][0] < TOGETHER:  # so that few moments are kept while it lags
+                since, _ = self._known.pop()
+            self._known.append((since, known))
         while self._known and self._known[0][1] <= self._taken:
             self._known.popleft()
         self._looked = now
 
     def lag(self, now: float) -> dict[str, Any]:
-        """How many units the model does not have, and for at most how many seconds the oldest has been there."""
+        """Return the number of units that the model does not have, and the age of the oldest of them at most."""
         seconds = now - self._known[0][0] if self._known else 0.0
         return {"behind": self._behind, "unit": self._live.unit, "seconds": round(seconds, 3)}
 
@@ -116,8 +121,13 @@ class Attending:
         """Take note of the updates done, up to a row; now and then say how far behind the run is."""
         now = self._clock()
         self._updates, self._row, self._meter = updates, max(row, self._row), meter
-        self._arrivals.look(now, self._source.done_by(self._row))
+        self._arrivals.look(now, self._source.done_by(self._row) or self._resumed())
         self._report(now, BUSY_EVERY)
+
+    def _resumed(self) -> Step | None:
+        """Return the plan that a resumed run goes on with, until the run has done it: those before are forgotten."""
+        last = self._source.last
+        return last if last is not None and last.number and self._arrivals.step is None else None
 
     def _report(self, now: float, every: float) -> None:
         """Write status, metrics and log, if the last time was so many seconds ago."""
@@ -125,7 +135,7 @@ class Attending:
             self._write(now)
 
     def lag(self) -> dict[str, Any]:
-        """How far behind the source the model is: by what the source counts, and in seconds."""
+        """Return the lag of the model behind the source, in units of the source and in seconds."""
         now, away_since = self._clock(), self._away_since
         lag = self._arrivals.lag(now)
         return lag if away_since is None else lag | {"seconds": max(lag["seconds"], round(now - away_since, 3))}

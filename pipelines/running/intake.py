@@ -146,11 +146,7 @@ class Intake:
         if self._end is None:
             yield from self._stream.batches(self._size)
             return
-        while True:
-            room = self._end.room(self._read_to, self._size)
-            batch = next(self._stream.batches(room), None)
-            if batch is None:
-                return
+        while (batch := next(self._stream.batches(self._end.room(self._read_to, self._size)), None)) is not None:
             yield batch
 
     def _note_end(self, updates: int) -> None:

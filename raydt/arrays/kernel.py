@@ -268,10 +268,7 @@ class _Kernel:
         """Return what is called for arguments of the types of these; of others it reads memory that is not theirs."""
         from numba import typeof
 
-        made = self._dispatcher
-        types = tuple(map(typeof, arguments))
-        made.compile(types)
-        entry: Callable[..., Any] = made.overloads[types].entry_point
+        entry: Callable[..., Any] = self._dispatcher.compile(tuple(map(typeof, arguments)))
         return entry
 
     def __getattr__(self, name: str) -> Any:

@@ -196,7 +196,7 @@ class ExampleStore:
         admission: Admission,
         call: Callable[..., int] = admit_updates,
     ) -> int:
-        """Admit updates from ``begin`` on and return where it stopped (see :func:`admit_updates`)."""
+        """Admit updates from ``begin`` on, by a ``call`` of :func:`admit_updates`, and return where it stopped."""
         if begin < len(op) and op[begin] != DELETE_VALUE:
             self.changes += 1  # before, so that a change that is broken off is counted
         return int(call(op, key, begin, skip, self._index, self.reg, admission))

@@ -188,7 +188,7 @@ class KeyedStream:
             if not parts:
                 raise
             self._error = error
-        return _whole(parts) if parts else None
+        return Rows.joined(parts) if parts else None
 
     def _reach(self, row: int) -> Rows | None:
         """Return the rows read together in which a row is; None at the end of the source, or at a pause."""
@@ -301,12 +301,3 @@ def _part(rows: Rows, begin: int, end: int) -> Rows:
     part = rows[begin:end]
     part.bad.update((place - begin, error) for place, error in rows.bad.items() if begin <= place < end)
     return part
-
-
-def _whole(parts: list[Rows]) -> Rows:
-    """Return consecutive rows of some parts, with the bad ones among them."""
-    if len(parts) == 1:
-        return parts[0]
-    whole, first = Rows.joined(parts), parts[0].start
-    whole.bad.update((part.start - first + place, error) for part in parts for place, error in part.bad.items())
-    return whole

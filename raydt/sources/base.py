@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -101,12 +102,16 @@ class Rows:
 
     @staticmethod
     def joined(parts: list[Rows]) -> Rows:
-        """Return the rows of at least one part, which have the same columns, one after another, without bad ones."""
+        """Return the rows of at least one part, all of the same columns, one after another; a single part itself."""
+        if len(parts) == 1:
+            return parts[0]
         whole: dict[str, Any] = {}
         for name in parts[0].columns():
             columns = [getattr(part, name) for part in parts]
             whole[name] = concatenated(columns) if name == "sparse" else np.concatenate(columns)
-        return Rows(**whole)
+        begins = accumulate(map(len, parts), initial=0)
+        bad = {begin + at: error for begin, part in zip(begins, parts, strict=False) for at, error in part.bad.items()}
+        return Rows(**whole, bad=bad)
 
 
 class Source(Protocol):

@@ -1,4 +1,4 @@
-"""What a source of encoded rows knows of them: labels, keys of models and categories."""
+"""Labels, keys of models and categories that a source of encoded rows has met."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class RowReader:
             begin = 0
             if not k:
                 break
-        return parts[0] if len(parts) == 1 else Rows.joined(parts)
+        return Rows.joined(parts)
 
     def take(self, k: int) -> Rows:
         """Hand out the next ``k`` rows, which must be available."""

@@ -37,7 +37,7 @@ def first_other(rows: list[dict[str, Any]]) -> int:
 
 
 class Learned:
-    """What a learner makes of a log whose warm-up is to have ``warmup`` updates, in batches cut at random."""
+    """Results of a learner on a log, in batches cut at random, whose warm-up is to have ``warmup`` updates."""
 
     def __init__(self, trial: Trial, source: dict[str, Any], warmup: int, seed: int, shards: int) -> None:
         draw = random.Random(f"{seed} {warmup}")

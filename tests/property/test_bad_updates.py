@@ -157,7 +157,7 @@ def test_live_rows_are_the_good_rows_of_any_log(tmp_path: Path, seed: int) -> No
 
 @pytest.mark.parametrize("update", [{"a": None}, {"a": 2.0}])
 def test_a_live_row_that_goes_ends_the_warmup(tmp_path: Path, update: dict[str, Any]) -> None:
-    """Whether its new row is bad or good."""
+    """A bad new row and a good one both end it."""
     rows = [{"op": "i", "id": id, "a": 0.5, "y": "no"} for id in range(4)]
     rows.append({**rows[2], "op": "u", **update})
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet")

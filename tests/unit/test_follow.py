@@ -22,7 +22,7 @@ from actors.telemetry import Meter
 from pipelines import replay, resume
 from pipelines.following.follow import follow
 from pipelines.run_folder import RunFolder
-from pipelines.running.attending import STATUS, Arrivals, Attending
+from pipelines.running.attending import STATUS, TOGETHER, Arrivals, Attending
 from pipelines.running.plans import PLANS, PlanLog
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
@@ -272,6 +272,49 @@ def test_lag_is_the_age_of_the_oldest_message_that_is_not_learned() -> None:
     ends[0] = 1001
     arrivals.look(102.0, None)
     assert arrivals.lag(104.0)["seconds"] == 3.0, "it can have come just after the look before"
+
+
+def test_few_moments_are_kept_while_a_run_lags() -> None:
+    """However often it looks."""
+    ends = [0]
+
+    class Topic:
+        unit = "messages"
+
+        @staticmethod
+        def behind(plan: Any) -> int:
+            return ends[0]
+
+    live: Any = Topic()
+    arrivals = Arrivals(live)
+    for look in range(5000):
+        ends[0] += 1
+        arrivals.look(look / 1000, None)
+    assert len(arrivals._known) <= 5 / TOGETHER + 1
+    assert arrivals.lag(5.0) == {"behind": 5000, "unit": "messages", "seconds": 5.0}
+
+
+def test_a_resumed_run_is_not_behind_by_all_that_was(tmp_path: Path) -> None:
+    """Until it has done the plan in which it goes on."""
+
+    class Resumed:
+        last, away = Step(7, 700, {"to": 800}), None
+
+        class live:
+            name, unit, place = "topic", "messages", staticmethod(str)
+
+            @staticmethod
+            def behind(plan: Any) -> int:
+                return 805 - (0 if plan is None else plan["to"])
+
+        @staticmethod
+        def done_by(row: int) -> Step | None:
+            return None
+
+    source: Any = Resumed()
+    attending = Attending(source, RunFolder(tmp_path), clock=lambda: 1.0)
+    attending.note(100, 720, Meter())
+    assert attending.lag()["behind"] == 5
 
 
 def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> None:

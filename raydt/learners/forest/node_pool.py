@@ -92,7 +92,7 @@ def square_of(y: int) -> Any:
 
 @inlined_kernel
 def all_equal(n: int, total: int, squares: Any) -> bool:
-    """Whether n numeric labels are all the same: exactly then, sum y^2, in two words, is n mean^2."""
+    """Return True if n numeric labels are equal: exactly then their ``squares``, in two words, add up to n mean^2."""
     mean = total // n
     if mean * n != total:
         return False

@@ -65,7 +65,7 @@ class LiveSource(Protocol):
         """Where in the source the rows of a plan are, for messages."""
 
     def behind(self, after: Plan | None) -> int:
-        """How many units come after a plan, as last known to the source: without a request, since each batch asks."""
+        """Return the number of units after a plan (None: in all), as last known: no request, since each batch asks."""
 
 
 class LiveOptions(FileOptions):

@@ -86,9 +86,9 @@ class KafkaChanges:
         return {"from": {str(p): at for p, at in begins.items()}, "to": {str(p): at for p, at in ends.items()}}
 
     def behind(self, after: Plan | None) -> int:
-        """Messages after a plan, as the broker has said last."""
-        to = {} if after is None else after["to"]
-        return sum(max(0, end - to.get(str(p), 0)) for p, end in self._messages.ends().items())
+        """Return the number of messages after a plan, as the broker has said last; expired ones do not count."""
+        begins = self._messages.begins if after is None else {int(p): at for p, at in after["to"].items()}
+        return sum(max(0, end - begins.get(p, 0)) for p, end in self._messages.ends().items())
 
     def place(self, plan: Plan) -> str:
         """The ranges."""

@@ -27,6 +27,7 @@ class Partitions:
 
     def __init__(self, topic: str, properties: Mapping[str, str], name: str) -> None:
         self._kafka, self._topic, self._name = library("confluent_kafka", "kafka"), topic, name
+        self.begins: Offsets = {}  #: Offsets of the oldest messages, where these were asked for.
         self._taken: Offsets | None = None  # where the next messages are taken, if these follow the last ones
         self._at: Offsets = {}  # what the consumer brings next
         self._beyond: dict[int, list[Any]] = {}  # what it has brought, and nobody has taken
@@ -46,9 +47,11 @@ class Partitions:
     def oldest(self, partition: int, patience: float = ANSWER_SECONDS) -> int:
         """Offset of the oldest message of a partition; SourceAwayError if no broker answers."""
         try:
-            return int(self._consumer.get_watermark_offsets(self._place(partition), timeout=patience)[0])
+            begin = int(self._consumer.get_watermark_offsets(self._place(partition), timeout=patience)[0])
         except self._kafka.KafkaException as error:
             raise SourceAwayError(message("live.away", reason=_reason(error)).at(self._name)) from error
+        self.begins[partition] = begin
+        return begin
 
     def ends(self) -> Offsets:
         """Offsets after the newest messages, as the brokers have said last."""
