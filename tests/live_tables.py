@@ -28,6 +28,11 @@ class LiveTable:
         table = rows_of(self.rng, list(range(rows)))
         write_deltalake(self.path, table, configuration=FEED if feed else {})
 
+    def go_on(self, seed: int) -> None:
+        """Draw what changes from another seed, in another process: the newest rows may not be known here."""
+        self.rng = np.random.default_rng(seed)
+        self.next = 1 + max(self.live(), default=-1)
+
     @property
     def version(self) -> int:
         return DeltaTable(self.path).version()
