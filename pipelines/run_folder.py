@@ -18,7 +18,16 @@ from pathlib import Path, PurePosixPath
 
 from pyarrow import fs as pafs
 
-from pipelines.run_files import BEGINNING, CHAPTER, CHAPTERS, is_named_by_run, is_of_run, is_unfinished
+from pipelines.run_files import (
+    BEGINNING,
+    CHAPTER,
+    CHAPTERS,
+    RECEIPT_KEY,
+    RECEIPTS,
+    is_named_by_run,
+    is_of_run,
+    is_unfinished,
+)
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here, taken_away
@@ -67,12 +76,12 @@ class RunFolder(Folder):
         return folder
 
     def is_empty(self) -> bool:
-        """Return True if nothing is in the folder but a lock, or what :meth:`sweep` removes."""
-        return all(name == LOCK or name in self._unfinished() for name in self.names())
+        """Return True if nothing is in the folder but a lock, what :meth:`sweep` removes, or the trace of no run."""
+        return {*self.names()} <= {LOCK, *self._unfinished(), *self._never_begun()}
 
     def require_untouched(self) -> None:
         """Refuse (ConfigError) a folder that another run has filled since :meth:`create`; for the writer of the run."""
-        begun = {path for path in self.files() if is_of_run(path)} - {LOCK, *self._unfinished()}
+        begun = {path for path in self.files() if is_of_run(path)} - {LOCK, *self._unfinished(), *self._never_begun()}
         if begun:
             raise ConfigError(message("runs.other_writer").at(f"--out {self.location}"))
 
@@ -80,6 +89,10 @@ class RunFolder(Folder):
         """Remove what a process that died while it wrote a file has left. Only for the one who writes here."""
         for name in self._unfinished():
             self.delete(name)
+
+    def _never_begun(self) -> tuple[str, ...]:
+        """What a process leaves that died before it wrote the config: a key, and a chain that nothing is in yet."""
+        return () if self.has("config.yaml") or self.size(RECEIPTS) else (RECEIPT_KEY, RECEIPTS)
 
     def _unfinished(self) -> list[str]:
         return [name for name in self.names() if is_of_run(name) and is_unfinished(name)]

@@ -11,7 +11,7 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -294,12 +294,14 @@ def requests_of(config: Config, folder: RunFolder, stream: Stream) -> Iterator[R
 
 
 def _make_key(path: Path) -> None:
-    """Make the key of a run, for its owner alone to read; one that is there stays."""
-    with ExitStack() as stack:
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return
-        stack.callback(os.close, file)
+    """Make the key of a run, for its owner alone to read, whole or not at all; one that is there stays."""
+    if path.exists():
+        return
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(16)}")  # a name that the next process sweeps
+    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
         os.write(file, f"{secrets.token_hex(32)}\n".encode())
         os.fsync(file)
+    finally:
+        os.close(file)
+    os.rename(unfinished, path)

@@ -151,13 +151,21 @@ class SnapshotReader:
                 return False
             served = load(found)
         except (RaydtError, OSError, MemoryError) as error:
-            self._keep(found, error)
+            if not self._is_superseded(found):
+                self._keep(found, error)
             return False
         self.current, self._mark = served, found.mark
         self.swaps += 1
         snapshot = served.snapshot
         log.info(message("serving.swapped", update=snapshot.update, digest=snapshot.digest))
         return True
+
+    def _is_superseded(self, found: Found | None) -> bool:
+        """Return True if its run has removed a snapshot meanwhile: the next look finds a newer one."""
+        with suppress(RaydtError, OSError):
+            newest = self._snapshots.find()
+            return found is not None and (newest is None or newest.mark != found.mark)
+        return False
 
     def _keep(self, found: Found | None, error: BaseException) -> None:
         """Say once that a snapshot cannot be used."""

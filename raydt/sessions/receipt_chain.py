@@ -231,7 +231,8 @@ class OpenChain:
 def opened(path: str | Path, key: Key, signer: Signer | None = None, *, mend: bool = False) -> Iterator[OpenChain]:
     """Open a chain to append to it; what cannot be appended to shows here, and an empty new file is removed.
 
-    With ``mend``, a last line that was cut short is removed: its writer was killed, and nobody was given it.
+    With ``mend``, a last line that was cut short is removed, and an empty file counts as new: its writer was killed,
+    and nobody was given either.
     """
     place, made = str(path), False
     flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK  # a pipe would wait for its reader
@@ -249,6 +250,7 @@ def opened(path: str | Path, key: Key, signer: Signer | None = None, *, mend: bo
         if mend:
             whole = Path(place).read_bytes().rpartition(b"\n")
             os.ftruncate(file, len(whole[0]) + len(whole[1]))
+            made = made or not whole[1]
         try:
             yield OpenChain(place, file, key, signer)
         finally:

@@ -270,3 +270,28 @@ def test_a_new_chapter_does_not_read_the_chain_again(tmp_path: Path, monkeypatch
     assert reads == []  # there was none when the run began
     follow(tmp_path / "run", until_idle=0.0)
     assert len(reads) == 1
+
+
+@pytest.mark.parametrize("where", ["pipelines.running.requests.os.rename", "pipelines.running.requests.Requests"])
+def test_a_run_that_dies_before_its_config_is_written_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """With the key half made, and with the chain open; a chain with receipts is of a run that has lost its config."""
+
+    def die(*_: Any) -> None:
+        monkeypatch.setattr("os.unlink", lambda path: None)  # what a dead process does not do
+        raise Gone
+
+    table, run = changed(tmp_path), tmp_path / "run"
+    with monkeypatch.context() as dying:
+        dying.setattr(where, die)
+        with pytest.raises(Gone):
+            follow(job(table), run, until_idle=0.0)
+    monkeypatch.undo()
+    assert [*run.iterdir()]
+    follow(job(table), run, until_idle=0.0)
+    require_requests_of(table, run)
+    assert not [*run.glob(".receipts*")]
+    (run / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match="holds no run"):
+        follow(job(table), run, until_idle=0.0)
