@@ -90,7 +90,7 @@ def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
 
 def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditReport:
     """Audit the last state of models by key, or of one of them."""
-    from pipelines.keyed.auditing import audit_keys, audit_states
+    from pipelines.keyed.auditing import audit_keys
     from pipelines.keyed.past import past_of_keys
 
     place = last_state(states_of(config, folder))
@@ -100,10 +100,7 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
         raise ModelFileError(message("keyed.one"), file=place.location)
     require_same_data(config, saved.meta, source, stream, folder)
     only = None if key is None else saved.find(key)
-    past = past_of_keys(folder, source, saved)
-    if past is None:
-        return audit_states(saved, only, _audited)
-    return audit_keys(config, saved, cast(Any, stream), past, only)
+    return audit_keys(config, saved, cast(Any, stream), past_of_keys(folder, source, saved), only)
 
 
 def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
@@ -176,10 +173,10 @@ def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
     if keys is not None:
         from pipelines.keyed.auditing import audit_states
 
-        return _spoken(audit_states(keys, None if key is None else keys.find(key), _audited), location)
+        return _spoken(audit_states(keys, None if key is None else keys.find(key), audit_saved), location)
     if key is not None:
         raise InputError(message("keyed.one"), file=place.location)
-    return _audited(open_state(place)[0])
+    return audit_saved(open_state(place)[0])
 
 
 def _spoken(report: AuditReport, place: str | Path) -> AuditReport:
@@ -190,6 +187,7 @@ def _spoken(report: AuditReport, place: str | Path) -> AuditReport:
     return report
 
 
-def _audited(saved: SavedModel) -> AuditReport:
+def audit_saved(saved: SavedModel) -> AuditReport:
+    """Audit a state against its own examples."""
     history = history_of_live(saved.arrays, saved.groups, saved.features)
     return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

@@ -5,15 +5,19 @@ Invariant: the rows are read from the table as it was at that version, not from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipelines.config import Config
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.history import History
+from raydt.examples.weights import DTYPE, UNIT
+from raydt.keyed.groups import Key
+from raydt.keyed.saved import SavedKeys
+from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sources.base import Rows
@@ -25,6 +29,25 @@ CHECKED = "rows_of_the_table"
 
 _LIVE = np.iinfo(np.int64).max
 
+#: Features, label and weight of each example, as bytes, by id.
+_Examples = dict[Any, bytes]
+
+
+class _Table(NamedTuple):
+    """A table as it was at a version."""
+
+    source: FollowedSource  #: With the dictionaries of the run.
+    rows: Rows | None  #: None if there is no row.
+    place: str  #: For messages.
+
+
+class LivingOfKey(NamedTuple):
+    """The examples of a key, and how its stream reads rows."""
+
+    history: History
+    names: Callable[[Any], Any]  #: Ids as the table has them.
+    source: Mapping[str, Any]  #: State of the source of the key: its dictionaries.
+
 
 def compare_with_table(
     report: AuditReport, config: Config, state: Mapping[str, Any], history: History, names: Any
@@ -34,30 +57,88 @@ def compare_with_table(
     ``state`` is that of the stream; ``names`` gives the ids as the table has them. Nothing is compared, which the
     report says, within a version, of a source that keeps no versions, and after updates from elsewhere.
     """
+    table = _table_of(report, config, state, foreign=bool(state.get("foreign")))
+    if table is not None:
+        _compare(report, table, [(_usable(table.rows), _living(history, names))])
+
+
+def compare_keys_with_table(
+    report: AuditReport, config: Config, saved: SavedKeys, living: Mapping[Key, LivingOfKey], only: Key | None
+) -> None:
+    """Enter in a report whether the live examples of all keys, or of one, are the rows of the table, each of its key.
+
+    As :func:`compare_with_table`, up to the state ``saved``. Rows without a key are of no model.
+    """
+    table = _table_of(report, config, saved.components["stream"], foreign=bool(saved.meta.get("lineage")))
+    if table is None:
+        return
+    shared = SharedSource(table.source, traits_of(config.learner).reading)
+    parts = dict[Key | None, Rows]()
+    if table.rows is not None:
+        parts = {part.key: part.rows for part in shared.split(table.rows)}
+    found: list[tuple[_Examples, _Examples]] = []
+    keys: set[Key] = {*living, *(key for key in parts if key is not None)}
+    for key in keys if only is None else keys & {only}:
+        source, held = KeySource(shared), living.get(key)
+        if held is not None:
+            source.restore(held.source)
+        if (rows := parts.get(key)) is not None:
+            source.give(rows)
+        kept = _usable(next(source.rows(), None))
+        found.append((kept, {} if held is None else _living(held.history, held.names)))
+    _compare(report, table, found)
+
+
+def _table_of(report: AuditReport, config: Config, state: Mapping[str, Any], *, foreign: bool) -> _Table | None:
+    """Return the table at the version of a state; None, and no row is checked, where there is nothing to compare."""
     step = state["source"].get("step")
     if not isinstance(config.source, LiveOptions) or step is None:
-        return
+        return None
     version = config.source.at(step["plan"])
     report.checked[CHECKED] = 0
-    if version is None or step["rows"] is None or state.get("foreign"):
-        return
+    if version is None or step["rows"] is None or foreign:
+        return None
     source = FollowedSource(version, version.open(), traits_of(config.learner).reading)
     source.restore({**state["source"], "step": None})
     chunks = list(takewhile(lambda chunk: source.last is not None and not source.last.number, source.rows()))
-    table = Rows.joined(chunks) if chunks else None
-    kept = {} if table is None else _rows(table.id.tolist() if table.names is None else table.names, table.X, table.y)
-    unusable = [] if table is None else sorted(table.bad)
-    for at in unusable:
-        kept.pop(table.id[at] if table.names is None else table.names[at], None)  # type: ignore[union-attr]
-    live = history.deleted == _LIVE
-    model = _rows(names(history.id[live]), history.X[live], history.y[live])
-    report.checked[CHECKED] = len(kept)
-    different = [name for name in kept.keys() | model.keys() if kept.get(name) != model.get(name)]
+    return _Table(source, Rows.joined(chunks) if chunks else None, source.live.place(step["plan"]))
+
+
+def _compare(report: AuditReport, table: _Table, found: Iterable[tuple[_Examples, _Examples]]) -> None:
+    """Compare rows of the table with live examples, in pairs."""
+    rows = different = 0
+    for kept, living in found:
+        rows += len(kept)
+        different += sum(kept.get(name) != living.get(name) for name in kept.keys() | living.keys())
+    report.checked[CHECKED] = rows
     if different:
-        said = message("audits.other_table", rows=len(different), place=source.live.place(step["plan"]))
+        said = message("audits.other_table", rows=different, place=table.place)
         report.conformance, report.failures = "violated", [*report.failures, said]
 
 
-def _rows(ids: Any, X: Any, y: Any) -> dict[Any, bytes]:
-    """Features and label of each id, as bytes."""
-    return {id: row.tobytes() + label.tobytes() for id, row, label in zip(ids, X, y, strict=True)}
+def _usable(rows: Rows | None) -> _Examples:
+    """Return the good ones of some rows."""
+    if rows is None:
+        return {}
+    ids: list[Any] = (rows.id if rows.names is None else rows.names).tolist()
+    found = dict(zip(ids, _bytes(rows), strict=True))
+    for at in rows.bad:
+        found.pop(ids[at], None)
+    return found
+
+
+def _living(history: History, names: Callable[[Any], Any]) -> _Examples:
+    """Return the live examples of a history."""
+    live = history.deleted == _LIVE
+    return dict(zip(names(history.id[live]), _bytes(history, live), strict=True))
+
+
+def _bytes(examples: Rows | History, which: Any = slice(None)) -> Iterable[bytes]:
+    """Features, label and weight of each of some examples."""
+    X, y, weight, sparse = examples.X[which], examples.y[which], examples.weight, examples.sparse
+    weights = np.full(len(X), UNIT, dtype=DTYPE) if weight is None else weight[which]
+    parts = [[row.tobytes() for row in column] for column in (X, y, weights)]
+    if sparse is not None:
+        tokens = sparse[which]
+        parts.append([tokens.row(at).tobytes() for at in range(len(tokens))])
+    return map(b"".join, zip(*parts, strict=True))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from pipelines.auditing import audit_saved
 from pipelines.config import Config
+from pipelines.following.table_audit import LivingOfKey, compare_keys_with_table
 from pipelines.keyed.lineage import UpdateOfHistories
 from pipelines.keyed.past import PastOfKeys
 from pipelines.keyed.streams import StreamsOfKeys
@@ -39,8 +41,11 @@ _PURGE = "purge"
 
 def histories(
     config: Config, stream: KeyedStream, saved: SavedKeys, past: PastOfKeys, only: Key | None = None
-) -> dict[Key, Replay]:
-    """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one."""
+) -> tuple[dict[Key, Replay], StreamsOfKeys]:
+    """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one.
+
+    Also returns the streams of the keys, which are there.
+    """
     with fitting(saved.place):
         stops = _stops(saved, 0 if past.before is None else len(past.before.components["stream"].get("purges", ())))
     if stream.table is not None:
@@ -58,7 +63,7 @@ def histories(
                 streams.forget(key)
         elif step is not None:
             UpdateOfHistories(config, streams, saved, only).follow(step, found)
-    return found
+    return found, streams
 
 
 def _stops(saved: SavedKeys, begun: int) -> list[tuple[int, int, Any]]:
@@ -76,16 +81,29 @@ def _stops(saved: SavedKeys, begun: int) -> list[tuple[int, int, Any]]:
 
 
 def audit_keys(
-    config: Config, saved: SavedKeys, stream: KeyedStream, past: PastOfKeys, only: Key | None = None
+    config: Config, saved: SavedKeys, stream: KeyedStream, past: PastOfKeys | None, only: Key | None = None
 ) -> AuditReport:
-    """Audit the last state of every key of a run, or of one; ModelFileError if there is no such key."""
-    known = histories(config, stream, saved, past, only)
-    features = features_of(stream.source, config.learner)
-    if only is not None and only not in saved:
-        raise saved.unknown(only)
-    reports = _reports(config, saved, known, features, only)
-    lost = [key for key, replay in known.items() if key not in saved and replay.live]  # purged otherwise
-    return together(reports, missing=lost if only is None else [])
+    """Audit the last state of every key of a run, or of one; ModelFileError if there is no such key.
+
+    Without a ``past``, each state is audited against its own examples.
+    """
+    if past is None:
+        report, streams = audit_states(saved, only, audit_saved), StreamsOfKeys(config, stream, only)
+        stream.restore(saved.components["stream"])
+        known = PastOfKeys(saved).begin(streams, only)
+    else:
+        known, streams = histories(config, stream, saved, past, only)
+        features = features_of(stream.source, config.learner)
+        if only is not None and only not in saved:
+            raise saved.unknown(only)
+        lost = [key for key, replay in known.items() if key not in saved and replay.live]  # purged otherwise
+        report = together(_reports(config, saved, known, features, only), missing=lost if only is None else [])
+    living: dict[Key, LivingOfKey] = {}
+    for key, replay in known.items():
+        source, own = streams.of(key)
+        living[key] = LivingOfKey(replay.result(), cast(Any, own).names_of, source.state())
+    compare_keys_with_table(report, config, saved, living, only)
+    return report
 
 
 def _reports(

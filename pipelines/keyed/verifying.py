@@ -56,7 +56,7 @@ def of_run(folder: RunFolder, config: Config, stated: str) -> tuple[list[Message
     require_same_data(config, keys.meta, source, stream, folder)
     features, digests, same, inserted = features_of(source, config.learner), {}, True, 0
     past = past_of_keys(folder, source, keys) or PastOfKeys()
-    for key, replay in histories(config, cast(Any, stream), keys, past).items():
+    for key, replay in histories(config, cast(Any, stream), keys, past)[0].items():
         history = replay.result()
         inserted += len(history.id)
         if key not in keys and not replay.live:  # purged
