@@ -74,6 +74,14 @@ def run_of(folder: RunFolder) -> tuple[RunFolder, int] | None:
     return run, int(found[1])
 
 
+def earlier(folder: RunFolder) -> list[RunFolder]:
+    """Return the folders of the chapters before one that have not expired, newest first."""
+    if (found := run_of(folder)) is None:
+        return []
+    run, number = found
+    return [one for one in reversed(run.chapters()) if int(one.root.rpartition("/")[2]) < number]
+
+
 def is_closed(folder: RunFolder) -> bool:
     """Return True if a chapter has ended, and another one is to follow."""
     with suppress(InputError):

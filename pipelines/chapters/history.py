@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.chapters.chapter import begins_from
+from pipelines.chapters.chapter import begins_from, earlier
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import PlanLog
 from pipelines.saved_runs import open_state
@@ -48,7 +48,7 @@ def history_of_chapter(
     replay = Replay(stream.source)
     replay.begin(live_then(saved, int(saved.meta["offset"])), int(saved.meta["offset"]))
     source: Any = stream.source
-    source.plans = PlanLog(folder, grows=False, before=RunFolder(before.root.rpartition("/checkpoints/")[0]))
+    source.plans = PlanLog(folder, grows=False, before=earlier(folder))
     stream.restore(saved.components["stream"])
     replay.read(stream, int(meta["offset"]))
     return replay.result()

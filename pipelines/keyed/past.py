@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from pipelines.chapters.chapter import begins_from, run_of
+from pipelines.chapters.chapter import begins_from, earlier, run_of
 from pipelines.chapters.history import live_then
 from pipelines.keyed.streams import StreamsOfKeys
 from pipelines.run_folder import RunFolder
@@ -67,5 +67,5 @@ def past_of_keys(folder: RunFolder, source: Source, saved: SavedKeys) -> PastOfK
     if before.figures.digest != saved.meta["chapter"]["digest_before"]:
         raise InputError(message("verdicts.other_chapter_before", before=place.location), file=folder.location)
     if isinstance(source, FollowedSource):
-        source.plans = PlanLog(folder, grows=False, before=RunFolder(place.root.rpartition("/checkpoints/")[0]))
+        source.plans = PlanLog(folder, grows=False, before=earlier(folder))
     return PastOfKeys(before)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from actors.cluster import Bundle, starts_ray
 from actors.placement import Placement
-from pipelines.chapters.chapter import Chapter, run_of
+from pipelines.chapters.chapter import Chapter, earlier, run_of
 from pipelines.chapters.course import in_chapters, position_of
 from pipelines.config import Config, load_config
 from pipelines.logs import log_to
@@ -329,7 +329,7 @@ class _Work:
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder, config.output.quote_values) as context:
                 if isinstance(source := start.stream.source, FollowedSource):
-                    source.plans = PlanLog(folder, before=None if chapter is None else chapter.before)
+                    source.plans = PlanLog(folder, before=earlier(folder))
                     if start.attend is not None and source.pause is None:
                         start.attend(source, self._folder)
                 run = Run(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 from pipelines.run_folder import RunFolder
@@ -26,31 +28,41 @@ TOGETHER = 10_000
 class PlanLog:
     """Plans in the folder of a run; satisfies :class:`raydt.sources.live.followed.Plans`.
 
-    For who only reads the run again it does not grow. The next plan of a chapter may have been made in the chapter
-    ``before``, when its last row was read.
+    For who only reads the run again it does not grow. The next plan of a chapter may have been made in one of those
+    ``before``, newest first, when rows were read ahead.
     """
 
-    def __init__(self, folder: RunFolder, grows: bool = True, before: RunFolder | None = None) -> None:
+    def __init__(self, folder: RunFolder, grows: bool = True, before: Sequence[RunFolder] = ()) -> None:
         if not folder.is_local:
             raise ConfigError(message("live.remote_run").at(folder.location))
         self._path, self._near = Path(folder.root) / PLANS, dict[int, Step]()
         self._count, self._size, self._grows = 0, 0, grows
         self._first = 0  #: Number of the first plan here.
-        self._before = None if before is None or not before.has(PLANS) else PlanLog(before, grows=False)
+        self._before = before
         for at, line in enumerate(self._lines()):
             self._first = self._read(line).number if not at else self._first
             self._count, self._size = self._count + 1, self._size + len(line)
 
     def find(self, number: int) -> Step | None:
         """Return the plan of a number, if it was kept; O(1), but for those of earlier processes."""
-        if number >= self._first + self._count or number < self._first or not self._count:
-            return None if self._before is None else self._before.find(number)
+        if number < self._first or not self._count:
+            return None if self._earlier is None else self._earlier.find(number)
+        if number >= self._first + self._count:
+            return None
         if number not in self._near:
             self._near.clear()
             for at, line in enumerate(self._lines(), self._first):
                 if number <= at < number + TOGETHER:
                     self._near[at] = self._read(line)
         return self._near[number]
+
+    @cached_property
+    def _earlier(self) -> PlanLog | None:
+        """The plans of the newest chapter before that made some."""
+        for at, folder in enumerate(self._before, 1):
+            if folder.has(PLANS):
+                return PlanLog(folder, grows=False, before=self._before[at:])
+        return None
 
     def keep(self, step: Step) -> None:
         """Append a plan, and have the operating system write it to the disk."""

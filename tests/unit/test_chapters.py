@@ -267,13 +267,29 @@ def test_the_plans_of_a_chapter_go_on_from_those_of_the_one_before(tmp_path: Pat
     first = PlanLog(places[0])
     for number in range(3):
         first.keep(Step(number, 10 * number, {"version": number}))
-    second = PlanLog(places[1], before=places[0])
+    second = PlanLog(places[1], before=places[:1])
     assert second.find(2) == Step(2, 20, {"version": 2})
     assert second.find(3) is None
     second.keep(Step(3, 30, {"version": 3}))
-    again = PlanLog(places[1], before=places[0])
+    again = PlanLog(places[1], before=places[:1])
     assert (again.find(3), again.find(4)) == (Step(3, 30, {"version": 3}), None)
     assert PlanLog(places[1]).find(2) is None
+
+
+def test_a_plan_that_was_read_ahead_is_found_chapters_later(tmp_path: Path) -> None:
+    """Of chapters that are shorter than what is read ahead, some make no plan, or only later ones."""
+    places = [RunFolder(tmp_path / name) for name in ("one", "two", "three", "four")]
+    for place in places:
+        place.make()
+    first = PlanLog(places[0])
+    for number in range(4):
+        first.keep(Step(number, 10 * number, {"version": number}))
+    PlanLog(places[1], before=places[:1]).keep(Step(4, 40, {"version": 4}))
+    last = PlanLog(places[3], before=places[2::-1])
+    assert [last.find(number) for number in (2, 3, 4, 5)] == [
+        *(Step(number, 10 * number, {"version": number}) for number in (2, 3, 4)),
+        None,
+    ]
 
 
 def test_only_a_live_source_has_chapters_and_a_run_has_them_from_the_beginning(tmp_path: Path) -> None:
