@@ -1,22 +1,25 @@
 """The plans of a run that reads a live source: each is in the run folder for good before a row of it is read.
 
 Invariant: ``plans.jsonl`` has the plans 0, 1, 2, ... in order, one to a line; a line that was cut short was never used.
-That of a chapter begins with the first plan that was made in it.
+That of a chapter begins with the first plan that was made in it. A line has a hash of its values: what is damaged is
+never read as another plan, which would lose rows or take them twice.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import fault
 from raydt.messages import message
+from raydt.sources.identity import hashed
 from raydt.sources.live.followed import Step
 
 PLANS = "plans.jsonl"
@@ -68,7 +71,8 @@ class PlanLog:
         """Append a plan, and have the operating system write it to the disk."""
         if not self._grows:
             return
-        line = json.dumps({name: value for name, value in asdict(step).items() if name != "rows"}) + "\n"
+        values = {name: value for name, value in asdict(step).items() if name != "rows"}
+        line = json.dumps({**values, "sha256": _hash(values)}) + "\n"
         with self._path.open("ab") as file:
             if file.tell() > self._size:
                 file.truncate(self._size)
@@ -88,6 +92,13 @@ class PlanLog:
 
     def _read(self, line: bytes) -> Step:
         try:
-            return Step(**json.loads(line))
-        except (ValueError, TypeError) as error:
+            values = json.loads(line)
+            if values.pop("sha256") == _hash(values):
+                return Step(**values)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(message("live.damaged_plans"), file=str(self._path)) from error
+        raise InputError(message("live.damaged_plans"), file=str(self._path))
+
+
+def _hash(values: Mapping[str, Any]) -> str:
+    return hashed(json.dumps(values, sort_keys=True))

@@ -7,12 +7,13 @@ import io
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.exporting import interface_of, trees_of
 from pipelines.keyed.prediction import KeyedPredictor
+from pipelines.run_folder import RunFolder
+from pipelines.running.plans import PlanLog
 from pipelines.saved_runs import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
@@ -43,6 +46,9 @@ from raydt.sessions.receipt_chain import read_chain
 from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
+from raydt.sources.live.base import Part, Plan
+from raydt.sources.live.followed import FollowedSource, Step
+from raydt.sources.live.kafka import Kafka, KafkaChanges
 from raydt.sources.opening import open_source
 from raydt.sources.options import SourceOptions
 from raydt.streams.base import Stream
@@ -341,6 +347,9 @@ def data_targets() -> list[Target]:
         Target("csv.gz", "t.csv.gz", [(FILES / "clean.csv.gz").read_bytes()], read_data),
         Target("config", "t.yaml", configs, read_config, True),
         Target("deletion log", "log.csv", logs, read_log, True),
+        Target("topic", "t.jsonl", [_topic(_plain)], _read_topic, True),
+        Target("enveloped topic", "t.jsonl", [_topic(_enveloped)], partial(_read_topic, envelope="debezium"), True),
+        Target("plans", "plans.jsonl", [PLANS], _read_plans, True),
         Target("parquet log", "log.parquet", [parquet(log_table), parquet(log_table, compression="none")], read_log),
     ]
 
@@ -359,6 +368,50 @@ def _read_libsvm(file: Path) -> None:
 
 def _read_envelope(file: Path) -> None:
     _read(file, {"model": "changelog"}, id="id", envelope="debezium")
+
+
+class _Message(NamedTuple):
+    """A message of a topic: a line, without which it is a tombstone; its key."""
+
+    line: bytes
+
+    def value(self) -> bytes | None:
+        return self.line if not self.line.startswith(b"!") else None
+
+    def key(self) -> bytes:
+        return self.line.removeprefix(b"!")
+
+
+class _Topic(KafkaChanges):
+    """The lines of a file as the messages of a topic, without a broker."""
+
+    def __init__(self, options: Kafka, lines: Sequence[bytes]) -> None:
+        self.name, self._options, self._lines = options.path, options, lines
+
+    def plan(self, after: Plan | None) -> Plan | None:
+        begin = 0 if after is None else after["to"]["0"]
+        end = min(len(self._lines), begin + 5)
+        return {"from": {"0": begin}, "to": {"0": end}} if end > begin else None
+
+    def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:
+        yield self._rows([_Message(line) for line in self._lines[plan["from"]["0"] : plan["to"]["0"]]])
+
+
+def _read_topic(file: Path, **options: Any) -> None:
+    """Every message, under both policies; the ids that are live at the end are those of a plain replay."""
+    given = Kafka(path="kafka://nowhere/topic", id="id", features=["a", "s"], label="y", text=["s", "y"], **options)
+    for on_error in ("skip", "error"):
+        source = FollowedSource(given, _Topic(given, file.read_bytes().split(b"\n")))
+        _drain(make_stream(_STREAM.validate_python({"model": "changelog", "on_error": on_error}), source))
+
+
+def _read_plans(file: Path) -> None:
+    """Plans of a run, each of which is as it was written."""
+    known = PLANS.splitlines()
+    log = PlanLog(RunFolder(file.parent), grows=False)
+    for number in range(10):
+        step = log.find(number)
+        assert step is None or b'"version": %d' % step.plan["version"] in known[step.number], "another plan"
 
 
 def _read_timed(file: Path, minutes: int = 10, permutation: int | None = None) -> None:
@@ -405,6 +458,33 @@ def _text(table: pa.Table) -> bytes:
 def _changes() -> pa.Table:
     inserts = [("i", key, 0.5 * key, "rg"[key % 2], "ab"[key % 3 == 0]) for key in range(8)]
     return spelled([*inserts, ("u", 3, 7.5, "b", "a"), ("d", 1, 0.0, "", ""), ("i", 1, 2.5, "r", "b")], "envelope")
+
+
+def _plain(op: str, row: dict[str, Any]) -> dict[str, Any]:
+    return {"op": op, **row}
+
+
+def _enveloped(op: str, row: dict[str, Any]) -> dict[str, Any]:
+    return {"op": op, "before": row if op != "c" else None, "after": row if op != "d" else None}
+
+
+def _topic(spell: Callable[[str, dict[str, Any]], dict[str, Any]]) -> bytes:
+    """Changes of eight rows, some of which come back, and a tombstone."""
+    rows = [{"id": n, "a": n / 2, "s": "pq"[n % 2], "y": "xyz"[n % 3]} for n in range(8)]
+    told = [("c", row) for row in rows] + [("u", {**rows[3], "a": 9.0}), ("d", rows[1]), ("c", rows[1])]
+    return b"\n".join([*(json.dumps(spell(*one)).encode() for one in told), b"!2"])
+
+
+def _plans() -> bytes:
+    """Plans as a run keeps them."""
+    with tempfile.TemporaryDirectory() as place:
+        log = PlanLog(RunFolder(place))
+        for number in range(4):
+            log.keep(Step(number, 10 * number, {"version": number}))
+        return (Path(place) / "plans.jsonl").read_bytes()
+
+
+PLANS = _plans()
 
 
 def _delta(table: pa.Table) -> bytes:

@@ -212,9 +212,11 @@ def test_a_plan_that_was_cut_short_was_never_made(tmp_path: Path) -> None:
     assert again.find(1) is None
     again.keep(Step(1, 40, {"version": 7}))
     assert PlanLog(folder).find(1) == Step(1, 40, {"version": 7})
-    path.write_bytes(path.read_bytes() + b"{}\n")
-    with pytest.raises(InputError, match="damaged"):
-        PlanLog(folder).find(2)
+    whole = path.read_bytes()
+    for damaged in (whole + b"{}\n", whole + b"[]\n", whole.replace(b"7}", b"6}"), whole.replace(b" 40,", b" 41,")):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="damaged"):
+            [PlanLog(folder).find(number) for number in range(3)]
 
 
 def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
