@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from raydt.arrays.types import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
-from raydt.keyed.stream import KeyedStream
+from raydt.keyed.session import KeyedResult
+from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.keyed.table_keys import TableKeys
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -59,6 +60,8 @@ class _Open:
     written: bool = False  #: Whether there is a receipt.
     deleted: list[tuple[str, int, int]] = field(default_factory=list)  #: Hash, number and row of each request.
     missing: list[tuple[str, int, int]] = field(default_factory=list)  #: The same of requests that had no example.
+    #: By key, of a learner that collects updates: hash of the key and number of each request that it has not taken in.
+    waiting: list[tuple[str, int]] = field(default_factory=list)
     inserted: dict[str, int] = field(default_factory=dict)  #: Numbers of insertions that brought an example back.
 
 
@@ -80,13 +83,13 @@ class Requests:
 
         InputError if the chain is not that of the run.
         """
-        self._tally, self._source = tally, stream.source
+        self._tally, self._source, self._by_key = tally, stream.source, isinstance(stream, KeyedStream)
         entries = read_chain(self._chain.path, self._chain.key).entries if os.path.getsize(self._chain.path) else []
         ours = [entry for entry in entries if "source" in entry]
         self._now = _Open(tally.updates, digest(), tally.inserts, tally.deletes, tally.updates, lineage)
         if state is not None:
-            lists = {name: [(hash, seq, row) for hash, seq, row in state[name]] for name in ("deleted", "missing")}
-            self._now = _Open(**{**state, **lists})
+            lists = ("deleted", "missing", "waiting")
+            self._now = _Open(**{**state, **{name: [*map(tuple, state.get(name, ()))] for name in lists}})
         if self._now.lineage != lineage:  # what comes is about another model; a gap in the chain shows it
             came, went = len(self._now.inserted), len(self._now.deleted)
             self._now.digest, self._now.lineage = digest(), lineage
@@ -124,7 +127,7 @@ class Requests:
 
     def go_on(self, stream: Stream, tally: Tally) -> Marks:
         """Go on where a chapter has ended, as after :meth:`begin`."""
-        self._tally, self._source = tally, stream.source
+        self._tally, self._source, self._by_key = tally, stream.source, isinstance(stream, KeyedStream)
         return self._marked(stream)
 
     def _marked(self, stream: Stream) -> Marks:
@@ -159,8 +162,22 @@ class Requests:
                 del self._now.inserted[hash]
             self._now.deleted += zip(hashes, numbers, batch.row[asked].tolist(), strict=True)
             self._now.latest = numbers[-1]
-        if self._collects and len(log := result.log.get("seq", ())):
+        if self._collects and self._by_key:
+            self._note_waiting(cast(KeyedBatch, batch), cast(KeyedResult, result))
+        elif self._collects and len(log := result.log.get("seq", ())):
             self._now.taken = int(np.max(log)) + 1
+
+    def _note_waiting(self, batch: KeyedBatch, result: KeyedResult) -> None:
+        """Note which requests their keys have not taken in."""
+        now, hash = self._now, self._chain.key.hash
+        here = {seq for _, seq, _ in now.deleted if seq >= batch.start}
+        if here:
+            keys, codes = cast(FollowedSource, self._source).keys, batch.rows.key
+            assert codes is not None
+            now.waiting = now.waiting + [(hash(keys[int(codes[seq - batch.start])]), seq) for seq in sorted(here)]
+        taken = {hash(key): row for key, row in result.taken}
+        if taken:
+            now.waiting = [one for one in now.waiting if one[1] > taken.get(one[0], -1)]
 
     def _returning(self, batch: UpdateBatch, n: int) -> list[int]:
         """Return the positions of insertions of examples that may have been deleted before."""
@@ -192,7 +209,7 @@ class Requests:
         The last checkpoint is written. ``complete``: nothing waits for more updates.
         """
         if complete:
-            self._now.taken = self._tally.updates
+            self._now.taken, self._now.waiting = self._tally.updates, []
         changed = self._now.begins < self._tally.updates or self._now.digest != digest
         if self._has_requests or (self._now.written and changed):
             self._write_here(digest)
@@ -210,12 +227,18 @@ class Requests:
     def _write_here(self, digest: str) -> None:
         self._write(self._marks.take(), self._tally.updates, digest, (self._tally.inserts, self._tally.deletes))
 
+    def _waiting(self) -> int | None:
+        """Return the first update that waits for the learner's next batch, if a request does; by key such a request."""
+        if self._by_key:
+            return min((seq for _, seq in self._now.waiting), default=None)
+        return self._now.taken if self._collects and self._now.latest >= self._now.taken else None
+
     def _write(self, place: Place, stop: int, digest: str, counts: Sequence[int]) -> None:
         """Write the receipt of all updates before ``stop``, up to which so many rows had come and gone."""
         was = self._now
         deleted, back = sorted(was.deleted), sorted(was.inserted)
         came, went = counts[0] - was.inserts, counts[1] - was.deletes
-        waits = self._collects and was.latest >= was.taken
+        waiting = self._waiting()
         entry: dict[str, Any] = {
             "learner": self._learner,
             "options_hash": self._options,
@@ -234,7 +257,7 @@ class Requests:
                 "updates": [was.begins, stop],
                 "at": [seq for _, seq, _ in deleted],
                 "others": [came - len(back), went - len(deleted)],
-                **({"waiting": was.taken} if waits else {}),
+                **({} if waiting is None else {"waiting": waiting}),
             },
         }
         if self._known:
@@ -258,6 +281,7 @@ class Requests:
             deletes=was.deletes + went + len(entry["deleted"]),
             taken=was.taken,
             latest=was.latest,
+            waiting=was.waiting,
             lineage=was.lineage,
             written=True,
             deleted=[one for one in was.deleted if one[1] >= stop],

@@ -135,6 +135,12 @@ def classes_of(state: Mapping[str, Any]) -> list[Any]:
     return classes
 
 
+def _row_of(member: Member, batch: UpdateBatch, seq: int) -> int:
+    """Return the row of all that update ``seq`` came in, or (before the batch) one after it and before the batch."""
+    place = max(0, seq - batch.start)
+    return member.source.place(int(batch.row[place])) - (seq < batch.start)
+
+
 def _ends(batch: UpdateBatch, every: int) -> list[int]:
     """Places within a batch at multiples of ``every``."""
     if not every:
@@ -152,6 +158,7 @@ class Members:
     _groups: dict[int, dict[Key, Member]] = field(default_factory=dict)
     _changed: set[int] = field(default_factory=set)  # groups
     _awake: Awake = field(default_factory=Awake)
+    _taken: list[tuple[Key, int]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -213,6 +220,8 @@ class Members:
             member.tally.record(batch, result, member.seconds)
             if observer is not None:
                 observer.records.record(member, batch, result)
+            if self._collects and len(ends := result.log.get("seq", ())):
+                self._taken.append((member.key, _row_of(member, batch, int(np.max(ends)))))
             member.rest()  # not all members of a block have whole tables at once
             if result.applied < len(batch):
                 errors.append(member.tally.update_error(batch, result.refused[-1]))
@@ -225,13 +234,12 @@ class Members:
         These have other scores then, which are to be saved, and the same models.
         """
         marked = set[int]()
-        collects = self.job.learner.traits(self.job.options).collects_updates
         for member in self.by_key.values():
             if observer is not None:
                 observer.before(member)
             member.session.finish()
             member.tally.statistics = member.tally.totals(member.session.statistics())
-            if collects:
+            if self._collects:
                 self._note(member)
             if observer is not None:
                 if member.marked != member.tally.updates:
@@ -243,6 +251,15 @@ class Members:
     def _note(self, member: Member) -> None:
         member.changed = True
         self._changed.add(member.group)
+
+    @property
+    def _collects(self) -> bool:
+        return self.job.learner.traits(self.job.options).collects_updates
+
+    def take_taken(self) -> list[tuple[Key, int]]:
+        """Return the keys that have taken in what they collected since the last call, and up to which row of all."""
+        taken, self._taken = self._taken, []
+        return taken
 
     def take_changed(self) -> list[int]:
         """Return the groups in which anything was learned since the last call, ascending."""

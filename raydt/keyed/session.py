@@ -20,7 +20,7 @@ from raydt.examples.updates import Log, Refusal
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
 from raydt.folders.folder import Folder
-from raydt.keyed.groups import GROUPS, bytes_of, digest_of_groups
+from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of_groups
 from raydt.keyed.members import KeyedJob, Member, Members
 from raydt.keyed.packing import packed
 from raydt.keyed.records import TOTALS, Columns, Records
@@ -54,6 +54,8 @@ class KeyedResult:
     inserts: int = 0  #: ``inserts``, ``deletes``: of all keys, by this batch.
     deletes: int = 0
     refused_rows: list[tuple[int, int]] = field(default_factory=list)  #: Rows that keys refused, and why.
+    #: Of a learner that collects updates, keys that have taken in theirs, up to which row of all.
+    taken: list[tuple[Key, int]] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)  #: As :meth:`raydt.keyed.stream.KeyedBatch.refusals`.
     digests: dict[int, str] | None = None  #: Of each group before a batch that wants them.
     digest: str | None = None  #: Over all keys before such a batch.
@@ -81,6 +83,7 @@ def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
     whole = KeyedResult(rows, totals, scores, tables, dict(statistics), seconds)
     whole.inserts, whole.deletes = (sum(getattr(one, name) for one in results) for name in ("inserts", "deletes"))
     whole.refused_rows = [row for one in results for row in one.refused_rows]
+    whole.taken = [key for one in results for key in one.taken]
     if results and results[0].digests is not None:
         whole.digest = digest_of_groups({group: one for part in results for group, one in (part.digests or {}).items()})
     return whole
@@ -110,7 +113,7 @@ class KeyedSession:
         self._learn(self._job.shared.split(batch.rows, batch.due))
         result = self.result(len(batch))
         result.inserts, result.deletes = (self._totals[name] - before[name] for name in ("inserts", "deletes"))
-        result.refused_rows = self._records.take_refused()
+        result.refused_rows, result.taken = self._records.take_refused(), self.members.take_taken()
         result.refused, result.digests = batch.refusals(result.refused_rows), digests
         result.digest = None if digests is None else digest_of_groups(digests)
         result.seconds = time.perf_counter() - began

@@ -23,6 +23,7 @@ from pipelines.cli import cli
 from pipelines.following.follow import follow
 from pipelines.purging.job import purge
 from pipelines.receipts import ReceiptFile
+from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import load_model
 from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.rows import Table
@@ -282,3 +283,44 @@ def test_a_tombstone_or_a_before_with_the_id_alone_deletes_under_the_key_of_the_
     assert (result.summary["active"], result.summary["keys"]) == (10, 3)
     assert {id for entry in said(tmp_path / "run") for id in entry["deleted"]} == {3, 4}
     assert audit_run(tmp_path / "run").ok
+
+
+@pytest.mark.parametrize("backend", ["in_process", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.nightly])])
+def test_receipts_of_a_learner_that_collects_updates_say_what_waits_in_a_key(
+    broker: Broker, tmp_path: Path, backend: str
+) -> None:
+    """At each end of a chapter, the first request that a key has not taken in; cut anywhere, the same."""
+    told, run = topic(broker, f"waits-{backend}", seed=4, changes=220), tmp_path / "run"
+    given: dict[str, Any] = {"stream": {"on_error": "skip", "warmup": 6}, "cluster": {"backend": backend}}
+    given |= {"learner": {"kind": "gbdt", "max_iter": 2, "update_every": 6}}
+    given["follow"] = {"chapter_updates": 25, "keep": None}
+    with injected(at(2, point="chapter.closed")), pytest.raises(Gone):
+        follow(told.job(**given), run, until_idle=0.0)
+    with injected(at(3)), pytest.raises(Gone):
+        follow(run, until_idle=0.0)
+    follow(run, until_idle=0.0)
+    requests = {at: id for entry in said(run) for id, at in entry["deleted"].items()}
+    waiting = {entry["source"]["updates"][1]: entry["source"].get("waiting") for entry in said(run)}
+    found = []
+    for chapter in RunFolder(run).chapters()[:-1]:
+        keys = of_keys(Path(chapter.root))
+        rows = int(keys.components["stream"]["row"])
+        updates = updates_by_key(told.table.log[:rows])
+        begun = {key: int(keys.saved(key).arrays["begun"][0]) for key in keys}
+        waits = [row for key in keys for row in updates[key][begun[key] :] if row in requests]
+        found.append(min(waits, default=None))
+        assert waiting.get(rows) == found[-1], rows
+    assert len({*found} - {None}) > 2
+    assert list(waiting.values())[-1] is None  # at the end nothing waits
+
+
+def updates_by_key(log: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Numbers of the messages that each key gets an update of."""
+    owner, found = dict[int, str](), {key: list[int]() for key in KEYS}
+    for row, change in enumerate(log):
+        before, after = owner.pop(change["id"], None), change.get("shop") if change["op"] != "d" else None
+        for key in {before, after} - {None}:
+            found[key].append(row)
+        if after is not None:
+            owner[change["id"]] = after
+    return found
