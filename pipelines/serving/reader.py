@@ -190,7 +190,8 @@ class SnapshotReader:
     def _work(self) -> None:
         if sys.platform == "linux":  # elsewhere a thread has no priority of its own: answers come first
             with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+                thread = threading.get_native_id()
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
         while not self._stop.wait(self._every):
             try:
                 self.look()

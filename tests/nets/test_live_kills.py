@@ -34,18 +34,21 @@ from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.rows import Table
 from raydt.errors import InputError, ModelFileError
 from raydt.examples.history import history_of_live
+from raydt.sessions.receipt_chain import Key
 from raydt.sources.live.kafka import KafkaChanges
 from tests.chapter_runs import folders, rows
 from tests.live_processes import Server, actors_of, change, drive, forked
 from tests.live_tables import LiveTable
 from tests.unit.test_follow import same
 from tests.unit.test_live_kafka import Broker
-from tests.unit.test_requests import said
+from tests.unit.test_requests import chain_of
 
 #: What the servers are asked.
 ASKED = [{"a": a / 3, "b": b / 2} for a in range(3) for b in range(2)]
 #: Mean seconds between two kills of actors; in one process, of what a driver took that came to its end, at first.
 BETWEEN = {"in_process": 0.3, "ray": 0.6}
+#: Ids of a story are below.
+MOST_IDS = 50_000
 #: Victims, by weight.
 VICTIMS = {"driver": 4, "writer": 1, "server": 1}
 ON_RAY = {"driver": 1, "coordinator": 10, "shard": 10, "writer": 2, "server": 2}
@@ -290,7 +293,12 @@ def plans_of(run: Path) -> list[Any]:
 
 def requests(run: Path) -> Sequence[Any]:
     """All requests that the chain of a run has, each with its number, in order; where receipts end is not compared."""
-    return sorted((at, id) for entry in said(run) for id, at in entry["deleted"].items())
+    key = Key.read(run / "receipts.key")
+    ids = {key.hash(id): id for id in range(MOST_IDS)}
+    entries = chain_of(run)
+    return sorted(
+        (at, ids[one]) for entry in entries for one, at in zip(entry["deleted"], entry["source"]["at"], strict=True)
+    )
 
 
 @pytest.fixture(scope="module")
