@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,10 @@ class _Moment(NamedTuple):
     seconds: float
 
 
+#: Least seconds between checkpoints of pauses, and least pause in multiples of what the last one took.
+PAUSE_SECONDS, PAUSE_SHARE = 1.0, 9.0
+
+
 class Copied(Protocol):
     """States elsewhere that may hold deleted examples."""
 
@@ -100,6 +105,7 @@ class Checkpointer:
         self.seconds = 0.0
         self.last: int | None = None
         self._failed_in_a_row, self._cause = 0, ""
+        self._ended, self._took = -math.inf, 0.0  # the last one that was written: when, and for how long
 
     def begin(self, updates: int, last: int | None) -> None:
         """Begin an incarnation after so many updates, at the checkpoint ``last``, if there is one."""
@@ -128,6 +134,18 @@ class Checkpointer:
                 return None
             self._busy, self._taken = True, _Moment(updates, self._clock())
         return self.store.segments
+
+    def write_of_pause(self, updates: int, content: Callable[[list[Segment]], CheckpointContent]) -> None:
+        """Write a checkpoint where the source pauses after ``updates``, if it has something new: readers wait for it.
+
+        Only where checkpoints come by time; at most each second, and for a tenth of the time.
+        """
+        with self._lock:
+            rested = self._clock() - self._ended >= max(PAUSE_SECONDS, PAUSE_SHARE * self._took)
+            if self._options.every_seconds is None or self._busy or updates <= self._taken.updates or not rested:
+                return
+            self._busy, self._taken = True, _Moment(updates, self._clock())
+        self.write(content(self.store.segments))
 
     def write(self, content: CheckpointContent) -> None:
         """Write a checkpoint in the background."""
@@ -229,6 +247,7 @@ class Checkpointer:
         seconds = self._clock() - began
         self.written, self.last, self._failed_in_a_row = self.written + 1, content.number, 0
         self.seconds, self.bytes = self.seconds + seconds, self.bytes + size
+        self._ended, self._took = began + seconds, seconds
         self._meter.checkpointed(seconds)
         if self._closed is not None:
             self._closed.expire()

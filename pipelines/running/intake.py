@@ -37,7 +37,8 @@ class Intake:
     the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
     wish for a snapshot, or None. ``marks`` say where the model's digest is wanted. ``end`` is where the chapter ends,
     if the run has chapters: then the intake is ``full``, and takes nothing more. ``error`` is what ended the stream
-    early. ``paused`` is called where the source pauses, when all that was read is applied.
+    early. ``paused`` is called where the source pauses, when all that was read is applied, and
+    ``waited`` after a pause, if the run goes on.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Intake:
         self._end, self.full = end, False
         self._marks = marks
         self.paused: Callable[[], object] = lambda: None
+        self.waited: Callable[[], object] = lambda: None
         self._barrier, self._within, self._large, self._warmup = barrier, within, large, warmup
         self._stream, self._size, self._every, self._ahead = stream, size if within else min(size, every), every, ahead
         self._stop = threading.Event()
@@ -88,7 +90,10 @@ class Intake:
             return False
         more = pause(self._stop)
         self._note_end(self._read_to)
-        return more and not self.stopped
+        if not more or self.stopped:
+            return False
+        self.waited()
+        return True
 
     @property
     def stopped(self) -> bool:

@@ -266,6 +266,9 @@ class Run:
         )
         if self.requests is not None:
             intake.paused = partial(self.requests.pause, session.digest)
+        intake.waited = lambda: self.checkpointer.write_of_pause(
+            recorder.updates, lambda segments: self._content(self.stream.state(), session.snapshot(segments))
+        )
         self._latest = Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 

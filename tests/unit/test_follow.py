@@ -26,6 +26,7 @@ from pipelines.running.attending import STATUS, TOGETHER, Arrivals, Attending
 from pipelines.running.plans import PLANS, PlanLog
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.faults import injected
+from raydt.folders.manifest import complete
 from raydt.sources.live.base import SourceAwayError
 from raydt.sources.live.delta import DeltaChanges
 from raydt.sources.live.followed import Step
@@ -353,3 +354,28 @@ def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> 
     seconds[0] = 8.0
     attending(Event())
     assert (tmp_path / STATUS).stat().st_mtime_ns == written, "an idle run writes seldom"
+
+
+def test_a_run_that_is_level_has_a_checkpoint_of_its_last_update(tmp_path: Path) -> None:
+    """A reader would wait for the next change otherwise: checkpoints come with batches."""
+    table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
+    numbers: list[int] = []
+
+    def wait_for(updates: int) -> None:
+        until = time.monotonic() + 20
+        while updates not in complete(RunFolder(run / "checkpoints")) and time.monotonic() < until:
+            time.sleep(0.02)
+        numbers.append(max(complete(RunFolder(run / "checkpoints")), default=0))
+
+    def observe() -> None:
+        wait_for(40)
+        DeltaTable(table.path).delete("id = 7")
+        wait_for(41)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    observer = threading.Thread(target=observe)
+    observer.start()
+    result = follow(job(table, checkpoint={"every_seconds": 60}), run)
+    observer.join()
+    assert (numbers, result.summary["active"]) == ([40, 41], 39)
+    same(follow(run, until_idle=0.0), replay(job(table), tmp_path / "whole"))
