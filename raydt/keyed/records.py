@@ -88,7 +88,7 @@ class Records:
         figures = {name: known.get(name, 0) for name in (*_STRUCTURE, *self._own)}
         values = {name: float(column[-1]) for name, column in scores.items()}
         more = {"seconds": tally.seconds, "alarms": getattr(tally.prequential, "alarms", 0)}
-        times = {} if tally.time is None else {"time": tally.time}
+        times = {} if member.stream.times is None else {"time": tally.time}
         self._add("metrics", member.key, seq=tally.updates, **counts, **figures, **more, **values, **times)
 
     def key_row(self, member: Member) -> dict[str, Any]:
