@@ -95,7 +95,7 @@ def _reports(
     config: Config, saved: SavedKeys, known: dict[Key, Replay], features: Features, only: Key | None
 ) -> Iterator[tuple[Key, AuditReport]]:
     learner = learners()[config.learner.kind]
-    for key in [only] if only is not None else list(saved.keys()):
+    for key in [only] if only is not None else saved.keys():
         if key not in known:
             yield key, AuditReport.malformed("key", message("keyed.no_rows", key=quoted(key)))
             continue
@@ -117,7 +117,7 @@ def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditRepor
 
 def audit_states(saved: SavedKeys, only: Key | None, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
     """Audit the state of each key, or of one, against its own examples."""
-    keys = list(saved.keys()) if only is None else [only]
+    keys = saved.keys() if only is None else [only]
     return together(((key, _audited(saved, key, work)) for key in keys), missing=[])
 
 
