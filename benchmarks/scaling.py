@@ -5,7 +5,7 @@ processor seconds between two points at which it waits, and the bytes that it se
 is the coordinator's processor time, plus for every step that of the slowest shard, plus a latency for every wait, which
 is measured between two idle processes. So processes that share two cores show what as many machines would take, without
 what their network takes for the bytes. The path counts only if it predicts the wall time of one and of two shards
-within 10 %; otherwise a dash stands in its place.
+within 10 %; otherwise a dash stands in its place. Every process has loaded its kernels before the clock starts.
 
 COST is the smallest number of shards that beats a contestant: by wall time up to two shards (or as many as there are
 cores), by the critical path beyond. All digests of a piece of work are equal, or the program ends.
@@ -38,6 +38,7 @@ from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 
 #: The path must predict the wall time of so many shards, within this share.
 CHECKED, WITHIN = (1, 2), 0.10
@@ -54,6 +55,12 @@ class RecordingShard(FeatureShard):
         super().__init__()
         self._record: list[Answer] = []
         self._steps: list[float] = []  # processor seconds at the beginning and at each swap of the answer under way
+
+    def open(self, assignment: Any, *rest: Any) -> str:
+        """Build the shards, and load their kernels."""
+        node = super().open(assignment, *rest)
+        compile_kernels(assignment.learner, assignment.options)
+        return node
 
     def connect(self, addresses: Any, secret: bytes) -> None:
         """Record where a pass is between two steps: what sends and receives is a step, too."""
@@ -104,6 +111,11 @@ class RecordingCoordinator(Coordinator):
     def __init__(self) -> None:
         super().__init__()
         self._spent = 0.0
+
+    def open(self, assignment: Any, *rest: Any) -> None:
+        """Build the coordinator, and load its kernels."""
+        super().open(assignment, *rest)
+        compile_kernels(assignment.learner, assignment.options)
 
     def apply(self, *message: Any) -> Any:
         """Apply batches, and record it."""

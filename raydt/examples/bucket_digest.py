@@ -35,7 +35,7 @@ class BucketTree(RowTree):
         self.root(records)
         trie, n = self._trie, len(buckets)
         rows, given = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        hashes, ids, slots = np.zeros((n, SIZE), dtype=np.uint8), [trie.ids[0, :0]], [trie.slots[0, :0]]
+        hashes, ids, slots = np.zeros((n, SIZE), dtype=np.uint8), [trie.ids[:0]], [trie.slots[:0]]
         leaves = set()
         for i, bucket in enumerate(buckets):
             node = 0
@@ -49,8 +49,8 @@ class BucketTree(RowTree):
             given[i] = True
             if node not in leaves:
                 leaves.add(node)
-                ids.append(trie.ids[node, : trie.rows[node]])
-                slots.append(trie.slots[node, : trie.rows[node]])
+                for found, rows_of_leaf in zip((ids, slots), self.rows_of(node), strict=True):
+                    found.append(rows_of_leaf)
         few = np.concatenate(ids)
         rows[given] = np.bincount(buckets_of(few) - buckets.begin, minlength=n)[given]
         told = records(few, np.concatenate(slots))

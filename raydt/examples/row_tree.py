@@ -36,10 +36,14 @@ LEAF, INNER = start(b"raydt-rows-leaf"), start(b"raydt-rows-node")
 #: Rows of a leaf at most, children of any other node, and the bits of the key that choose one. Measured for 10**6 rows:
 #: with two children and leaves of 1 KB a row costs the hashes of 14 nodes, with these of 5 in a third of the time.
 MOST, CHILDREN, BITS = 32, 16, 4
-#: Registers: nodes ever used, first of the free ones (-1: none).
-_USED, _FREE = 0, 1
-#: Nodes that the insertion of one row may make: keys can share all but their last bits.
-_LONGEST = CHILDREN * (64 // BITS)
+#: Rows of a leaf for which there is room: so many, or twice, four or eight times as many.
+_SMALLEST, _SIZES = 4, 4
+#: Registers: nodes ever used, first of the free ones (-1: none), places of rows ever used, and from there on the first
+#: of the free rooms of each size (-1: none).
+_USED, _FREE, _PLACES, _ROOMS = 0, 1, 2, 3
+#: Nodes that the insertion of one row may make, since keys can share all but their last bits; and places: a leaf whose
+#: 32 rows go to children makes less than 8 for each of them.
+_LONGEST, _LARGEST = CHILDREN * (64 // BITS), (64 // BITS + 1) * 8 * MOST
 #: Rows whose bytes are gathered at once.
 _TOGETHER = 1 << 16
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -53,12 +57,19 @@ class Trie(NamedTuple):
     #: free nodes, the next such node.
     child: Int32s
     rows: Ints  #: Shape (nodes,): how many are below.
-    ids: Ints  #: Shape (nodes, 32): of a leaf, in ascending order of their keys.
-    #: Shape (nodes, 32): where these rows are: to look up the neighbours of each changed row by id takes as long as to
+    begin: Ints  #: Shape (nodes,): the first place of the rows of a leaf.
+    room: npt.NDArray[np.uint8]  #: Shape (nodes,): places that a leaf has; 0 if it has no rows.
+    stale: Bools  #: Shape (nodes,).
+    #: Shape (places,): of a leaf, in ascending order of their keys; of a free room, the first place of the next one.
+    ids: Ints
+    #: Shape (places,): where these rows are: to look up the neighbours of each changed row by id takes as long as to
     #: hash them.
     slots: Int32s
-    stale: Bools  #: Shape (nodes,).
-    reg: Ints  #: Shape (2,).
+    reg: Ints  #: Shape (7,).
+
+
+#: Fields by node, and by place.
+_OF_NODES, _OF_PLACES = Trie._fields[:5], Trie._fields[5:7]
 
 
 def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:
@@ -94,20 +105,60 @@ def _new_leaves(trie: Any) -> Any:
         trie.reg[_USED] += CHILDREN
     for node in range(first, first + CHILDREN):
         trie.child[node] = -1
-        trie.rows[node] = 0
+        trie.rows[node] = trie.room[node] = 0
         trie.stale[node] = True
     return first
 
 
 @inner_kernel
+def _size_of(rows: int) -> Any:
+    """Places that so many rows get, and the number of this size."""
+    places, size = np.int64(_SMALLEST if rows > 0 else 0), np.int64(0)
+    while places < rows:
+        places, size = 2 * places, size + 1
+    return places, size
+
+
+@inner_kernel
+def _move(trie: Any, leaf: int, kept: int, rows: int) -> None:
+    """Give a leaf room for so many rows, of which it keeps the first."""
+    have, had = np.int64(trie.room[leaf]), np.int64(trie.begin[leaf])
+    places, size = _size_of(rows)
+    begin = np.int64(0)
+    if places > 0:
+        begin = np.int64(trie.reg[_ROOMS + size])
+        if begin >= 0:
+            trie.reg[_ROOMS + size] = trie.ids[begin]
+        else:
+            begin = np.int64(trie.reg[_PLACES])
+            trie.reg[_PLACES] += places
+    for i in range(kept):
+        trie.ids[begin + i], trie.slots[begin + i] = trie.ids[had + i], trie.slots[had + i]
+    if have > 0:
+        _, size = _size_of(have)
+        trie.ids[had] = trie.reg[_ROOMS + size]
+        trie.reg[_ROOMS + size] = had
+    trie.begin[leaf], trie.room[leaf] = begin, places
+
+
+@inner_kernel
+def _append(trie: Any, leaf: int, n: int, number: int, slot: int) -> None:
+    """Put a row behind the ``n`` rows that a leaf has."""
+    if n == trie.room[leaf]:
+        _move(trie, leaf, n, n + 1)
+    at = trie.begin[leaf] + n
+    trie.ids[at], trie.slots[at] = number, slot
+
+
+@inner_kernel
 def _divide(trie: Any, node: int, depth: int) -> None:
     """Give the rows of a full leaf to children."""
-    first = _new_leaves(trie)
-    for i in range(trie.rows[node]):
-        child = first + _side(_key(trie.ids[node, i]), depth)
-        trie.ids[child, trie.rows[child]] = trie.ids[node, i]
-        trie.slots[child, trie.rows[child]] = trie.slots[node, i]
+    first, begin = _new_leaves(trie), trie.begin[node]
+    for i in range(begin, begin + trie.rows[node]):
+        child = first + _side(_key(trie.ids[i]), depth)
+        _append(trie, child, trie.rows[child], trie.ids[i], trie.slots[i])
         trie.rows[child] += 1
+    _move(trie, node, 0, 0)
     trie.child[node] = first
 
 
@@ -116,16 +167,18 @@ def _merge(trie: Any, node: int, stack: Any) -> None:
     """Make a node a leaf that has the rows below it."""
     n, top = np.int64(0), _push(trie, node, stack, 0)
     trie.child[node] = -1
+    _move(trie, node, 0, trie.rows[node])
     while top > 0:
         top -= 1
         below = np.int64(stack[top])
         if trie.child[below] >= 0:
             top = _push(trie, below, stack, top)
         else:
-            for i in range(trie.rows[below]):
-                trie.ids[node, n] = trie.ids[below, i]
-                trie.slots[node, n] = trie.slots[below, i]
+            begin = trie.begin[below]
+            for i in range(begin, begin + trie.rows[below]):
+                _append(trie, node, n, trie.ids[i], trie.slots[i])
                 n += 1
+            _move(trie, below, 0, 0)
         if below % CHILDREN == CHILDREN - 1:  # the last of its sixteen to be visited
             trie.child[below - CHILDREN + 1] = trie.reg[_FREE]
             trie.reg[_FREE] = below - CHILDREN + 1
@@ -165,11 +218,13 @@ def _enter(trie: Any, number: int, slot: int) -> None:
         node = np.int64(trie.child[node]) + _side(key, depth)
         trie.rows[node] += 1
         depth += 1
-    i = trie.rows[node] - 1
-    while i > 0 and _key(trie.ids[node, i - 1]) > key:
-        trie.ids[node, i], trie.slots[node, i] = trie.ids[node, i - 1], trie.slots[node, i - 1]
+    _append(trie, node, trie.rows[node] - 1, number, slot)
+    begin = trie.begin[node]
+    i = begin + trie.rows[node] - 1
+    while i > begin and _key(trie.ids[i - 1]) > key:
+        trie.ids[i], trie.slots[i] = trie.ids[i - 1], trie.slots[i - 1]
         i -= 1
-    trie.ids[node, i], trie.slots[node, i] = number, slot
+    trie.ids[i], trie.slots[i] = number, slot
 
 
 @inner_kernel
@@ -177,8 +232,11 @@ def _leave(trie: Any, number: int, at: int, stack: Any) -> None:
     """Take out the row that its leaf has at a place."""
     key = _key(number)
     leaf, _ = _touch(trie, key, -1)
-    for i in range(at, trie.rows[leaf]):  # which counts the others
-        trie.ids[leaf, i], trie.slots[leaf, i] = trie.ids[leaf, i + 1], trie.slots[leaf, i + 1]
+    begin, others = trie.begin[leaf], trie.rows[leaf]
+    for i in range(begin + at, begin + others):
+        trie.ids[i], trie.slots[i] = trie.ids[i + 1], trie.slots[i + 1]
+    if 4 * others <= trie.room[leaf]:
+        _move(trie, leaf, others, others)
     node, depth = np.int64(0), np.int64(0)
     while trie.child[node] >= 0:
         if trie.rows[node] <= MOST:
@@ -195,8 +253,8 @@ def _place(trie: Any, number: int) -> Any:
     while trie.child[node] >= 0:
         node = np.int64(trie.child[node]) + _side(key, depth)
         depth += 1
-    i = trie.rows[node] - 1
-    while i >= 0 and trie.ids[node, i] != number:
+    i, begin = trie.rows[node] - 1, trie.begin[node]
+    while i >= 0 and trie.ids[begin + i] != number:
         i -= 1
     return i
 
@@ -205,14 +263,14 @@ def _place(trie: Any, number: int) -> Any:
 def _change(trie: Any, ids: Any, slots: Any, begin: int, stack: Any) -> int:
     """Take rows into the tree or out of it, or make them stale, as long as there is room; returns how far it came."""
     for i in range(begin, len(ids)):
-        if trie.reg[_USED] + _LONGEST > len(trie.rows):
+        if trie.reg[_USED] + _LONGEST > len(trie.rows) or trie.reg[_PLACES] + _LARGEST > len(trie.ids):
             return i
         at = _place(trie, ids[i])
         if at >= 0 and slots[i] < 0:
             _leave(trie, ids[i], at, stack)
         elif at >= 0:
             leaf, _ = _touch(trie, _key(ids[i]), 0)
-            trie.slots[leaf, at] = slots[i]
+            trie.slots[trie.begin[leaf] + at] = slots[i]
         elif slots[i] >= 0:
             _enter(trie, ids[i], slots[i])
     return len(ids)
@@ -221,7 +279,8 @@ def _change(trie: Any, ids: Any, slots: Any, begin: int, stack: Any) -> int:
 @kernel
 def _fill(trie: Any, ids: Any, slots: Any, tasks: Any) -> bool:
     """Build the tree of ids in ascending order of their keys; returns whether there was room."""
-    trie.reg[_USED], trie.reg[_FREE] = 0, -1
+    trie.reg[:] = -1
+    trie.reg[_USED] = trie.reg[_PLACES] = 0
     tasks[0] = _new_leaves(trie), 0, len(ids), 0
     top = np.int64(1)
     while top > 0:
@@ -229,8 +288,10 @@ def _fill(trie: Any, ids: Any, slots: Any, tasks: Any) -> bool:
         node, begin, end, depth = tasks[top]
         trie.rows[node] = end - begin
         if end - begin <= MOST:
+            _move(trie, node, 0, end - begin)
             for i in range(begin, end):
-                trie.ids[node, i - begin], trie.slots[node, i - begin] = ids[i], slots[i]
+                at = trie.begin[node] + i - begin
+                trie.ids[at], trie.slots[at] = ids[i], slots[i]
             continue
         if trie.reg[_USED] + CHILDREN > len(trie.rows):
             return False
@@ -275,8 +336,9 @@ def _list_stale(trie: Any, out: Any, levels: Any) -> int:
 def _list_rows(trie: Any, leaves: Any, ids: Any, slots: Any) -> None:
     n = np.int64(0)
     for leaf in leaves:
-        for i in range(trie.rows[leaf]):
-            ids[n], slots[n] = trie.ids[leaf, i], trie.slots[leaf, i]
+        begin = trie.begin[leaf]
+        for i in range(begin, begin + trie.rows[leaf]):
+            ids[n], slots[n] = trie.ids[i], trie.slots[i]
             n += 1
 
 
@@ -331,12 +393,15 @@ class RowTree:
         self._trie = Trie(
             np.empty(0, dtype=np.int32),
             np.empty(0, dtype=np.int64),
-            np.empty((0, MOST), dtype=np.int64),
-            np.empty((0, MOST), dtype=np.int32),
+            np.empty(0, dtype=np.int64),
+            np.empty(0, dtype=np.uint8),
             np.empty(0, dtype=np.bool_),
-            np.array([0, -1], dtype=np.int64),
+            np.empty(0, dtype=np.int64),
+            np.empty(0, dtype=np.int32),
+            np.zeros(_ROOMS + _SIZES, dtype=np.int64),
         )
-        self._reserve(_nodes_of(keys[order]) + _LONGEST + 1)
+        nodes = _nodes_of(keys[order])
+        self._reserve(nodes, 2 * len(ids) + _SMALLEST * nodes)
         tasks = np.empty((_LONGEST + CHILDREN, 4), dtype=np.int64)
         filled = _fill(self._trie, ids[order], slots[order], tasks)
         assert filled, "there is room for all nodes"
@@ -348,7 +413,7 @@ class RowTree:
         """Say of rows that were inserted, deleted or changed where they are now; -1: nowhere. O(log n) a row."""
         done = 0
         while done < len(ids):
-            self._reserve(int(self._trie.reg[_USED]) + _LONGEST + 1)
+            self._reserve(int(self._trie.reg[_USED]), int(self._trie.reg[_PLACES]))
             done = int(_change(self._trie, ids, slots, done, self._stack))
 
     def root(self, records: Records) -> bytes:
@@ -374,12 +439,19 @@ class RowTree:
         root: bytes = self._hashes[0].tobytes()
         return root
 
-    def _reserve(self, nodes: int) -> None:
-        """Room for so many nodes."""
-        have = len(self._trie.rows)
-        if nodes <= have:
-            return
-        capacity = max(nodes, have + have // 2)
-        self._hashes = grown(self._hashes, capacity)
-        longer = {name: grown(getattr(self._trie, name), capacity) for name in Trie._fields if name != "reg"}
-        self._trie = self._trie._replace(**longer)  # last: until then both are made again
+    def rows_of(self, leaf: int) -> tuple[Ids, Slots]:
+        """Return ids and slots of the rows of a leaf."""
+        rows = slice(int(self._trie.begin[leaf]), int(self._trie.begin[leaf] + self._trie.rows[leaf]))
+        return self._trie.ids[rows], self._trie.slots[rows]
+
+    def _reserve(self, nodes: int, places: int) -> None:
+        """Room for so many nodes and places, and for one insertion."""
+        trie, used, more = self._trie, self._trie.reg, dict[str, Any]()
+        if nodes + _LONGEST > len(trie.rows):
+            capacity = max(nodes + _LONGEST, len(trie.rows) + len(trie.rows) // 2)
+            self._hashes = grown(self._hashes[: used[_USED]], capacity)
+            more |= {name: grown(getattr(trie, name)[: used[_USED]], capacity) for name in _OF_NODES}
+        if places + _LARGEST > len(trie.ids):
+            capacity = max(places + _LARGEST, len(trie.ids) + len(trie.ids) // 2)
+            more |= {name: grown(getattr(trie, name)[: used[_PLACES]], capacity) for name in _OF_PLACES}
+        self._trie = trie._replace(**more)  # last: until then all are made again

@@ -89,7 +89,7 @@ class Records:
         known = tally.statistics
         figures = {name: known.get(name, 0) for name in (*_STRUCTURE, *self._own)}
         more = {"seconds": tally.seconds, "alarms": getattr(tally.prequential, "alarms", 0)}
-        times = {} if tally.time is None else {"time": tally.time}
+        times = {} if member.stream.times is None else {"time": tally.time}
         self._add("metrics", member.key, seq=tally.updates, **counts, **figures, **more, **times)
 
     def key_rows(self, members: Sequence[Member]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.messages import message
@@ -124,7 +124,23 @@ Generator = Sea | Hyperplane | RandCbt | SparseSynthetic
 
 _IN_COLUMNS = (ParquetFiles, ArrowFiles, CsvFiles, JsonLinesFiles, LibsvmFiles, *kinds())
 
+
+def _with_kind(source: Any) -> Any:
+    """Add the kind of files that the ending of their ``path`` stands for, where none is given."""
+    path = source.get("path") if isinstance(source, dict) and "kind" not in source else None
+    names = [path] if isinstance(path, str) else path
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        return source
+    from raydt.sources.files.formats import form_of  # it imports pyarrow, which most errors in a config do not need
+
+    forms = {form_of(name) for name in names}
+    form = forms.pop()
+    return source if form is None or forms else {"kind": form.kind, **source}
+
+
 #: Options of any source: those of files, of each live source (:mod:`raydt.sources.live`), and of generators.
 SourceOptions: Any = Annotated[
-    reduce(or_, _IN_COLUMNS, Annotated[Generator, Discriminator("generator")]), Discriminator("kind")
+    reduce(or_, _IN_COLUMNS, Annotated[Generator, Discriminator("generator")]),
+    Discriminator("kind"),
+    BeforeValidator(_with_kind),
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.row_tree import RowTree, keys_of
+from raydt.examples.row_tree import CHILDREN, RowTree, keys_of
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
 
@@ -95,3 +95,26 @@ def test_keys_are_a_bijection(ids):
     array = np.array(ids, dtype=np.int64)
     assert keys_of(array).tolist() == [key_of(number) for number in ids]
     assert [id_of(key) for key in keys_of(array).tolist()] == ids
+
+
+@given(STEPS)
+@examples(60)
+def test_each_row_has_room_for_less_than_four(steps):
+    table = Table({})
+    tree = table.tree()
+    for step in steps:
+        tree.change(*table.change(step))
+        trie = tree._trie
+        _, _, places, *free = trie.reg.tolist()
+        nodes = [0]
+        for node in nodes:  # which grows
+            nodes += range(trie.child[node], trie.child[node] + CHILDREN) if trie.child[node] >= 0 else ()
+        leaves = [node for node in nodes if trie.child[node] < 0]
+        rooms = [(int(trie.begin[leaf]), int(trie.room[leaf])) for leaf in leaves if trie.room[leaf]]
+        assert all(0 <= trie.rows[leaf] <= trie.room[leaf] <= max(4, 4 * trie.rows[leaf] - 1) for leaf in leaves)
+        for size, begin in zip((4, 8, 16, 32), free, strict=True):
+            while begin >= 0:
+                rooms.append((begin, size))
+                begin = int(trie.ids[begin])
+        assert sum(room for _, room in rooms) == places, "no place is lost"
+        assert [begin for begin, _ in sorted(rooms)[1:]] == [sum(one) for one in sorted(rooms)[:-1]], "and none has two"

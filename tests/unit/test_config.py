@@ -100,6 +100,25 @@ class TestYaml:
         assert (config.cluster.resources.coordinator.num_cpus, value) == (1, {"num_cpus": 1})
 
 
+class TestKindOfFiles:
+    @pytest.mark.parametrize(
+        ("path", "kind"),
+        [("a.parquet", "parquet"), ("s3://b/A.CSV.gz", "csv"), (["*.ndjson", "y.jsonl"], "jsonl"), ("a.svm", "libsvm")],
+    )
+    def test_follows_from_the_end_of_the_path(self, path, kind):
+        config = load_config({"source": {"path": path, "label": "y"}, "learner": {"kind": "fudyadt"}})
+        assert config.source.kind == kind
+
+    @pytest.mark.parametrize("path", ["folder", "a.txt", ["a.csv", "b.parquet"], [], None, 7, ["a.csv", 7]])
+    def test_has_to_be_given_where_it_does_not_follow(self, path):
+        said = refusal_of({"source": {"path": path, "label": "y"}, "learner": {"kind": "fudyadt"}})
+        assert said.message.id == "configs.missing_choice"
+
+    def test_that_is_given_holds(self):
+        config = load_config({"source": {"kind": "csv", "path": "a.parquet"}, "learner": {"kind": "fudyadt"}})
+        assert config.source.kind == "csv"
+
+
 class TestMessages:
     def test_a_value_that_two_types_refuse_says_what_both_take_and_what_the_key_means(self):
         said = str(refusal_of(changed(cluster={"shards": "2"})))

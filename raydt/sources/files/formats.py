@@ -22,6 +22,11 @@ FORMATS: tuple[type[DataFile], ...] = (
 )
 
 
+def form_of(name: str) -> type[DataFile] | None:
+    """Return the format that the ending of a name stands for; None if it stands for none."""
+    return next((form for form in FORMATS if name.lower().endswith(form.suffixes)), None)
+
+
 def find_kind(
     path: str, base_dir: str | Path, kind: str | None = None, *, or_else: str = ""
 ) -> tuple[type[DataFile], list[Place]]:
@@ -33,7 +38,7 @@ def find_kind(
         return among[0], places
     found: dict[type[DataFile], str] = {}
     for place in places:
-        form = next((form for form in FORMATS if place.name.lower().endswith(form.suffixes)), None)
+        form = form_of(place.name)
         if form is None:
             said = message("files.unclear", suffixes=", ".join(suffixes), or_else=or_else)
             raise InputError(said, file=place.name)
