@@ -22,7 +22,7 @@ from raydt.audits.audit_report import AuditReport
 from raydt.errors import ModelFileError
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.keyed.groups import Key
+from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners
@@ -44,7 +44,8 @@ def histories(
 ) -> tuple[dict[Key, Replay], StreamsOfKeys]:
     """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one.
 
-    Also returns the streams of the keys, which are there.
+    Keys are in the order of their groups, so that whoever compares them with a saved state reads each group once. Also
+    returns the streams of the keys, which are there.
     """
     with fitting(saved.place):
         stops = _stops(saved, 0 if past.before is None else len(past.before.components["stream"].get("purges", ())))
@@ -63,7 +64,7 @@ def histories(
                 streams.forget(key)
         elif step is not None:
             UpdateOfHistories(config, streams, saved, only).follow(step, found)
-    return found, streams
+    return {key: found[key] for key in in_order(found)}, streams
 
 
 def _stops(saved: SavedKeys, begun: int) -> list[tuple[int, int, Any]]:
@@ -110,7 +111,7 @@ def _reports(
     config: Config, saved: SavedKeys, known: dict[Key, Replay], features: Features, only: Key | None
 ) -> Iterator[tuple[Key, AuditReport]]:
     learner = learners()[config.learner.kind]
-    for key in [only] if only is not None else list(saved.keys()):
+    for key in [only] if only is not None else saved.keys():
         if key not in known:
             yield key, AuditReport.malformed("key", message("keyed.no_rows", key=quoted(key)))
             continue
@@ -132,7 +133,7 @@ def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditRepor
 
 def audit_states(saved: SavedKeys, only: Key | None, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
     """Audit the state of each key, or of one, against its own examples."""
-    keys = list(saved.keys()) if only is None else [only]
+    keys = saved.keys() if only is None else [only]
     return together(((key, _audited(saved, key, work)) for key in keys), missing=[])
 
 

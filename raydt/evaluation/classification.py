@@ -9,8 +9,7 @@ far, ties to the smaller class; before any label is known both predict class 0. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -34,7 +33,7 @@ from raydt.evaluation.counting import (
     rival_classes,
     score_classes,
 )
-from raydt.evaluation.ranking import LEVELS, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
+from raydt.evaluation.ranking import NONE, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
 from raydt.evaluation.scoring import CLASS_SCORES, DELTA, FADED, FADING, KAPPAS, Alarm, Evaluation, beyond, cohen, ratio
 from raydt.examples.weights import UNIT
 
@@ -92,42 +91,26 @@ class Prequential(Evaluation):
             ranks=no_ranks(),
         )
         self.alarms = 0  #: alarms so far
-        self._resting: tuple[Sparse, Sparse] | None = None  # the tables of ranks, while they are not needed
+        self._resting: Sparse | None = None  # the table of ranks, while it is not needed
+        self._window_ranks: Sparse = NONE  # the table where the window began
         self._registers = np.zeros(2, dtype=np.int64)
         self._adwin = new_adwin()
         self._found: list[Alarm] = []
         self._marked: list[_Moment] = []
         self._before: _Moment = self._moment()
-        self._window_ranks = self.counts.ranks.copy()
 
     def rest(self) -> None:
-        """Keep the tables of ranks as what is not 0 in them, until the next prediction: for one of very many streams.
+        """Keep the table of ranks as what is not 0 in it, until the next prediction: for one of very many streams.
 
-        O(LEVELS), as each call is then; without scores O(1).
+        O(LEVELS), as a call of :meth:`score` is then; without scores O(1).
         """
-        ranks = self.counts.ranks
-        if ranks.size and self._resting is None:
-            self._resting = sparse_ranks(ranks), sparse_ranks(self._window_ranks)
+        if self.counts.ranks.size:
+            self._resting = sparse_ranks(self.counts.ranks)
             self.counts = self.counts._replace(ranks=_NO_RANKS)
-            self._window_ranks = _NO_RANKS
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Have the tables of ranks whole within; they rest after it as before."""
-        resting = self._resting is not None
-        self._wake()
-        try:
-            yield
-        finally:
-            if resting:
-                self.rest()
-
-    def _wake(self) -> None:
-        """Have the tables of ranks whole."""
-        if self._resting is not None:
-            (ranks, window), self._resting = self._resting, None
-            self.counts = self.counts._replace(ranks=dense_ranks(ranks))
-            self._window_ranks = dense_ranks(window)
+    def _ranks(self) -> Sparse:
+        """Return what is not 0 in the table of ranks."""
+        return sparse_ranks(self.counts.ranks) if self._resting is None else self._resting
 
     @property
     def confusion(self) -> Ints:
@@ -159,11 +142,10 @@ class Prequential(Evaluation):
         n = len(truth)
         if n == 0:
             return
-        self._wake()
         self._grow(int(max(truth.max(), prediction.max())) + 1)
-        if levels is not None and not self.counts.ranks.size:
-            self.counts = self.counts._replace(ranks=no_ranks(LEVELS + 1))
-            self._window_ranks = no_ranks(LEVELS + 1)
+        if not self.counts.ranks.size and (levels is not None or self._resting is not None):
+            self.counts = self.counts._replace(ranks=dense_ranks(self._resting or NONE))
+            self._resting = None
         found = Found(np.empty(n, dtype=np.int64), np.empty((n, 2)), np.empty(n, dtype=np.int64))
         no_change, majority = rivals
         predictions = Predictions(
@@ -185,16 +167,17 @@ class Prequential(Evaluation):
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
-        with self._whole():
-            window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": self._window_ranks}
-            return {
-                **_copied(self.counts._asdict()),
-                "inserted": self.inserted.copy(),
-                "registers": self._registers.copy(),
-                "alarms": self.alarms,
-                **_copied(self._adwin._asdict(), "adwin_"),
-                **_copied(window, "window_"),
-            }
+        ranks = self.counts.ranks if self._resting is None else dense_ranks(self._resting)
+        window_ranks = dense_ranks(self._window_ranks) if ranks.size else ranks
+        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": window_ranks}
+        return {
+            **_copied(self.counts._replace(ranks=ranks)._asdict()),
+            "inserted": self.inserted.copy(),
+            "registers": self._registers.copy(),
+            "alarms": self.alarms,
+            **_copied(self._adwin._asdict(), "adwin_"),
+            **_copied(window, "window_"),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what :meth:`state` gave, after the rows were taken; what it lacks begins here. O(K^2)."""
@@ -205,9 +188,9 @@ class Prequential(Evaluation):
         self.inserted, self._registers = np.array(state["inserted"]), np.array(state["registers"])
         self.alarms, self._found, self._marked = int(state["alarms"]), [], []
         self._adwin = Adwin(*(np.array(state[f"adwin_{name}"]) for name in Adwin._fields))
-        self._before, self._window_ranks = self._moment(), self.counts.ranks.copy()
+        self._before, self._window_ranks = self._moment(), self._ranks()
         if "window_hits" in state:
-            self._window_ranks = np.array(state["window_ranks"])
+            self._window_ranks = sparse_ranks(np.array(state["window_ranks"]))
             hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
             self._before = self._before._replace(hits=hits, classes=classes)
 
@@ -228,7 +211,7 @@ class Prequential(Evaluation):
         hit is 0. Everything is NaN before the first scored prediction, and a kappa while what it is compared with is
         always right. O(K^2).
         """
-        return {name: float(values[0]) for name, values in self._scores([self._moment()]).items()}
+        return {name: float(values[0]) for name, values in _scores([self._moment()], self.positive).items()}
 
     def faded(self) -> dict[str, float]:
         """Return ``faded_accuracy`` and the faded kappas: a prediction counts less with each that follows. O(K)."""
@@ -240,29 +223,37 @@ class Prequential(Evaluation):
 
     def mark(self) -> None:
         """End a window here, and keep the counts of this moment for :meth:`take_rows`. O(K), with scores O(LEVELS)."""
-        with self._whole():
-            moment = self._moment()
-            scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
-            self._marked.append(moment._replace(window_auc=self._auc(scored, self._window_ranks)))
-            self._window_ranks = self.counts.ranks.copy()
+        moment = self._moment()
+        scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
+        self._marked.append(moment._replace(window_auc=self._auc(scored, self._window_ranks)))
+        self._window_ranks = self._ranks()
 
     def take_rows(self) -> dict[str, Floats]:
         """Return values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m K)."""
+        return self.rows_of(self.take_marked())
+
+    def take_marked(self) -> list[tuple[_Moment, _Moment]]:
+        """Return the moments of each :meth:`mark` since the last call, with the one before each."""
         moments, self._marked = self._marked, []
-        if not moments:
-            return {name: np.empty(0) for name in self.columns}
-        before, self._before = [self._before, *moments[:-1]], moments[-1]
-        windows = _differences(moments, before)
-        hits = np.array([window.hits for window in windows])
-        windowed = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, _by_class(windows))}
-        return {
-            **self._scores(moments),
-            **{f"window_{name}": values for name, values in windowed.items()},
-            "window_auc": np.array([moment.window_auc for moment in moments]),
-            **_faded(moments),
-            **_baselines(np.array([moment.hits for moment in moments])),
-            **{f"window_{name}": values for name, values in _baselines(hits).items()},
-        }
+        before, self._before = [self._before, *moments], (moments or [self._before])[-1]
+        return list(zip(moments, before, strict=False))
+
+    def now(self) -> tuple[_Moment, _Moment]:
+        """Return this moment, with the last one that was taken."""
+        return self._moment(), self._before
+
+    def rows_of(self, marked: Sequence[tuple[_Moment, _Moment]]) -> dict[str, Floats]:
+        """Return values of :attr:`columns` at moments of this evaluation, or of others of its kind. O(m K).
+
+        Moments of one number of classes are taken together: the sum of floats depends on how many zeros are among them.
+        """
+        rows = {name: np.empty(len(marked)) for name in self.columns}
+        widths = np.array([moment.classes.shape[1] for moment, _ in marked], dtype=np.int64)
+        for K in np.unique(widths).tolist():
+            places = np.flatnonzero(widths == K)
+            for name, values in _rows([marked[i] for i in places.tolist()], self.positive).items():
+                rows[name][places] = values
+        return rows
 
     def figures(self, n_classes: int) -> dict[str, Any]:
         """Return entries for the summary: scores, ``alarms``, and ``confusion`` with all ``n_classes`` as lists."""
@@ -277,38 +268,20 @@ class Prequential(Evaluation):
         return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
     def _moment(self) -> _Moment:
-        with self._whole():
-            counts = self.counts
-            return _Moment(
-                hits=counts.hits.copy(),
-                classes=counts.classes.copy(),
-                faded=counts.faded.copy(),
-                faded_classes=counts.faded_classes.copy(),
-                auc=self._auc(int(counts.hits[SCORED]), no_ranks(counts.ranks.shape[1])),
-            )
+        counts = self.counts
+        return _Moment(
+            hits=counts.hits.copy(),
+            classes=counts.classes.copy(),
+            faded=counts.faded.copy(),
+            faded_classes=counts.faded_classes.copy(),
+            auc=self._auc(int(counts.hits[SCORED]), NONE),
+        )
 
-    def _scores(self, moments: Sequence[_Moment]) -> dict[str, Floats]:
-        hits, classes = np.array([moment.hits for moment in moments]), _by_class(moments)
-        hit, either = classes[:, RIGHT], classes[:, TRUE] + classes[:, PREDICTED]
-        f1, scored, seen = ratio(2 * hit, either), hits[:, SCORED], either > 0
-        known = np.array([self.positive or moment.classes.shape[1] <= 2 for moment in moments])
-        of_1 = np.nan_to_num(f1[:, 1]) if f1.shape[1] > 1 else np.zeros(len(moments))
-        return {
-            "accuracy": ratio(hits[:, LEARNER], scored),
-            "f1": np.where(known & (scored > 0), of_1, np.nan),
-            "macro_f1": ratio(np.where(seen, f1, 0.0).sum(axis=1), seen.sum(axis=1)),
-            **_kappas(hits, classes),
-            "auc": np.array([moment.auc for moment in moments]),
-        }
-
-    def _auc(self, scored: int, since: Ints) -> float:
+    def _auc(self, scored: int, since: Sparse) -> float:
         """Return the AUC; NaN without a positive class, and if not every prediction had a score."""
-        if (not self.positive and len(self.inserted) > 2) or not scored or not since.size:
+        if (not self.positive and len(self.inserted) > 2) or not scored:
             return math.nan
-        both: Any = self.counts.ranks, since
-        if self._unit > 1:  # products of sums of weights are beyond int64
-            both = tuple(ranks / self._unit for ranks in both)
-        value, ranked = auc(*both)
+        value, ranked = auc(self._ranks(), since, self._unit)
         return value if ranked * self._unit == scored else math.nan
 
     def _grow(self, classes: int) -> None:
@@ -336,18 +309,42 @@ def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyAr
     return {prefix + name: array.copy() for name, array in arrays.items()}
 
 
-def _by_class(moments: Sequence[_Moment]) -> Ints:
-    """Return ``classes`` of all moments, shape (m, 3, K), K of the last of them."""
-    K = moments[-1].classes.shape[1]
-    return np.array([_padded(moment.classes, K) for moment in moments])
+def _rows(marked: Sequence[tuple[_Moment, _Moment]], positive: bool) -> dict[str, Floats]:
+    """Return values of the columns at moments of one number of classes."""
+    moments = [moment for moment, _ in marked]
+    windows = [_difference(now, before) for now, before in marked]
+    hits = np.array([window.hits for window in windows])
+    classes = np.array([window.classes for window in windows])
+    windowed = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, classes)}
+    return {
+        **_scores(moments, positive),
+        **{f"window_{name}": values for name, values in windowed.items()},
+        "window_auc": np.array([moment.window_auc for moment in moments]),
+        **_faded(moments),
+        **_baselines(np.array([moment.hits for moment in moments])),
+        **{f"window_{name}": values for name, values in _baselines(hits).items()},
+    }
 
 
-def _differences(moments: Sequence[_Moment], before: Sequence[_Moment]) -> list[_Moment]:
-    """Return what was counted between each moment and the one before it."""
-    return [
-        now._replace(hits=now.hits - then.hits, classes=now.classes - _padded(then.classes, now.classes.shape[1]))
-        for now, then in zip(moments, before, strict=True)
-    ]
+def _scores(moments: Sequence[_Moment], positive: bool) -> dict[str, Floats]:
+    """Return scores at moments of one number of classes, K."""
+    hits, classes = np.array([moment.hits for moment in moments]), np.array([moment.classes for moment in moments])
+    hit, either = classes[:, RIGHT], classes[:, TRUE] + classes[:, PREDICTED]
+    f1, scored, seen, K = ratio(2 * hit, either), hits[:, SCORED], either > 0, classes.shape[2]
+    of_1 = np.nan_to_num(f1[:, 1]) if K > 1 else np.zeros(len(moments))
+    return {
+        "accuracy": ratio(hits[:, LEARNER], scored),
+        "f1": np.where((positive or K <= 2) & (scored > 0), of_1, np.nan),
+        "macro_f1": ratio(np.where(seen, f1, 0.0).sum(axis=1), seen.sum(axis=1)),
+        **_kappas(hits, classes),
+        "auc": np.array([moment.auc for moment in moments]),
+    }
+
+
+def _difference(now: _Moment, before: _Moment) -> _Moment:
+    """Return what was counted between two moments."""
+    classes = now.classes - _padded(before.classes, now.classes.shape[1])
+    return now._replace(hits=now.hits - before.hits, classes=classes)
 
 
 def _kappas(hits: AnyArray, classes: AnyArray) -> dict[str, Floats]:
@@ -362,9 +359,7 @@ def _kappas(hits: AnyArray, classes: AnyArray) -> dict[str, Floats]:
 
 
 def _faded(moments: Sequence[_Moment]) -> dict[str, Floats]:
-    K = moments[-1].faded_classes.shape[1]
-    hits = np.array([moment.faded for moment in moments])
-    classes = np.array([_padded(moment.faded_classes, K) for moment in moments])
+    hits, classes = (np.array([getattr(moment, name) for moment in moments]) for name in ("faded", "faded_classes"))
     scores = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, classes)}
     return {f"faded_{name}": values for name, values in scores.items()}
 

@@ -58,22 +58,40 @@ def dense_ranks(sparse: Sparse) -> Ints:
     return ranks
 
 
-def auc(ranks: AnyArray, since: AnyArray) -> tuple[float, float]:
+#: The table without examples.
+NONE: Sparse = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+
+
+def auc(ranks: Sparse, since: Sparse = NONE, unit: int = 1) -> tuple[float, float]:
     """Return the AUC of the examples that ``ranks`` has in addition to ``since``, and their number.
 
-    NaN while one of the classes has no example. O(LEVELS). Exact up to 2^32 examples; sums of weights are float64.
+    Numbers are multiples of ``unit``: products of sums of weights are beyond int64, and are taken as float64. NaN while
+    one of the classes has no example. O(levels that occur). Exact up to 2^32 examples that count 1.
     """
-    negative, positive, wins = _wins(ranks, since)
+    places, places_since = ranks[0], since[0]
+    numbers: AnyArray = ranks[1]
+    numbers_since: AnyArray = since[1]
+    if unit > 1:
+        numbers, numbers_since = numbers / unit, numbers_since / unit
+    if len(places_since):
+        numbers = numbers.copy()
+        numbers[np.searchsorted(places, places_since)] -= numbers_since
+    negative, positive, wins = _wins(places, numbers)
     return wins / (2 * negative * positive) if negative and positive else math.nan, negative + positive
 
 
 @kernel
-def _wins(ranks: Any, since: Any) -> tuple[float, float, float]:
+def _wins(places: Any, numbers: Any) -> tuple[float, float, float]:
     """Return examples of either class, and twice the pairs in which the positive one is higher; a tie counts once."""
-    below = positives = wins = 0
-    for level in range(ranks.shape[1]):
-        negative, positive = ranks[0, level] - since[0, level], ranks[1, level] - since[1, level]
-        wins += positive * (2 * below + negative)
-        below += negative
-        positives += positive
-    return below, positives, wins
+    end = np.searchsorted(places, LEVELS + 1)  # of the negative ones
+    below = positives = wins = none = numbers[:0].sum()
+    at = 0
+    for i in range(end, len(places)):
+        level = places[i] - (LEVELS + 1)
+        while at < end and places[at] < level:
+            below += numbers[at]
+            at += 1
+        equal = numbers[at] if at < end and places[at] == level else none
+        wins += numbers[i] * (2 * below + equal)
+        positives += numbers[i]
+    return below + numbers[at:end].sum(), positives, wins

@@ -7,7 +7,7 @@ before any label is known both predict 0. A baseline's score is its mean squared
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +37,9 @@ Numbers = Floats
 _SUMS = SPREAD_SQUARED + 1
 
 
+#: Sums at one moment: all, of the window that ends, and faded.
+_Moment = tuple[Floats, Floats, Floats]
+
 _SCORES = ("mse", "rmse", "mae", "r2")
 
 
@@ -56,7 +59,7 @@ class PrequentialErrors(Evaluation):
     def __init__(self, *, fading: float = FADING) -> None:
         self._fading = fading
         self._sums, self._window, self._faded = (np.zeros(_SUMS) for _ in range(3))
-        self._marked: list[tuple[Floats, Floats, Floats]] = []
+        self._marked: list[_Moment] = []
         self._registers = np.zeros(4)
 
     def rivals(self, truth: Numbers) -> tuple[Numbers, Numbers]:
@@ -132,12 +135,24 @@ class PrequentialErrors(Evaluation):
 
     def mark(self) -> None:
         """End a window here, and keep the sums of this moment for :meth:`take_rows`. O(1)."""
-        self._marked.append((self._sums.copy(), self._window, self._faded.copy()))
+        self._marked.append(self.now())
         self._window = np.zeros(_SUMS)
 
     def take_rows(self) -> dict[str, Floats]:
         """Return values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m)."""
+        return self.rows_of(self.take_marked())
+
+    def take_marked(self) -> list[_Moment]:
+        """Return the moments of each :meth:`mark` since the last call."""
         marked, self._marked = self._marked, []
+        return marked
+
+    def now(self) -> _Moment:
+        """Return this moment."""
+        return self._sums.copy(), self._window, self._faded.copy()
+
+    def rows_of(self, marked: Sequence[_Moment]) -> dict[str, Floats]:
+        """Return values of :attr:`columns` at moments of this evaluation, or of others of its kind. O(m)."""
         sums, window, faded = (np.array([moment[k] for moment in marked]).reshape(len(marked), _SUMS) for k in range(3))
         windowed = {**_scores(window), **_baselines(window)}
         return {

@@ -67,15 +67,14 @@ class KeyedJob:
 class Member:
     """One key: the source of its rows, its stream, its session and its scores.
 
-    ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked, ``marked`` after
-    how many updates the last row of the metrics was.
+    ``marked`` says after how many updates the last row of the metrics was, ``seconds`` how long its batches took.
     """
 
-    __slots__ = ("changed", "group", "key", "marked", "seconds", "session", "source", "stream", "tally")
+    __slots__ = ("_digest", "group", "key", "marked", "seconds", "session", "source", "stream", "tally")
 
     def __init__(self, key: Key, job: KeyedJob) -> None:
-        self.key, self.group, self.changed, self.seconds = key, group_of(key), True, 0.0
-        self.marked = -1
+        self.key, self.group, self.seconds, self.marked = key, group_of(key), 0.0, -1
+        self._digest: str | None = None  # until the model changes
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
@@ -119,6 +118,16 @@ class Member:
         self.tally.restore({**state["recorder"], "prequential": whole(state["scores"])})
         self.marked = int(state["recorder"].get("marked", -1))
         self.rest()
+
+    def digest(self) -> str:
+        """Return the digest of the model, which is made once between two changes."""
+        if self._digest is None:
+            self._digest = self.session.digest()
+        return self._digest
+
+    def change(self) -> None:
+        """Note that the model changes."""
+        self._digest = None
 
     def rest(self) -> None:
         """Give up what can be made again, until the next rows of the key."""
@@ -231,7 +240,7 @@ class Members:
     def finish(self, observer: Observer | None = None) -> set[int]:
         """Complete what waits for more updates, once the source has ended; return groups that got a row of metrics.
 
-        These have other scores then, which are to be saved, and the same models.
+        These have other scores then, which are to be saved. Models change where updates waited, and in a warm-up.
         """
         marked = set[int]()
         for member in self.by_key.values():
@@ -239,7 +248,7 @@ class Members:
                 observer.before(member)
             member.session.finish()
             member.tally.statistics = member.tally.totals(member.session.statistics())
-            if self._collects:
+            if self._collects or member.tally.inserts < self.job.stream.warmup:
                 self._note(member)
             if observer is not None:
                 if member.marked != member.tally.updates:
@@ -249,7 +258,7 @@ class Members:
         return marked
 
     def _note(self, member: Member) -> None:
-        member.changed = True
+        member.change()
         self._changed.add(member.group)
 
     @property
@@ -285,9 +294,7 @@ class Members:
         """Return the digests of the models in some groups, by group and key; a key without live examples has none."""
         return {
             group: {
-                key: one.session.digest()
-                for key, one in self.of_group(group).items()
-                if one.session.coordinator.store.live
+                key: one.digest() for key, one in self.of_group(group).items() if one.session.coordinator.store.live
             }
             for group in groups
         }
@@ -302,9 +309,7 @@ class Members:
         for key, state in states.items():
             groups = groups_of(state)
             job.learner.check(job.options, job.features, len(classes_of(state)), state["coordinator"], groups, {})
-            member = self._add(key)
-            member.restore(state)
-            member.changed = False
+            self._add(key).restore(state)
         self._use(states)
 
 

@@ -6,12 +6,11 @@ Invariant: what is recorded at an update of a key depends on the key's own strea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import Floats
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.keyed.groups import Key
@@ -36,6 +35,8 @@ class Records:
         self.every, self._predicting, self._own = every, predicting, own
         self._columns: dict[str, Columns] = {}
         self._refused: list[tuple[int, int]] = []
+        self._marked: list[Any] = []  # moments of the rows of the metrics, whose scores are made together
+        self._evaluation: Any = None  # one of them, which knows how
 
     def record(self, member: Member, batch: UpdateBatch, result: BatchResult) -> None:
         """Take an answered batch of a key, which its tally has taken already."""
@@ -82,17 +83,25 @@ class Records:
         tally = member.tally
         member.marked = tally.updates
         tally.prequential.mark()
-        scores: Mapping[str, Floats] = tally.prequential.take_rows()
+        self._marked += tally.prequential.take_marked()
+        self._evaluation = tally.prequential
         counts = {name: getattr(tally, name) for name in _COUNTS}
         known = tally.statistics
         figures = {name: known.get(name, 0) for name in (*_STRUCTURE, *self._own)}
-        values = {name: float(column[-1]) for name, column in scores.items()}
         more = {"seconds": tally.seconds, "alarms": getattr(tally.prequential, "alarms", 0)}
         times = {} if member.stream.times is None else {"time": tally.time}
-        self._add("metrics", member.key, seq=tally.updates, **counts, **figures, **more, **values, **times)
+        self._add("metrics", member.key, seq=tally.updates, **counts, **figures, **more, **times)
 
-    def key_row(self, member: Member) -> dict[str, Any]:
-        """Return the row of a key in the table of keys, as it is now."""
+    def key_rows(self, members: Sequence[Member]) -> list[dict[str, Any]]:
+        """Return the rows of keys in the table of keys, as they are now."""
+        if not members:
+            return []
+        evaluations = [member.tally.prequential for member in members]
+        scores = _scores(evaluations[0], [one.now() for one in evaluations])
+        of_each = zip(members, *scores.values(), strict=True)
+        return [self._key_row(member) | dict(zip(scores, values, strict=True)) for member, *values in of_each]
+
+    def _key_row(self, member: Member) -> dict[str, Any]:
         tally = member.tally
         known = tally.statistics
         return {
@@ -101,9 +110,7 @@ class Records:
             **{name: known.get(name, 0) for name in (*_STRUCTURE, "rebuilt_rows", *self._own)},
             "alarms": getattr(tally.prequential, "alarms", 0),
             "seconds": tally.seconds,
-            **tally.prequential.scores(),
-            **tally.prequential.baselines(),
-            "digest": member.session.digest(),
+            "digest": member.digest(),
         }
 
     def _add(self, table: str, key: Key, **values: Any) -> None:
@@ -115,12 +122,20 @@ class Records:
     def take(self) -> dict[str, Columns]:
         """Return the rows recorded since the last call."""
         taken, self._columns = self._columns, {}
+        if self._marked:
+            taken["metrics"].update(_scores(self._evaluation, self._marked))
+            self._marked = []
         return taken
 
     def take_refused(self) -> list[tuple[int, int]]:
         """Return the rows of the source that keys have refused since the last call, and why."""
         taken, self._refused = self._refused, []
         return taken
+
+
+def _scores(evaluation: Any, moments: Sequence[Any]) -> Columns:
+    """Return scores at moments of evaluations of one kind, by name."""
+    return {name: values.tolist() for name, values in evaluation.rows_of(moments).items()}
 
 
 def _named(member: Member, codes: Targets, place: int) -> Any:

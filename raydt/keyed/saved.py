@@ -79,7 +79,7 @@ class SavedKeys:
         """The arrays of the coordinator, which belong to no group of keys."""
         return self.components.get("coordinator", {})
 
-    @property
+    @cached_property
     def groups(self) -> Mapping[int, dict[str, Any]]:
         """Packed keys by group, read when they are asked for."""
         return groups_of(self.components)

@@ -232,7 +232,7 @@ class KeyedSession:
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""
         members = [one for group in range(GROUPS) for one in self.members.of_group(group).values()]
-        return [self._records.key_row(member) for member in members]
+        return self._records.key_rows(members)
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
         """Replace everything by a saved state, of a ``folder``; ModelFileError if the arrays of a key do not fit."""

@@ -19,8 +19,8 @@ from pipelines.prediction import predict_file
 from raydt.errors import InputError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.folder import Folder
-from raydt.keyed.groups import digest_of, in_order
-from raydt.keyed.saved import open_keys
+from raydt.keyed.groups import digest_of, group_of, in_order
+from raydt.keyed.saved import keys_of, open_keys
 from tests.refusals import refused
 
 ROWS = 120
@@ -228,6 +228,21 @@ def fails_alike(
         assert audit_state(last.root).ok
     assert len(said) == 1, said
     assert ".parquet, row" in said.pop()
+
+
+def test_an_audit_reads_each_group_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the time would grow with the square of the number of keys."""
+    found = [key for key in map(str, range(5_000)) if group_of(key) in (3, 99, 200)][:40]
+    run = pipelines.replay(config(*put(tmp_path, table(cycled(found)))), tmp_path / "run")
+    read: list[int] = []
+
+    def counted(arrays: Any, group: int, place: str) -> Any:
+        read.append(group)
+        return keys_of(arrays, group, place)
+
+    monkeypatch.setattr("raydt.keyed.saved.keys_of", counted)
+    assert audit_run(run.path).ok
+    assert 3 <= len(read) <= 6 * 3
 
 
 def many_keys(tmp_path: Path, keys: int) -> None:

@@ -121,11 +121,10 @@ class ListedTree:
         whole = len(live.members) >= store.capacity == len(store.id) == len(store.X)
         fits = whole and fit(arrays, _FLAT)
         self.addresses = Addresses(arrays, (-1, 0)) if fits else Addresses()
-        self._rules, self.classes, d = live.rules, tree.counts.shape[1], len(live.features)
+        self._rules, d = live.rules, len(live.features)
         most_rows = min(live.loop_rows, (live.plan.local_work_limit - 1) // max(1, d))
-        rest = live.rules, self.classes, most_rows, live.categorical.tobytes()
+        rest = live.rules, tree.counts.shape[1], most_rows, live.categorical.tobytes()
         self.group = _group(*rest) if fits else None
-        self.most = largest_build(self.classes)
 
     def is_current(self, live: FuDyADTTree) -> bool:
         """Return whether the arrays are those of the tree."""
@@ -144,17 +143,18 @@ class ListedTree:
 def group_of(live: FuDyADTTree, batch: UpdateBatch, listed: ListedTree | None) -> tuple[ListedTree | None, Any]:
     """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
 
-    None if the batch goes the usual way: in the warm-up, with weights or numeric labels, or where rows are elsewhere.
+    The tree has room for the batch then. None if the batch goes the usual way: in the warm-up, with weights or numeric
+    labels, or where rows are elsewhere.
     """
-    store, reg = live.store, live.tree.reg
+    store = live.store
+    if batch.weight is not None or batch.blocks or live.tree.reg[WARMUP_LEFT] or not (batch.start or batch.warmup == 0):
+        return listed, None
+    classes = max(live.tree.counts.shape[1], batch.n_classes)
+    if not live.takes_rows or store.reg[LIVE] + len(batch.op) > largest_build(classes):
+        return listed, None
+    live.make_room(batch)
     if listed is None or not listed.is_current(live):
-        if not live.takes_rows:
-            return listed, None
         listed = ListedTree(live)
-    if batch.weight is not None or store.weight is not None or batch.blocks or not batch.start or reg[WARMUP_LEFT]:
-        return listed, None
-    if batch.n_classes > listed.classes or store.reg[LIVE] + len(batch.op) > listed.most:
-        return listed, None
     return listed, listed.group
 
 
