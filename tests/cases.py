@@ -139,7 +139,7 @@ def is_common(trial: Trial) -> bool:
 
 
 #: Each test run takes one in so many common cases of a net.
-SHARE = 3
+SHARE = 6
 
 
 def _is_of_share(name: str, trial: Trial) -> bool:

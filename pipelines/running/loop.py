@@ -48,7 +48,6 @@ from raydt.folders.copies import Copies
 from raydt.learners import description_of
 from raydt.messages import message
 from raydt.presentation.words import duration
-from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
 from raydt.streams.training import Training
@@ -237,7 +236,8 @@ class Run:
         else:
             self._abandon()
             self.stream.restore(self._beginning)
-            large = WARMUP_ROWS if self._divided(session) else 0
+            on_ray = config.cluster.backend == "ray"  # where shards may read the first rows themselves
+            large = WARMUP_ROWS if on_ray and divide(config, session, self.stream, self.incarnations.features) else 0
             recorder = self.parts.recorder(self.folder, config, self.stream)
             if restoring:
                 recorder.clear()
@@ -271,11 +271,6 @@ class Run:
         )
         self._latest = Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
-
-    def _divided(self, session: Session) -> bool:
-        """Have shards on Ray read the first rows themselves, if they can."""
-        config, features = self.incarnations.config, self.incarnations.features
-        return config.cluster.backend == "ray" and divide(config, session, self.stream, features)
 
     @property
     def _now(self) -> Incarnation:

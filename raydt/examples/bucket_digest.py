@@ -49,8 +49,9 @@ class BucketTree(RowTree):
             given[i] = True
             if node not in leaves:
                 leaves.add(node)
-                for found, rows_of_leaf in zip((ids, slots), self.rows_of(node), strict=True):
-                    found.append(rows_of_leaf)
+                own_ids, own_slots = self.rows_of(node)
+                ids.append(own_ids)
+                slots.append(own_slots)
         few = np.concatenate(ids)
         rows[given] = np.bincount(buckets_of(few) - buckets.begin, minlength=n)[given]
         told = records(few, np.concatenate(slots))

@@ -220,6 +220,15 @@ def test_a_plan_that_was_cut_short_was_never_made(tmp_path: Path) -> None:
             [PlanLog(folder).find(number) for number in range(3)]
 
 
+def test_plans_of_an_earlier_version_have_no_hash(tmp_path: Path) -> None:
+    step = Step(0, 0, {"version": 0})
+    PlanLog(RunFolder(tmp_path)).keep(step)
+    values = json.loads((tmp_path / PLANS).read_text())
+    del values["sha256"]
+    (tmp_path / PLANS).write_text(json.dumps(values) + "\n")
+    assert PlanLog(RunFolder(tmp_path)).find(0) == step
+
+
 def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
     class Still:
         last, away = Step(0, 0, {"version": 0}), None
