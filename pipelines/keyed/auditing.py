@@ -31,6 +31,7 @@ from raydt.learners.base import Learner
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
+from raydt.sources.live.base import LiveOptions
 from raydt.streams.history import Replay
 
 #: Failures that a report lists.
@@ -45,7 +46,7 @@ def histories(
     """Replay the rows of the source, and updates in between, up to the last state of a run for each key, or for one.
 
     Keys are in the order of their groups, so that whoever compares them with a saved state reads each group once. Also
-    returns the streams of the keys, which are there.
+    returns the streams of the keys, which have come to that state.
     """
     with fitting(saved.place):
         stops = _stops(saved, 0 if past.before is None else len(past.before.components["stream"].get("purges", ())))
@@ -99,6 +100,8 @@ def audit_keys(
             raise saved.unknown(only)
         lost = [key for key, replay in known.items() if key not in saved and replay.live]  # purged otherwise
         report = together(_reports(config, saved, known, features, only), missing=lost if only is None else [])
+    if not isinstance(config.source, LiveOptions):
+        return report
     living: dict[Key, LivingOfKey] = {}
     for key, replay in known.items():
         source, own = streams.of(key)

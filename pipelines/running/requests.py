@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -170,11 +171,11 @@ class Requests:
     def _note_waiting(self, batch: KeyedBatch, result: KeyedResult) -> None:
         """Note which requests their keys have not taken in."""
         now, hash = self._now, self._chain.key.hash
-        here = {seq for _, seq, _ in now.deleted if seq >= batch.start}
+        here = [seq for _, seq, _ in takewhile(lambda one: one[1] >= batch.start, reversed(now.deleted))]
         if here:
             keys, codes = cast(FollowedSource, self._source).keys, batch.rows.key
             assert codes is not None
-            now.waiting = now.waiting + [(hash(keys[int(codes[seq - batch.start])]), seq) for seq in sorted(here)]
+            now.waiting += [(hash(keys[int(codes[seq - batch.start])]), seq) for seq in reversed(here)]
         taken = {hash(key): row for key, row in result.taken}
         if taken:
             now.waiting = [one for one in now.waiting if one[1] > taken.get(one[0], -1)]
@@ -217,8 +218,8 @@ class Requests:
     def state(self) -> dict[str, Any]:
         """Return the requests that no receipt has yet, and where the last one ended: plain JSON values."""
         now = self._now  # what is in the lists never changes
-        copies = {"deleted": [*now.deleted], "missing": [*now.missing], "inserted": {**now.inserted}}
-        return {**vars(now), **copies}
+        copies = {name: [*getattr(now, name)] for name in ("deleted", "missing", "waiting")}
+        return {**vars(now), **copies, "inserted": {**now.inserted}}
 
     @property
     def _has_requests(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -261,8 +262,8 @@ class Members:
         member.change()
         self._changed.add(member.group)
 
-    @property
-    def _collects(self) -> bool:
+    @cached_property
+    def _collects(self) -> bool:  # asked for each batch of each key
         return self.job.learner.traits(self.job.options).collects_updates
 
     def take_taken(self) -> list[tuple[Key, int]]:
