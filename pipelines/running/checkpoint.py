@@ -106,6 +106,7 @@ class Checkpointer:
         self.last: int | None = None
         self._failed_in_a_row, self._cause = 0, ""
         self._ended, self._took = -math.inf, 0.0  # the last one that was written: when, and for how long
+        self._copied = 0.0  # seconds for which the last one of a pause was copied, when nothing else goes on
 
     def begin(self, updates: int, last: int | None) -> None:
         """Begin an incarnation after so many updates, at the checkpoint ``last``, if there is one."""
@@ -141,11 +142,14 @@ class Checkpointer:
         Only where checkpoints come by time; at most each second, and for a tenth of the time.
         """
         with self._lock:
-            rested = self._clock() - self._ended >= max(PAUSE_SECONDS, PAUSE_SHARE * self._took)
+            began = self._clock()
+            rested = began - self._ended >= max(PAUSE_SECONDS, PAUSE_SHARE * (self._copied + self._took))
             if self._options.every_seconds is None or self._busy or updates <= self._taken.updates or not rested:
                 return
-            self._busy, self._taken = True, _Moment(updates, self._clock())
-        self.write(content(self.store.segments))
+            self._busy, self._taken = True, _Moment(updates, began)
+        copy = content(self.store.segments)
+        self._copied = self._clock() - began
+        self.write(copy)
 
     def write(self, content: CheckpointContent) -> None:
         """Write a checkpoint in the background."""

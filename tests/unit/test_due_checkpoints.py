@@ -90,3 +90,39 @@ def test_one_that_is_due_while_another_is_written_comes_an_interval_later_at_mos
     taken, _ = checkpoints(tmp_path, writing, monkeypatch)
     for before, at in pairwise(taken):
         assert at - before - writing <= EVERY
+
+
+class Pauses:
+    """A checkpointer whose run pauses again and again, by a clock that only work moves."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, copying: float, writing: float) -> None:
+        self.now, self.taken, self._copying = 0.0, list[float](), copying
+        store = CheckpointStore(Folder(folder), 3)
+        monkeypatch.setattr(store, "write", lambda content: self._pass(writing))
+        self._checkpointer = Checkpointer(Checkpoint(every_seconds=60), store, lambda: self.now)
+
+    def _pass(self, seconds: float) -> int:
+        self.now += seconds
+        return 0
+
+    def _content(self, segments: Any) -> Any:
+        self.taken.append(self.now)
+        self._pass(self._copying)
+        return CheckpointContent(len(self.taken), {}, None, {})  # type: ignore[arg-type]
+
+    def pause(self, updates: int) -> None:
+        self._checkpointer.write_of_pause(updates, self._content)
+        self._checkpointer.settle()
+
+
+@pytest.mark.parametrize(("copying", "writing", "rest"), [(0.0, 0.0, 1.0), (0.0, 0.5, 4.5), (0.5, 0.0, 4.5)])
+def test_checkpoints_of_pauses_take_a_tenth_of_the_time(tmp_path, monkeypatch, copying, writing, rest):
+    """That of the copy counts, too: nothing else goes on meanwhile."""
+    pauses = Pauses(tmp_path, monkeypatch, copying, writing)
+    for updates in range(1, 200):
+        pauses.pause(updates)
+        pauses.pause(updates)  # which has nothing new
+        pauses.now += 0.25
+    gaps = [after - before for before, after in pairwise(pauses.taken)]
+    assert len(gaps) > 5
+    assert all(rest <= gap - copying - writing <= rest + 0.25 for gap in gaps), gaps
