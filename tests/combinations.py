@@ -140,10 +140,9 @@ def _file_of(draw: random.Random, table: pa.Table, folder: Path) -> Path:
 
 def _facts(run: Path) -> tuple[dict[str, Any], list[Any]]:
     summary = json.loads((run / "summary.json").read_text())
-    predictions = run / "predictions.parquet"
-    return {name: summary.get(name) for name in SAME}, pq.read_table(
-        predictions
-    ).to_pylist() if predictions.exists() else []
+    place = run / "predictions"
+    predictions = sorted(map(repr, pq.read_table(place).to_pylist())) if place.exists() else []
+    return {name: summary.get(name) for name in SAME}, predictions
 
 
 def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:

@@ -37,8 +37,8 @@ class Intake:
     the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
     wish for a snapshot, or None. ``marks`` say where the model's digest is wanted. ``end`` is where the chapter ends,
     if the run has chapters: then the intake is ``full``, and takes nothing more. ``error`` is what ended the stream
-    early. ``paused`` is called where the source pauses, when all that was read is applied, and
-    ``waited`` after a pause, if the run goes on.
+    early. Where the source pauses, ``paused`` is called when all that was read is applied, and ``waited`` after it, if
+    the run goes on.
     """
 
     def __init__(

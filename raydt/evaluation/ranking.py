@@ -84,7 +84,7 @@ def auc(ranks: Sparse, since: Sparse = NONE, unit: int = 1) -> tuple[float, floa
 def _wins(places: Any, numbers: Any) -> tuple[float, float, float]:
     """Return examples of either class, and twice the pairs in which the positive one is higher; a tie counts once."""
     end = np.searchsorted(places, LEVELS + 1)  # of the negative ones
-    below = positives = wins = none = numbers[:0].sum()
+    below = positives = wins = none = numbers[:0].sum()  # 0 of the type of the numbers
     at = 0
     for i in range(end, len(places)):
         level = places[i] - (LEVELS + 1)

@@ -146,7 +146,10 @@ def classes_of(state: Mapping[str, Any]) -> list[Any]:
 
 
 def _row_of(member: Member, batch: UpdateBatch, seq: int) -> int:
-    """Return the row of all that update ``seq`` came in, or (before the batch) one after it and before the batch."""
+    """Return the number over the whole source of the row that update ``seq`` came in.
+
+    Of an update before the batch, a number from that row on and before the first row of the batch.
+    """
     place = max(0, seq - batch.start)
     return member.source.place(int(batch.row[place])) - (seq < batch.start)
 
