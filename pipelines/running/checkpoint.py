@@ -139,12 +139,18 @@ class Checkpointer:
     def write_of_pause(self, updates: int, content: Callable[[list[Segment]], CheckpointContent]) -> None:
         """Write a checkpoint where the source pauses after ``updates``, if it has something new: readers wait for it.
 
-        Only where checkpoints come by time; at most each second, and for a tenth of the time.
+        Also if copies of deleted examples have to go; DeadlineMissedError as of :meth:`require_deadline`. Only where
+        checkpoints come by time; at most each second, and for a tenth of the time.
         """
+        self.require_deadline()
+        limit = self.store.copies.limit
         with self._lock:
             began = self._clock()
             rested = began - self._ended >= max(PAUSE_SECONDS, PAUSE_SHARE * (self._copied + self._took))
-            if self._options.every_seconds is None or self._busy or updates <= self._taken.updates or not rested:
+            if self._options.every_seconds is None or self._busy or not rested:
+                return
+            late = limit is not None and self.store.copies.age() >= limit and self._due(updates, self._taken)
+            if updates <= self._taken.updates and not late:
                 return
             self._busy, self._taken = True, _Moment(updates, began)
         copy = content(self.store.segments)

@@ -27,7 +27,8 @@ from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
 from raydt.sessions.snapshots import next_segment
 from tests.refusals import refused
-from tests.unit.small_checkpoints import META
+from tests.unit.small_checkpoints import META, alive
+from tests.unit.small_checkpoints import snapshot as snapshot_after
 from tests.unit.small_job import JOB
 from tests.volume import examples
 
@@ -199,3 +200,35 @@ def test_a_time_in_the_future_is_no_age(tmp_path: Path) -> None:
     store.continue_from(read_checkpoint(Folder(tmp_path / "1")))
     assert store.segments == []
     assert store.copies.age() == MOST
+
+
+def test_a_run_that_is_level_gives_up_copies_in_time(tmp_path: Path) -> None:
+    """Nothing comes, so no message would have asked for the next checkpoint, nor missed the deadline."""
+    clock = Clock()
+    store = CheckpointStore(Folder(tmp_path), 3, Copies(MOST - EVERY, clock))
+    options = Checkpoint(every_seconds=EVERY, max_age=f"{MOST:.0f}s")
+    checkpointer, written = Checkpointer(options, store, clock, deadline=f"{MOST:.0f}s"), list[int]()
+
+    def pause(updates: int) -> None:
+        def content(_: Any) -> CheckpointContent:
+            written.append(updates)
+            made = snapshot_after(updates, store)
+            return CheckpointContent(updates, {**META, "offset": updates}, made, {"stream": {"seq": updates}})
+
+        checkpointer.write_of_pause(updates, content)
+        checkpointer.settle()
+
+    for updates in (100, 110, 120):
+        clock.now += 1
+        pause(updates)
+    assert store.numbers() == [100, 110, 120]
+    for _ in range(200):
+        clock.now += 1
+        pause(120)
+    assert store.numbers() == [120]
+    assert births_on_disk(tmp_path) == set(alive(120).tolist())
+    assert 3 < len(written) < 3 + 200 / (MOST - EVERY) + 1
+    clock.now += MOST + 1
+    with pytest.raises(DeadlineMissedError):
+        pause(120)
+    checkpointer.close()
