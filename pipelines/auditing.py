@@ -25,14 +25,23 @@ from pipelines.running.differences import data_changes
 from pipelines.running.ending import read_summary, write_summary
 from pipelines.running.plans import PlanLog
 from pipelines.running.preflight import features_of
-from pipelines.saved_runs import config_of, find_state, last_state, load_state, open_state, open_stream, states_of
+from pipelines.saved_runs import (
+    audit_saved,
+    config_of,
+    find_state,
+    last_state,
+    load_state,
+    open_state,
+    open_stream,
+    states_of,
+)
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.lineage import history_of_run
 from raydt.arrays.types import Ints
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
-from raydt.examples.history import History, history_of_live
+from raydt.examples.history import History
 from raydt.examples.targets import in_order
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.lock import locked
@@ -41,7 +50,7 @@ from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.messages import message
 from raydt.redaction import text
-from raydt.sessions.saved_model import SavedModel, groups_of
+from raydt.sessions.saved_model import groups_of
 from raydt.sources.base import Source
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
@@ -173,7 +182,7 @@ def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
     if keys is not None:
         from pipelines.keyed.auditing import audit_states
 
-        return _spoken(audit_states(keys, None if key is None else keys.find(key), audit_saved), location)
+        return _spoken(audit_states(keys, None if key is None else keys.find(key)), location)
     if key is not None:
         raise InputError(message("keyed.one"), file=place.location)
     return audit_saved(open_state(place)[0])
@@ -185,9 +194,3 @@ def _spoken(report: AuditReport, place: str | Path) -> AuditReport:
     report.reason = text(report.reason, quote)
     report.failures = [text(one, quote) for one in report.failures]
     return report
-
-
-def audit_saved(saved: SavedModel) -> AuditReport:
-    """Audit a state against its own examples."""
-    history = history_of_live(saved.arrays, saved.groups, saved.features)
-    return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

@@ -14,7 +14,9 @@ from pipelines.config import Config, load_config, without_retired
 from pipelines.run_files import STATES
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
+from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, shortage
+from raydt.examples.history import history_of_live
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.keyed.saved import open_keys
@@ -204,3 +206,9 @@ def folder_of_model(location: str | Path) -> RunFolder:
     if not inside and not folder.has(MANIFEST):
         raise ModelFileError(message("models.no_model"), file=folder.location)
     return folder.inside(inside) if inside else folder
+
+
+def audit_saved(saved: SavedModel) -> AuditReport:
+    """Audit a state against its own examples."""
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

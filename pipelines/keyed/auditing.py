@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from pipelines.auditing import audit_saved
 from pipelines.config import Config
 from pipelines.following.table_audit import LivingOfKey, compare_keys_with_table
 from pipelines.keyed.lineage import UpdateOfHistories
@@ -18,6 +17,7 @@ from pipelines.keyed.past import PastOfKeys
 from pipelines.keyed.streams import StreamsOfKeys
 from pipelines.run_folder import fitting
 from pipelines.running.preflight import features_of
+from pipelines.saved_runs import audit_saved
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ModelFileError
 from raydt.examples.features import Features
@@ -90,7 +90,7 @@ def audit_keys(
     Without a ``past``, each state is audited against its own examples.
     """
     if past is None:
-        report, streams = audit_states(saved, only, audit_saved), StreamsOfKeys(config, stream, only)
+        report, streams = audit_states(saved, only), StreamsOfKeys(config, stream, only)
         stream.restore(saved.components["stream"])
         known = PastOfKeys(saved).begin(streams, only)
     else:
@@ -134,10 +134,10 @@ def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditRepor
         return AuditReport.malformed("key", error.parts["problem"])
 
 
-def audit_states(saved: SavedKeys, only: Key | None, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
+def audit_states(saved: SavedKeys, only: Key | None) -> AuditReport:
     """Audit the state of each key, or of one, against its own examples."""
     keys = saved.keys() if only is None else [only]
-    return together(((key, _audited(saved, key, work)) for key in keys), missing=[])
+    return together(((key, _audited(saved, key, audit_saved)) for key in keys), missing=[])
 
 
 def together(reports: Iterator[tuple[Key, AuditReport]], missing: list[Key]) -> AuditReport:
