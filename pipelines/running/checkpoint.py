@@ -65,6 +65,9 @@ class _Moment(NamedTuple):
 
 #: Least seconds between checkpoints of pauses, and least pause in multiples of what the last one took.
 PAUSE_SECONDS, PAUSE_SHARE = 1.0, 9.0
+#: Each leaves a part of every table until the chapter ends: after n of them the next waits for a tenth of n seconds, so
+#: that there are 270 after an hour in which changes trickle.
+PAUSES_PER_SECOND = 10
 
 
 class Copied(Protocol):
@@ -106,6 +109,7 @@ class Checkpointer:
         self.last: int | None = None
         self._failed_in_a_row, self._cause = 0, ""
         self._ended, self._took = -math.inf, 0.0  # the last one that was written: when, and for how long
+        self._pauses = 0  # checkpoints of pauses so far
         self._copied = 0.0  # seconds for which the last one of a pause was copied, when nothing else goes on
 
     def begin(self, updates: int, last: int | None) -> None:
@@ -140,19 +144,22 @@ class Checkpointer:
         """Write a checkpoint where the source pauses after ``updates``, if it has something new: readers wait for it.
 
         Also if copies of deleted examples have to go; DeadlineMissedError as of :meth:`require_deadline`. Only where
-        checkpoints come by time; at most each second, and for a tenth of the time.
+        checkpoints come by time; at most each second, for a tenth of the time, and rarer the more there were.
         """
         self.require_deadline()
         limit = self.store.copies.limit
         with self._lock:
             began = self._clock()
-            rested = began - self._ended >= max(PAUSE_SECONDS, PAUSE_SHARE * (self._copied + self._took))
-            if self._options.every_seconds is None or self._busy or not rested:
+            rest = began - self._ended
+            if self._options.every_seconds is None or self._busy:
+                return
+            if rest < max(PAUSE_SECONDS, PAUSE_SHARE * (self._copied + self._took)):
                 return
             late = limit is not None and self.store.copies.age() >= limit and self._due(updates, self._taken)
-            if updates <= self._taken.updates and not late:
+            new = updates > self._taken.updates and rest >= self._pauses / PAUSES_PER_SECOND
+            if not (new or late):
                 return
-            self._busy, self._taken = True, _Moment(updates, began)
+            self._busy, self._taken, self._pauses = True, _Moment(updates, began), self._pauses + 1
         copy = content(self.store.segments)
         self._copied = self._clock() - began
         self.write(copy)

@@ -8,12 +8,13 @@ import pytest
 
 from tests import combinations
 
-#: Of every test run, and of nightly ones.
-DAILY, NIGHTLY = 6, 150
+#: Of every test run: jobs that nothing refuses, two of which have found a fault. Nightly ones take all.
+DAILY = (1, 10, 18, 43, 44, 55)
+NIGHTLY = range(150)
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(DAILY), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(DAILY, NIGHTLY))]
+    "seed", [pytest.param(seed, marks=[] if seed in DAILY else pytest.mark.nightly) for seed in NIGHTLY]
 )
 def test_a_drawn_job(seed: int, tmp_path: Path) -> None:
     combinations.check(seed, tmp_path)

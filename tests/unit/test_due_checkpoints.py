@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from itertools import pairwise
@@ -118,6 +119,7 @@ class Pauses:
 @pytest.mark.parametrize(("copying", "writing", "rest"), [(0.0, 0.0, 1.0), (0.0, 0.5, 4.5), (0.5, 0.0, 4.5)])
 def test_checkpoints_of_pauses_take_a_tenth_of_the_time(tmp_path, monkeypatch, copying, writing, rest):
     """That of the copy counts, too: nothing else goes on meanwhile."""
+    monkeypatch.setattr("pipelines.running.checkpoint.PAUSES_PER_SECOND", math.inf)
     pauses = Pauses(tmp_path, monkeypatch, copying, writing)
     for updates in range(1, 200):
         pauses.pause(updates)
@@ -126,3 +128,13 @@ def test_checkpoints_of_pauses_take_a_tenth_of_the_time(tmp_path, monkeypatch, c
     gaps = [after - before for before, after in pairwise(pauses.taken)]
     assert len(gaps) > 5
     assert all(rest <= gap - copying - writing <= rest + 0.25 for gap in gaps), gaps
+
+
+def test_the_more_checkpoints_of_pauses_there_were_the_rarer_they_are(tmp_path, monkeypatch):
+    """Each leaves parts of tables: in an hour in which changes trickle there are some hundred, not some thousand."""
+    pauses = Pauses(tmp_path, monkeypatch, 0.0, 0.0)
+    for updates in range(1, 3601):
+        pauses.now += 1.0
+        pauses.pause(updates)
+    assert 200 < len(pauses.taken) < 300
+    assert pauses.taken[:9] == [float(second) for second in range(1, 10)]
