@@ -17,7 +17,8 @@ import numpy as np
 from raydt.arrays.blake2b import SIZE
 from raydt.arrays.types import AnyArray, Bools, Slots
 from raydt.examples.row_owners import BUCKETS, buckets_of
-from raydt.examples.row_tree import CHILDREN, MOST, Ids, Records, RowTree
+from raydt.examples.row_tree import Records, RowTree
+from raydt.examples.row_trie import CHILDREN, MOST, Ids
 from raydt.exchange.messages import Buckets
 
 #: Rows, hash, and whether there are records instead, of every bucket of a shard; and these records.

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Part
 from raydt.arrays.types import Slots
-from raydt.examples.row_tree import Ids, RowTree
+from raydt.examples.row_tree import RowTree
+from raydt.examples.row_trie import Ids
 from raydt.examples.store import ExampleStore
 from raydt.examples.weights import filled
 

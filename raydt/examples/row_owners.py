@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.types import AnyArray, Bools, Ints, Slots
-from raydt.examples.row_tree import BITS, keys_of
+from raydt.examples.row_trie import BITS, keys_of
 from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.messages import Buckets
 from raydt.messages import message
