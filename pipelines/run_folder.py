@@ -91,7 +91,7 @@ class RunFolder(Folder):
             self.delete(name)
 
     def _never_begun(self) -> tuple[str, ...]:
-        """What a process leaves that died before it wrote the config: a key, and a chain that nothing is in yet."""
+        """Return the key and the empty chain of a process that died before it wrote the config."""
         return () if self.has("config.yaml") or self.size(RECEIPTS) else (RECEIPT_KEY, RECEIPTS)
 
     def _unfinished(self) -> list[str]:

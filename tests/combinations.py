@@ -146,7 +146,7 @@ def _facts(run: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
-    """What an act returns, or the id of the message by which it refuses."""
+    """Return the id of the message by which an act refuses, and what it returns or raises."""
     try:
         return "", act()
     except RaydtError as error:

@@ -223,10 +223,11 @@ class Prequential(Evaluation):
 
     def mark(self) -> None:
         """End a window here, and keep the counts of this moment for :meth:`take_rows`. O(K), with scores O(LEVELS)."""
-        moment = self._moment()
+        ranks = self._ranks()
+        moment = self._moment(ranks)
         scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
-        self._marked.append(moment._replace(window_auc=self._auc(scored, self._window_ranks)))
-        self._window_ranks = self._ranks()
+        self._marked.append(moment._replace(window_auc=self._auc(scored, ranks, self._window_ranks)))
+        self._window_ranks = ranks
 
     def take_rows(self) -> dict[str, Floats]:
         """Return values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m K)."""
@@ -267,21 +268,21 @@ class Prequential(Evaluation):
         hits = self.snapshot()
         return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
-    def _moment(self) -> _Moment:
-        counts = self.counts
+    def _moment(self, ranks: Sparse | None = None) -> _Moment:
+        counts, ranks = self.counts, self._ranks() if ranks is None else ranks
         return _Moment(
             hits=counts.hits.copy(),
             classes=counts.classes.copy(),
             faded=counts.faded.copy(),
             faded_classes=counts.faded_classes.copy(),
-            auc=self._auc(int(counts.hits[SCORED]), NONE),
+            auc=self._auc(int(counts.hits[SCORED]), ranks),
         )
 
-    def _auc(self, scored: int, since: Sparse) -> float:
+    def _auc(self, scored: int, ranks: Sparse, since: Sparse = NONE) -> float:
         """Return the AUC; NaN without a positive class, and if not every prediction had a score."""
         if (not self.positive and len(self.inserted) > 2) or not scored:
             return math.nan
-        value, ranked = auc(self._ranks(), since, self._unit)
+        value, ranked = auc(ranks, since, self._unit)
         return value if ranked * self._unit == scored else math.nan
 
     def _grow(self, classes: int) -> None:

@@ -289,7 +289,7 @@ def _fill(trie: Any, ids: Any, slots: Any, tasks: Any) -> bool:
 
 
 def _nodes_of(keys: npt.NDArray[np.uint64]) -> int:
-    """How many nodes the tree of some keys uses, ascending. O(n depth), in passes over arrays.
+    """Return the number of nodes of the tree of some keys, ascending. O(n depth), in passes over arrays.
 
     A prefix of a key is a node with children if more than 32 keys begin with it. From 100,000 to 200,000 rows nodes
     become ten times as many: to fill a tree until it is too small, again and again, took most of a first digest.
