@@ -93,10 +93,9 @@ class PlanLog:
     def _read(self, line: bytes) -> Step:
         try:
             values = json.loads(line)
-            hashed_as = values.pop("sha256", None)  # an earlier version wrote none
-            if hashed_as in (None, _hash(values)):
+            if values.pop("sha256") == _hash(values):
                 return Step(**values)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(message("live.damaged_plans"), file=str(self._path)) from error
         raise InputError(message("live.damaged_plans"), file=str(self._path))
 

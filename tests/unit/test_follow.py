@@ -220,13 +220,13 @@ def test_a_plan_that_was_cut_short_was_never_made(tmp_path: Path) -> None:
             [PlanLog(folder).find(number) for number in range(3)]
 
 
-def test_plans_of_an_earlier_version_have_no_hash(tmp_path: Path) -> None:
-    step = Step(0, 0, {"version": 0})
-    PlanLog(RunFolder(tmp_path)).keep(step)
+def test_a_plan_without_its_hash_is_damaged(tmp_path: Path) -> None:
+    PlanLog(RunFolder(tmp_path)).keep(Step(0, 0, {"version": 0}))
     values = json.loads((tmp_path / PLANS).read_text())
     del values["sha256"]
     (tmp_path / PLANS).write_text(json.dumps(values) + "\n")
-    assert PlanLog(RunFolder(tmp_path)).find(0) == step
+    with pytest.raises(InputError, match="damaged"):
+        PlanLog(RunFolder(tmp_path))
 
 
 def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
