@@ -64,6 +64,8 @@ class RoutedHistory:
             x, threshold = self.X[rows[at], feature[at]], self.tree.threshold[node[at]]
             missing_left = np.isnan(x) & (self.tree.missing[node[at]] == LEFT)
             right[at] = ~np.where(self.categorical[feature[at]], x == threshold, (x <= threshold) | missing_left)
+        if not self.features.sparse:
+            return right
         at = np.flatnonzero(feature >= dense)
         ones = self.sparse[rows[at]]
         hit = ones.indices == np.repeat(feature[at] - dense, ones.lengths)
@@ -117,6 +119,8 @@ class BuildHistory(RoutedHistory):
         number = np.append(~self.categorical, False)[np.minimum(feature, len(self.categorical))] & (feature >= 0)
         missing = np.zeros(len(rows), np.bool_)
         missing[number] = np.isnan(self.X[rows[number], feature[number]])
+        if not missing.any():
+            return
         self.lacking[node[missing & then]] = True
         came = missing & (self.born[rows] > self.tree.built[node])
         first = np.full(len(self.side), FOREVER)
