@@ -167,11 +167,27 @@ class Prequential(Evaluation):
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
-        ranks = self.counts.ranks if self._resting is None else dense_ranks(self._resting)
-        window_ranks = dense_ranks(self._window_ranks) if ranks.size else ranks
-        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": window_ranks}
+        return self._without_ranks() | {name: dense_ranks(ranks) for name, ranks in self._tables().items()}
+
+    def narrow_state(self) -> dict[str, Any]:
+        """Return the same without the zeros of tables of ranks (:mod:`raydt.keyed.scores`)."""
+        found = self._without_ranks()
+        for name, ranks in self._tables().items():
+            del found[name]
+            found[f"{name}_places"], found[f"{name}_numbers"] = ranks
+        return found
+
+    def _tables(self) -> dict[str, Sparse]:
+        """Return the tables of ranks, by their names in a state; none if nothing has a score."""
+        if self._resting is None and not self.counts.ranks.size:
+            return {}
+        return {"ranks": self._ranks(), "window_ranks": self._window_ranks}
+
+    def _without_ranks(self) -> dict[str, Any]:
+        """Return the state of an evaluation in which nothing has a score."""
+        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": _NO_RANKS}
         return {
-            **_copied(self.counts._replace(ranks=ranks)._asdict()),
+            **_copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
             "inserted": self.inserted.copy(),
             "registers": self._registers.copy(),
             "alarms": self.alarms,

@@ -20,7 +20,7 @@ from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
 from raydt.keyed.awake import Awake
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
-from raydt.keyed.scores import narrow, whole
+from raydt.keyed.scores import whole
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.learners.batch_coordinator import Many
@@ -89,8 +89,8 @@ class Member:
     def state(self) -> dict[str, Any]:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
-        tally = self.tally.state()
-        scores = narrow(tally.pop("prequential"))
+        tally = self.tally.state(narrow=True)
+        scores = tally.pop("prequential")
         return {
             "coordinator": coordinator,
             **{f"group-{number:03d}": arrays for number, arrays in groups.items()},

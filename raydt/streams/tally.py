@@ -138,15 +138,15 @@ class Tally:
         """Statistics of the present session, with the traffic of those before it added."""
         return {name: count + self._earlier.get(name, 0) for name, count in statistics.items()}
 
-    def state(self) -> dict[str, Any]:
-        """All that is counted, as plain JSON values and NumPy arrays of its own."""
+    def state(self, *, narrow: bool = False) -> dict[str, Any]:
+        """All that is counted, as plain JSON values and NumPy arrays of its own; ``narrow``: scores in little room."""
         return {
             **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
             "seconds": float(self.seconds),
             "first_time": self.first_time,
             "time": self.time,
             "statistics": {name: int(count) for name, count in self.statistics.items()},
-            "prequential": self.prequential.state(),
+            "prequential": self.prequential.narrow_state() if narrow else self.prequential.state(),
             **({} if self._delayed is None else self._delayed.state()),
             **({} if self.early_warmup is None else {"early_warmup": self.early_warmup}),
         }
