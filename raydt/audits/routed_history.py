@@ -32,9 +32,12 @@ class RoutedHistory:
         self.sparse = history.sparse or SparseRows.empty(features.sparse, len(history.y))
         self.categorical = np.array(features.categorical, np.bool_)
         self.alive = history.deleted == FOREVER
-        replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
         self.born = 2 * history.inserted + 1
-        self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
+        self.died = np.full(len(self.born), FOREVER)
+        if not self.alive.all():
+            gone = history.deleted[~self.alive]
+            replaced = np.isin(gone, history.inserted)  # by the insertion half of the same update
+            self.died[~self.alive] = 2 * gone + ~replaced
         self.leaf = np.full(len(self.y), -1, np.int64)  #: Leaf of each example, once :meth:`levels` has ended.
 
     def levels(self) -> Iterator[tuple[Ints, Ints, Bools]]:

@@ -97,7 +97,7 @@ class Prequential(Evaluation):
         self._adwin = new_adwin()
         self._found: list[Alarm] = []
         self._marked: list[_Moment] = []
-        self._before: _Moment = self._moment()
+        self._before: _Moment = self._moment(NONE)
 
     def rest(self) -> None:
         """Keep the table of ranks as what is not 0 in it, until the next prediction: for one of very many streams.

@@ -72,7 +72,7 @@ class RowDigest:
 
 
 def _part_of_leaf(store: ExampleStore, records: Records) -> Part:
-    """Return the part of so few rows that their tree is one leaf: without the tree, which takes longer than its hash."""
+    """Return the part of so few rows that their tree is one leaf: to make the tree takes longer than to hash it."""
     slots = store.slots()
     slots = slots[np.argsort(keys_of(store.id[slots]))]
     rows = records(store.id[slots], slots)

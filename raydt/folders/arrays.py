@@ -222,7 +222,7 @@ def _array(members: zipfile.ZipFile, name: str, expected: ArrayType) -> AnyArray
         header = _header(expected.dtype, tuple(expected.shape))
         if member.read(len(header)) == header:
             array = np.empty(expected.shape, dtype=expected.dtype)
-            to = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+            to = array.data.cast("B") if array.size else memoryview(b"")
             for begin in range(0, len(to), _AT_ONCE):
                 part = to[begin : begin + _AT_ONCE]
                 part[:] = member.read(len(part))

@@ -79,7 +79,7 @@ class Member:
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
-        self.tally = Tally(self.stream, weighted=job.weighted)
+        self.tally = Tally(self.stream, weighted=job.weighted, narrow=True)
 
     def batches(self, job: KeyedJob) -> Iterator[UpdateBatch]:
         """Yield the updates that the rows given so far make."""
@@ -89,7 +89,7 @@ class Member:
     def state(self) -> dict[str, Any]:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
-        tally = self.tally.state(narrow=True)
+        tally = self.tally.state()
         scores = tally.pop("prequential")
         return {
             "coordinator": coordinator,
@@ -250,10 +250,10 @@ class Members:
         for member in self.by_key.values():
             if observer is not None:
                 observer.before(member)
-            member.session.finish()
-            member.tally.statistics = member.tally.totals(member.session.statistics())
             if self._collects or member.tally.inserts < self.job.stream.warmup:
                 self._note(member)
+                member.session.finish()
+                member.tally.statistics = member.tally.totals(member.session.statistics())
             if observer is not None:
                 if member.marked != member.tally.updates:
                     observer.records.mark(member)

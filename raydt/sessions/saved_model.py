@@ -260,7 +260,7 @@ def one_of(
 
     ``own`` are the entries of ``meta`` that are its own.
     """
-    meta = outline.meta | own
+    meta = {**outline.meta, **own}
     try:
         told = _OwnMeta.model_validate(meta)
     except ValueError as error:

@@ -58,11 +58,12 @@ class Tally:
     that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
     ``first_time``, ``time``: the first and the latest event time, None before any, and of a source without times.
     ``weighted``: scores count each prediction by the weight of its row. ``early_warmup``: how the warm-up ended, if it
-    ended early (:meth:`~raydt.examples.updates.UpdateBatch.early_warmup`).
+    ended early (:meth:`~raydt.examples.updates.UpdateBatch.early_warmup`). ``narrow``: states have scores in little
+    room (:meth:`~raydt.evaluation.scoring.Evaluation.narrow_state`), of one of very many streams.
     """
 
-    def __init__(self, stream: Stream, *, weighted: bool = False) -> None:
-        self._stream, self._source, self._weighted = stream, stream.source, weighted
+    def __init__(self, stream: Stream, *, weighted: bool = False, narrow: bool = False) -> None:
+        self._stream, self._source, self._weighted, self._narrow = stream, stream.source, weighted, narrow
         self.prequential: Any = (
             PrequentialErrors()
             if self._source.target_dtype == NUMBERS
@@ -138,15 +139,15 @@ class Tally:
         """Statistics of the present session, with the traffic of those before it added."""
         return {name: count + self._earlier.get(name, 0) for name, count in statistics.items()}
 
-    def state(self, *, narrow: bool = False) -> dict[str, Any]:
-        """All that is counted, as plain JSON values and NumPy arrays of its own; ``narrow``: scores in little room."""
+    def state(self) -> dict[str, Any]:
+        """All that is counted, as plain JSON values and NumPy arrays of its own."""
         return {
             **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
             "seconds": float(self.seconds),
             "first_time": self.first_time,
             "time": self.time,
             "statistics": {name: int(count) for name, count in self.statistics.items()},
-            "prequential": self.prequential.narrow_state() if narrow else self.prequential.state(),
+            "prequential": self.prequential.narrow_state() if self._narrow else self.prequential.state(),
             **({} if self._delayed is None else self._delayed.state()),
             **({} if self.early_warmup is None else {"early_warmup": self.early_warmup}),
         }
