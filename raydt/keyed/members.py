@@ -79,7 +79,7 @@ class Member:
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
-        self.tally = Tally(self.stream, weighted=job.weighted, narrow=True)
+        self.tally = Tally(self.stream, weighted=job.weighted)
 
     def batches(self, job: KeyedJob) -> Iterator[UpdateBatch]:
         """Yield the updates that the rows given so far make."""
@@ -89,7 +89,7 @@ class Member:
     def state(self) -> dict[str, Any]:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
-        tally = self.tally.state()
+        tally = self.tally.narrow_state()
         scores = tally.pop("prequential")
         return {
             "coordinator": coordinator,

@@ -58,12 +58,11 @@ class Tally:
     that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
     ``first_time``, ``time``: the first and the latest event time, None before any, and of a source without times.
     ``weighted``: scores count each prediction by the weight of its row. ``early_warmup``: how the warm-up ended, if it
-    ended early (:meth:`~raydt.examples.updates.UpdateBatch.early_warmup`). ``narrow``: states have scores in little
-    room (:meth:`~raydt.evaluation.scoring.Evaluation.narrow_state`), of one of very many streams.
+    ended early (:meth:`~raydt.examples.updates.UpdateBatch.early_warmup`).
     """
 
-    def __init__(self, stream: Stream, *, weighted: bool = False, narrow: bool = False) -> None:
-        self._stream, self._source, self._weighted, self._narrow = stream, stream.source, weighted, narrow
+    def __init__(self, stream: Stream, *, weighted: bool = False) -> None:
+        self._stream, self._source, self._weighted = stream, stream.source, weighted
         self.prequential: Any = (
             PrequentialErrors()
             if self._source.target_dtype == NUMBERS
@@ -141,13 +140,20 @@ class Tally:
 
     def state(self) -> dict[str, Any]:
         """All that is counted, as plain JSON values and NumPy arrays of its own."""
+        return self._state(self.prequential.state())
+
+    def narrow_state(self) -> dict[str, Any]:
+        """Return the same with scores in little room (:meth:`raydt.evaluation.scoring.Evaluation.narrow_state`)."""
+        return self._state(self.prequential.narrow_state())
+
+    def _state(self, scores: dict[str, Any]) -> dict[str, Any]:
         return {
             **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
             "seconds": float(self.seconds),
             "first_time": self.first_time,
             "time": self.time,
             "statistics": {name: int(count) for name, count in self.statistics.items()},
-            "prequential": self.prequential.narrow_state() if self._narrow else self.prequential.state(),
+            "prequential": scores,
             **({} if self._delayed is None else self._delayed.state()),
             **({} if self.early_warmup is None else {"early_warmup": self.early_warmup}),
         }
