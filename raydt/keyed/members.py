@@ -20,7 +20,6 @@ from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
 from raydt.keyed.awake import Awake
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
-from raydt.keyed.scores import whole
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.learners.batch_coordinator import Many
@@ -116,7 +115,7 @@ class Member:
         self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
-        self.tally.restore({**state["recorder"], "prequential": whole(state["scores"])})
+        self.tally.restore({**state["recorder"], "prequential": state["scores"]})
         self.marked = int(state["recorder"].get("marked", -1))
         self.rest()
 
