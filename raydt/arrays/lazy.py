@@ -21,10 +21,11 @@ class Lazy(Mapping[Key, dict[str, Any]]):
         part = self._parts[key]
         if part is None:
             part = self._make(key)
-            needed = sum(value.nbytes for value in part.values() if isinstance(value, np.ndarray))
-            if needed <= self._room:
-                self._room -= needed
-                self._parts[key] = part
+            if self._room:
+                needed = sum(value.nbytes for value in part.values() if isinstance(value, np.ndarray))
+                if needed <= self._room:
+                    self._room -= needed
+                    self._parts[key] = part
         return part
 
     def __iter__(self) -> Iterator[Key]:

@@ -14,7 +14,7 @@ import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ from raydt.messages import message
 
 #: Bytes of an array that are read at a time.
 _AT_ONCE = 1 << 18
+#: Bytes from which an array has a file of its own, so that who needs no array of all rows reads none.
+_LARGE = 1 << 20
 
 
 def save_folder(
@@ -83,9 +85,16 @@ def save_folder(
 
 
 def open_folder(
-    path: str | os.PathLike[str], kind: Kind | None = None, *, filesystem: fs.FileSystem | None = None
+    path: str | os.PathLike[str],
+    kind: Kind | None = None,
+    *,
+    filesystem: fs.FileSystem | None = None,
+    file_by_file: bool = False,
 ) -> tuple[dict[str, Any], Lazy[str]]:
-    """As :func:`load_folder`, but each component is read, and checked, whenever it is asked for."""
+    """As :func:`load_folder`, but each component is read, and checked, whenever it is asked for.
+
+    ``file_by_file``: of a component, a file of arrays is only read when one of them is asked for.
+    """
     folder = _open(path, filesystem)
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
@@ -94,11 +103,41 @@ def open_folder(
     for entry in manifest.files:
         files.setdefault(entry.component, []).append(entry)
 
-    def read(component: str) -> dict[str, Any]:
+    def read(component: str) -> Any:
+        if file_by_file:
+            return _FileByFile(folder, files[component])
         return {name: value for entry in files[component] for name, value in read_entry(folder, entry).items()}
 
     meta = {**manifest.meta, **manifest.origin}
     return meta, Lazy(files, read)
+
+
+class _FileByFile(Mapping[str, Any]):
+    """The values of one component; a file of arrays is read, whole, when the first of them is asked for."""
+
+    def __init__(self, folder: Folder, files: Iterable[FileEntry]) -> None:
+        self._folder, self._values, self._unread = folder, dict[str, Any](), dict[str, FileEntry]()
+        for entry in files:
+            if entry.arrays is None:  # its names are in the file
+                self._values |= read_entry(folder, entry)
+            else:
+                self._unread |= dict.fromkeys(entry.arrays, entry)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._unread:
+            read = read_entry(self._folder, self._unread[name])
+            self._values |= read
+            self._unread = {other: entry for other, entry in self._unread.items() if other not in read}
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self._values, *self._unread)
+
+    def __len__(self) -> int:
+        return len(self._values) + len(self._unread)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or name in self._unread
 
 
 def load_folder(
@@ -163,10 +202,12 @@ def _pack(component: str, values: Mapping[str, Any], beside: str) -> list[tuple[
 
 def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[str, ArrayType] | None]]:
     """Suffix, contents and array types of the files of one component."""
-    arrays = {name: _little(name, value) for name, value in values.items() if isinstance(value, np.ndarray)}
-    plain = {name: value for name, value in values.items() if name not in arrays}
+    whole = {name: _little(name, value) for name, value in values.items() if isinstance(value, np.ndarray)}
+    plain = {name: value for name, value in values.items() if name not in whole}
     files: list[tuple[str, memoryview, dict[str, ArrayType] | None]] = []
-    if arrays:
+    together = {name: array for name, array in whole.items() if array.nbytes <= _LARGE}
+    apart = [{name: array} for name, array in whole.items() if name not in together]
+    for arrays in filter(None, (together, *apart)):
         buffer = io.BytesIO()
         # np.savez would do, but for arrays called "file", and for objects, which it pickles.
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as members:
@@ -177,7 +218,7 @@ def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[st
                     member.write(array.data.cast("B") if array.size else b"")
         types = {name: ArrayType(dtype=array.dtype.str, shape=list(array.shape)) for name, array in arrays.items()}
         files.append(("npz", buffer.getbuffer(), types))
-    if plain or not arrays:
+    if plain or not whole:
         files.append(("json", memoryview(encode(plain)), None))
     return files
 

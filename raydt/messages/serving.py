@@ -43,6 +43,8 @@ SENTENCES: dict[str, Sentence] = {
     "made_token": "token: {token}",
     "swapped": "update {update} is served: digest {digest}",
     "kept": "a snapshot cannot be used (served meanwhile: {served}): {reason}",
+    "not_loaded": "not loaded: {reason}",
+    "loader_ended": "the process that loads it has ended",
     "first": "no model",
     "of_update": "the model of update {update}",
     "address": ("cannot listen at {host}:{port}: {reason}", "Choose another --host or --port"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from pathlib import Path
@@ -12,15 +13,23 @@ import pyarrow.parquet as pq
 import pipelines
 from pipelines.prediction import predict_file
 from pipelines.serving.application import Application
+from pipelines.serving.loading import Loader
 from pipelines.serving.reader import SnapshotReader
 from tests.cases import Trial, every_case, one_of_each
 from tests.keyed_cases import KEYS, config, files
 from tests.small_tables import derived, examples
 
 
+@functools.cache
+def loader() -> Loader:
+    """The process that loads, as beside a server; one for all cases."""
+    return Loader(quote=True)
+
+
 def served(place: str | Path) -> Application:
     """What answers for a place."""
     reader = SnapshotReader(place)
+    reader._loader = loader()
     assert reader.look()
     return Application(reader)
 

@@ -107,8 +107,12 @@ def test_chapters_by_key_are_the_run_without_and_answer_by_key(broker: Broker, t
     run = tmp_path / "chapters"
     cut = follow(told.job(**lenient, follow={"chapter_updates": 40, "keep": None}), run, until_idle=0.0)
     assert cut.digest == whole.digest
-    ends = [int(next((one / "checkpoints").glob("[0-9]*")).name) for one in sorted((run / "chapters").iterdir())[:3]]
-    assert ends == [40, 80, 120]
+    chapters = sorted((run / "chapters").iterdir())[:3]  # a pause within a chapter may have left a checkpoint, too
+    assert [max(int(one.name) for one in (chapter / "checkpoints").glob("[0-9]*")) for chapter in chapters] == [
+        40,
+        80,
+        120,
+    ]
     for table in ("metrics", "quarantine"):
         parts = [
             ds.dataset(one / table).to_table() for one in sorted((run / "chapters").iterdir()) if (one / table).is_dir()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from raydt.errors import FormatVersionError, ModelFileError
-from raydt.folders.arrays import load_folder, save_folder
+from raydt.folders import arrays
+from raydt.folders.arrays import load_folder, open_folder, save_folder
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, encode, seal
 from raydt.messages import message
 from tests.refusals import refused
@@ -305,3 +306,21 @@ def test_places_that_cannot_be_used(tmp_path):
         load_folder("nonsense://x/y")
     with refused("models.no_manifest", ModelFileError):
         load_folder(tmp_path / "nowhere")
+
+
+def test_a_large_array_has_a_file_that_is_read_when_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "_LARGE", 64)
+    values = {"leaf": np.arange(9), "n": np.arange(8), "ledger": np.arange(99.0), "seen": {"updates": 3}}
+    save_folder(tmp_path, "state", META, {"coordinator": values})
+    assert len([*tmp_path.glob("coordinator.*.npz")]) == 3
+    assert_equal(load_folder(tmp_path)[1], {"coordinator": values})
+    read, real = [], arrays.read_entry
+    monkeypatch.setattr(arrays, "read_entry", lambda place, entry: read.append(entry.component) or real(place, entry))
+    found = open_folder(tmp_path, file_by_file=True)[1]["coordinator"]
+    assert found.keys() == values.keys()
+    assert "ledger" in found
+    assert found["seen"] == {"updates": 3}
+    assert (found["n"] == values["n"]).all()
+    assert len(read) == 2, "JSON, and the small arrays"
+    assert_equal({"coordinator": dict(found)}, {"coordinator": values})
+    assert len(read) == 4

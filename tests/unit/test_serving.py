@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ import pytest
 
 import pipelines
 from pipelines.prediction import predict_file
+from pipelines.run_folder import RunFolder
 from pipelines.serving import http
 from pipelines.serving.application import MOST_BYTES, Application
 from pipelines.serving.http import Server
 from pipelines.serving.job import TOKEN, is_loopback, serve
 from pipelines.serving.reader import SnapshotReader
-from raydt.errors import ConfigError, InputError, ModelFileError
+from pipelines.serving.snapshots import Found
+from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from tests.cases import CASES, first_cases
 from tests.refusals import refused
 from tests.steady import checkpoints_waited_for
@@ -395,6 +398,54 @@ def test_no_answer_mixes_two_models(run: Path, growing: Path, swaps: int) -> Non
         thread.join()
     assert not wrong
     assert set(application.answered) == {200}
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_another_process_loads_what_a_server_swaps_in(run: Path, growing: Path) -> None:
+    """What it hands over answers as what is loaded here, also if it was killed before."""
+    reader = SnapshotReader(growing, every=0.01)
+    reader.start()
+    try:
+        for state in states(run)[:3]:
+            comes(growing, state)
+            wait_for(lambda update=int(state.name): update_of(reader) == update)  # type: ignore[misc]
+            here = SnapshotReader(state)
+            here.look()
+            both = [json.loads(Application(one).respond("POST", "/predict", None, BODY).body) for one in (reader, here)]
+            assert both[0] | {"age_seconds": 0} == both[1] | {"age_seconds": 0}
+            assert reader.failures == 0
+            assert reader._loader is not None
+            assert reader._loader._process is not None
+            reader._loader._process.kill()
+            reader._loader._process.wait()
+    finally:
+        reader.close()
+    assert reader._loader._process is None
+
+
+def test_another_process_says_what_is_damaged(
+    run: Path, growing: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = states(run)[0]
+    comes(growing, state)
+    for file in (growing / "checkpoints" / state.name).glob("coordinator.*.npz"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    reader = SnapshotReader(growing, every=0.01)
+    reader.start()
+    wait_for(lambda: reader.failures > 0)
+    assert reader._loader is not None
+    with pytest.raises(RaydtError, match="SHA-256"):
+        reader._loader.load(Found(RunFolder(growing / "checkpoints" / state.name), ("", 0, 0)))
+    reader.close()
+    assert "coordinator." in caplog.text
+    with pytest.raises(OSError, match="has ended"):
+        reader._loader.load(Found(RunFolder(state), ("", 0, 0)))
 
 
 # -- the command ---------------------------------------------------------------------------------------------------

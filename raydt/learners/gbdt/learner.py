@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -245,7 +246,8 @@ class GBDT(Learner):
             "per": np.array([1 if one_tree(options, classes) else classes], dtype=np.int64),
             "origin": np.array([start_of(trees, float(state["origin"][0]), classes == 0)]),
         }
-        return super().model_within(options, features, {**state, **added})
+        together = cast("Arrays", ChainMap(added, state))  # nothing of the rows is read
+        return super().model_within(options, features, together)
 
     def cases(self) -> Sequence[Case]:
         """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse features."""
