@@ -333,7 +333,7 @@ def _narrow_table(state: Mapping[str, Any], name: str) -> Sparse | None:
     if f"{name}_places" not in state:
         return None
     places, numbers = np.array(state[f"{name}_places"]), np.array(state[f"{name}_numbers"])
-    fits = (places.dtype, places.ndim, numbers.dtype, numbers.shape) == (np.int32, 1, np.int64, places.shape)
+    fits = places.dtype == np.int32 and numbers.dtype == np.int64 and places.shape == numbers.shape == (len(places),)
     if not fits or (np.diff(places, prepend=-1, append=2 * (LEVELS + 1)) <= 0).any():  # ascending, within the table
         raise ValueError(message("keyed.uneven", name=name))
     return places, numbers
