@@ -6,8 +6,6 @@ Invariant: :attr:`SnapshotReader.current` only ever becomes one whole snapshot; 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -25,8 +23,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks, and before a snapshot that could not be used is tried again.
 LOOK_SECONDS, AGAIN_SECONDS = 1.0, 30.0
-#: Added to the niceness of the thread that loads, which otherwise takes half of the core that answers.
-_NICE = 10
 
 
 class SnapshotReader:
@@ -93,10 +89,6 @@ class SnapshotReader:
             self._loader.close()
 
     def _work(self) -> None:
-        if sys.platform == "linux":  # elsewhere a thread has no priority of its own: answers come first
-            with suppress(OSError):
-                thread = threading.get_native_id()
-                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
         if self._loader is not None:
             with suppress(OSError):  # it is begun again when it is needed
                 self._loader.begin()
