@@ -56,9 +56,10 @@ def save_folder(
 
     Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones, and files that
     the next call removes. One process at a time may write. Values of components that are arrays (booleans, integers,
-    floats) go into ``.npz`` files, one for each that is large and one for the others; JSON values into ``.json`` files. ``before_commit`` is called when only the manifest
-    is left to write; if it raises, nothing is written. ModelFileError if the folder cannot be written or holds a
-    manifest that is damaged or not ours; TypeError or ValueError for other values, names or keys of ``meta``.
+    floats) go into ``.npz`` files, one for each that is large and one for the others; JSON values into ``.json`` files.
+    ``before_commit`` is called when only the manifest is left to write; if it raises, nothing is written.
+    ModelFileError if the folder cannot be written or holds a manifest that is damaged or not ours; TypeError or
+    ValueError for other values, names or keys of ``meta``.
     """
     require_meta(kind, meta)  # before anything is written
     folder = path if isinstance(path, Folder) else _open(path, filesystem)

@@ -47,9 +47,7 @@ class KeyedStore(CheckpointStore):
             if missing:
                 log.warning(message("models.segment_again", folder=self.folder.location, segment=min(missing)))
             self._groups = {
-                name: files
-                for name, files in self._groups.items()
-                if missing.isdisjoint(file.name for file in files)
+                name: files for name, files in self._groups.items() if missing.isdisjoint(file.name for file in files)
             }
         groups = [int(name.removeprefix("group-")) for name in self._groups]
         return [Segment(group, group + 1, 0) for group in sorted(groups)]
