@@ -43,13 +43,15 @@ if sys.platform != "linux" and hasattr(os, "nice"):
     os.nice(10)
 answers = os.dup(1)
 os.dup2(2, 1)
+from raydt.namesakes import claim
+claim()
 from pipelines.serving.loading import main
 main(answers, sys.argv[1] == "True")
 """
 
 
 class Parts(NamedTuple):
-    """What answers need of a snapshot, checked: of one model its arrays, of models by key all components."""
+    """What answers need of a snapshot, checked: of one model its arrays, of models by key their groups."""
 
     digest: str  #: Of the snapshot: the seal of its manifest.
     meta: dict[str, Any]
@@ -70,7 +72,8 @@ def read_parts(folder: RunFolder) -> Parts:
     place, digest = folder.location, _seal(folder)
     meta, components = open_folder(folder.root, filesystem=folder.filesystem, file_by_file=True)
     if BY_KEY in meta:
-        parts = Parts(digest, meta, {name: dict(values) for name, values in components.items()})
+        groups = [name for name in components if name.startswith("group-")]  # not the ids of all rows of the source
+        parts = Parts(digest, meta, {name: dict(components[name]) for name in groups})
     else:
         parts = Parts(digest, meta, {"arrays": _arrays(folder, meta, components)})
         understood(_of_model(meta), parts.components, place)

@@ -410,8 +410,13 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_another_process_loads_what_a_server_swaps_in(run: Path, growing: Path) -> None:
-    """What it hands over answers as what is loaded here, also if it was killed before."""
+def test_another_process_loads_what_a_server_swaps_in(
+    run: Path, growing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it hands over answers as what is loaded here, also if it was killed before, or has a namesake of ours."""
+    (tmp_path / "namesake" / "pipelines").mkdir(parents=True)
+    (tmp_path / "namesake" / "pipelines" / "__init__.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(tmp_path / "namesake")
     reader = SnapshotReader(growing, every=0.01)
     reader.start()
     try:
