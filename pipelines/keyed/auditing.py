@@ -6,7 +6,7 @@ history is the plain replay of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -98,8 +98,7 @@ def audit_keys(
         features = features_of(stream.source, config.learner)
         if only is not None and only not in saved:
             raise saved.unknown(only)
-        lost = [key for key, replay in known.items() if key not in saved and replay.live]  # purged otherwise
-        report = together(_reports(config, saved, known, features, only), missing=lost if only is None else [])
+        report = together(_reports(config, saved, known, features, only), known if only is None else {})
     if not isinstance(config.source, LiveOptions):
         return report
     living: dict[Key, LivingOfKey] = {}
@@ -123,7 +122,8 @@ def _reports(
 
 
 def _against(learner: Learner, options: Any, features: Features, history: History, one: SavedModel) -> AuditReport:
-    return audit(learner, options, features, len(one.classes), one.arrays, history, one.groups)
+    known = one.options == options and one.features == features  # by which the state was checked when it was read
+    return audit(learner, options, features, len(one.classes), one.arrays, history, one.groups, checked=known)
 
 
 def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
@@ -137,16 +137,20 @@ def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditRepor
 def audit_states(saved: SavedKeys, only: Key | None) -> AuditReport:
     """Audit the state of each key, or of one, against its own examples."""
     keys = saved.keys() if only is None else [only]
-    return together(((key, _audited(saved, key, audit_saved)) for key in keys), missing=[])
+    return together(((key, _audited(saved, key, audit_saved)) for key in keys), {})
 
 
-def together(reports: Iterator[tuple[Key, AuditReport]], missing: list[Key]) -> AuditReport:
-    """Return the report on all keys: the worst verdicts, sums of what was checked, and failures with their keys."""
+def together(reports: Iterator[tuple[Key, AuditReport]], known: Mapping[Key, Replay]) -> AuditReport:
+    """Return the report on all keys: the worst verdicts, sums of what was checked, and failures with their keys.
+
+    A key that is ``known`` to have live examples and that no report is on is lost; one without was purged.
+    """
     whole: AuditReport | None = None
-    failures: list[Any] = [message("keyed.lost", key=quoted(key)) for key in missing]
-    keys, failed, reasons = 0, len(missing), dict[str, None]()
+    failures: list[Any] = []
+    seen, failed, reasons = set[Key](), 0, dict[str, None]()
     for key, report in reports:
-        keys, failed = keys + 1, failed + (not report.ok)
+        seen.add(key)
+        failed += not report.ok
         reasons[report.reason] = None
         failures += [message("keyed.failure", key=quoted(key), failure=one) for one in report.failures]
         if whole is None:
@@ -161,10 +165,12 @@ def together(reports: Iterator[tuple[Key, AuditReport]], missing: list[Key]) -> 
             whole.worst[name] = max(whole.worst.get(name, value), value)
     if whole is None:
         whole = AuditReport("holds", "not_promised", message("keyed.none"))
+    missing = [key for key, replay in known.items() if key not in seen and replay.live]
     if missing:
-        whole.conformance = "violated"
-    whole.checked = {"keys": keys, **whole.checked}
+        whole.conformance, failed = "violated", failed + len(missing)
+    whole.checked = {"keys": len(seen), **whole.checked}
     if len(reasons) > 1:
-        whole.reason = message("keyed.verdicts_failed" if failed else "keyed.verdicts", keys=keys, failed=failed)
-    whole.failures = failures[:_MOST_FAILURES]
+        whole.reason = message("keyed.verdicts_failed" if failed else "keyed.verdicts", keys=len(seen), failed=failed)
+    lost = [message("keyed.lost", key=quoted(key)) for key in missing]
+    whole.failures = [*lost, *failures][:_MOST_FAILURES]
     return whole

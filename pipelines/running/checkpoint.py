@@ -143,8 +143,9 @@ class Checkpointer:
     def write_of_pause(self, updates: int, content: Callable[[list[Segment]], CheckpointContent]) -> None:
         """Write a checkpoint where the source pauses after ``updates``, if it has something new: readers wait for it.
 
-        Also if copies of deleted examples have to go; DeadlineMissedError as of :meth:`require_deadline`. Only where
-        checkpoints come by time; at most each second, for a tenth of the time, and rarer the more there were.
+        Also if copies of deleted examples have to go, or the last one failed; DeadlineMissedError as of
+        :meth:`require_deadline`. Only where checkpoints come by time; at most each second, for a tenth of the time, and
+        rarer the more there were.
         """
         self.require_deadline()
         limit = self.store.copies.limit
@@ -155,7 +156,8 @@ class Checkpointer:
                 return
             if rest < max(PAUSE_SECONDS, PAUSE_SHARE * (self._copied + self._took)):
                 return
-            late = limit is not None and self.store.copies.age() >= limit and self._due(updates, self._taken)
+            wanted = self._failed_in_a_row > 0 or (limit is not None and self.store.copies.age() >= limit)
+            late = wanted and self._due(updates, self._taken)
             new = updates > self._taken.updates and rest >= self._pauses / PAUSES_PER_SECOND
             if not (new or late):
                 return

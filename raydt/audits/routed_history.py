@@ -32,9 +32,12 @@ class RoutedHistory:
         self.sparse = history.sparse or SparseRows.empty(features.sparse, len(history.y))
         self.categorical = np.array(features.categorical, np.bool_)
         self.alive = history.deleted == FOREVER
-        replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
         self.born = 2 * history.inserted + 1
-        self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
+        self.died = np.full(len(self.born), FOREVER)
+        if not self.alive.all():
+            gone = history.deleted[~self.alive]
+            replaced = np.isin(gone, history.inserted)  # by the insertion half of the same update
+            self.died[~self.alive] = 2 * gone + ~replaced
         self.leaf = np.full(len(self.y), -1, np.int64)  #: Leaf of each example, once :meth:`levels` has ended.
 
     def levels(self) -> Iterator[tuple[Ints, Ints, Bools]]:
@@ -64,6 +67,8 @@ class RoutedHistory:
             x, threshold = self.X[rows[at], feature[at]], self.tree.threshold[node[at]]
             missing_left = np.isnan(x) & (self.tree.missing[node[at]] == LEFT)
             right[at] = ~np.where(self.categorical[feature[at]], x == threshold, (x <= threshold) | missing_left)
+        if not self.features.sparse:
+            return right
         at = np.flatnonzero(feature >= dense)
         ones = self.sparse[rows[at]]
         hit = ones.indices == np.repeat(feature[at] - dense, ones.lengths)
@@ -117,6 +122,8 @@ class BuildHistory(RoutedHistory):
         number = np.append(~self.categorical, False)[np.minimum(feature, len(self.categorical))] & (feature >= 0)
         missing = np.zeros(len(rows), np.bool_)
         missing[number] = np.isnan(self.X[rows[number], feature[number]])
+        if not missing.any():
+            return
         self.lacking[node[missing & then]] = True
         came = missing & (self.born[rows] > self.tree.built[node])
         first = np.full(len(self.side), FOREVER)

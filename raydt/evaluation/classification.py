@@ -33,9 +33,10 @@ from raydt.evaluation.counting import (
     rival_classes,
     score_classes,
 )
-from raydt.evaluation.ranking import NONE, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
+from raydt.evaluation.ranking import LEVELS, NONE, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
 from raydt.evaluation.scoring import CLASS_SCORES, DELTA, FADED, FADING, KAPPAS, Alarm, Evaluation, beyond, cohen, ratio
 from raydt.examples.weights import UNIT
+from raydt.messages import message
 
 Codes = Int32s
 
@@ -97,7 +98,7 @@ class Prequential(Evaluation):
         self._adwin = new_adwin()
         self._found: list[Alarm] = []
         self._marked: list[_Moment] = []
-        self._before: _Moment = self._moment()
+        self._before: _Moment = self._moment(NONE)
 
     def rest(self) -> None:
         """Keep the table of ranks as what is not 0 in it, until the next prediction: for one of very many streams.
@@ -167,11 +168,27 @@ class Prequential(Evaluation):
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
-        ranks = self.counts.ranks if self._resting is None else dense_ranks(self._resting)
-        window_ranks = dense_ranks(self._window_ranks) if ranks.size else ranks
-        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": window_ranks}
+        return self._without_ranks() | {name: dense_ranks(ranks) for name, ranks in self._tables().items()}
+
+    def narrow_state(self) -> dict[str, Any]:
+        """Return the same without the zeros of tables of ranks (:mod:`raydt.keyed.scores`)."""
+        found = self._without_ranks()
+        for name, ranks in self._tables().items():
+            del found[name]
+            found[f"{name}_places"], found[f"{name}_numbers"] = ranks
+        return found
+
+    def _tables(self) -> dict[str, Sparse]:
+        """Return the tables of ranks, by their names in a state; none if nothing has a score."""
+        if self._resting is None and not self.counts.ranks.size:
+            return {}
+        return {"ranks": self._ranks(), "window_ranks": self._window_ranks}
+
+    def _without_ranks(self) -> dict[str, Any]:
+        """Return the state of an evaluation in which nothing has a score."""
+        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": _NO_RANKS}
         return {
-            **_copied(self.counts._replace(ranks=ranks)._asdict()),
+            **_copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
             "inserted": self.inserted.copy(),
             "registers": self._registers.copy(),
             "alarms": self.alarms,
@@ -180,17 +197,22 @@ class Prequential(Evaluation):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what :meth:`state` gave, after the rows were taken; what it lacks begins here. O(K^2)."""
-        self._resting = None
+        """Resume from what :meth:`state` or :meth:`narrow_state` gave, after the rows were taken. O(K^2).
+
+        What it lacks begins here. ValueError for tables of ranks that cannot be.
+        """
         if "hits" not in state:
             state = _of_earlier_version(state)
+        self._resting = _narrow_table(state, "ranks")
+        if self._resting is not None:
+            state = {**state, "ranks": _NO_RANKS}
         self.counts = ClassCounts(**{name: np.array(state[name]) for name in ClassCounts._fields})
         self.inserted, self._registers = np.array(state["inserted"]), np.array(state["registers"])
         self.alarms, self._found, self._marked = int(state["alarms"]), [], []
         self._adwin = Adwin(*(np.array(state[f"adwin_{name}"]) for name in Adwin._fields))
         self._before, self._window_ranks = self._moment(), self._ranks()
         if "window_hits" in state:
-            self._window_ranks = sparse_ranks(np.array(state["window_ranks"]))
+            self._window_ranks = _narrow_table(state, "window_ranks") or sparse_ranks(np.array(state["window_ranks"]))
             hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
             self._before = self._before._replace(hits=hits, classes=classes)
 
@@ -304,6 +326,17 @@ def _padded(counts: AnyArray, K: int) -> AnyArray:
     padded = np.zeros((*counts.shape[:-1], K), dtype=counts.dtype)  # numpy.pad takes 20 times as long
     padded[..., :known] = counts
     return padded
+
+
+def _narrow_table(state: Mapping[str, Any], name: str) -> Sparse | None:
+    """Return a table of ranks of which a state has what is not 0; None of one that is whole."""
+    if f"{name}_places" not in state:
+        return None
+    places, numbers = np.array(state[f"{name}_places"]), np.array(state[f"{name}_numbers"])
+    fits = places.dtype == np.int32 and numbers.dtype == np.int64 and places.shape == numbers.shape == (len(places),)
+    if not fits or (np.diff(places, prepend=-1, append=2 * (LEVELS + 1)) <= 0).any():  # ascending, within the table
+        raise ValueError(message("keyed.uneven", name=name))
+    return places, numbers
 
 
 def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:

@@ -79,6 +79,14 @@ class Evaluation:
         """
         self.score(truth, prediction, self.rivals(truth), levels, seq, weight)
 
+    def state(self) -> dict[str, Any]:
+        """Return all that later scores depend on."""
+        raise NotImplementedError
+
+    def narrow_state(self) -> dict[str, Any]:
+        """Return the same in little room, for one of very many streams."""
+        return self.state()
+
 
 def ratio(part: AnyArray, total: AnyArray) -> Floats:
     """Return ``part / total``; NaN where the total is 0. Integers of any size are divided exactly, then rounded."""

@@ -6,16 +6,18 @@ changed than a new one would cost. Invariant: the digest is a function of the li
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blake2b import SIZE
 from raydt.arrays.digest import Part
 from raydt.arrays.types import Slots
-from raydt.examples.row_tree import RowTree
-from raydt.examples.row_trie import Ids
+from raydt.examples.row_tree import Records, RowTree
+from raydt.examples.row_trie import MOST, Ids, keys_of
 from raydt.examples.store import ExampleStore
 from raydt.examples.weights import filled
 
@@ -55,6 +57,9 @@ class RowDigest:
         if (self._filled, self._weighted) != (store.filled, store.uneven > 0):
             self.forget()
             self._filled, self._weighted = store.filled, store.uneven > 0
+        records = partial(record_of, partial(with_weights, columns, store) if self._weighted else columns)
+        if self._tree is None and store.live <= MOST:
+            return _part_of_leaf(store, records)
         if self._tree is None:
             slots = store.slots()
             self._tree = RowTree(store.id[slots], slots)
@@ -62,10 +67,16 @@ class RowDigest:
             ids = np.concatenate(self._changed)
             self._tree.change(ids, store.find(ids))
         self._changed, self._changes = [], 0
-
-        records = partial(record_of, partial(with_weights, columns, store) if self._weighted else columns)
         none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
         return part_of(none.dtype, self._tree.root(records))
+
+
+def _part_of_leaf(store: ExampleStore, records: Records) -> Part:
+    """Return the part of so few rows that their tree is one leaf: to make the tree takes longer than to hash it."""
+    slots = store.slots()
+    slots = slots[np.argsort(keys_of(store.id[slots]))]
+    rows = records(store.id[slots], slots)
+    return part_of(rows.dtype, hashlib.blake2b(rows.tobytes(), digest_size=SIZE, person=b"raydt-rows-leaf").digest())
 
 
 def with_weights(columns: Columns, store: ExampleStore, slots: Slots) -> Mapping[str, npt.NDArray[np.generic]]:

@@ -20,7 +20,6 @@ from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
 from raydt.keyed.awake import Awake
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
-from raydt.keyed.scores import narrow, whole
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.learners.batch_coordinator import Many
@@ -89,8 +88,8 @@ class Member:
     def state(self) -> dict[str, Any]:
         """Return everything needed to go on: components of a state, as a run writes them."""
         coordinator, groups = self.session.state()
-        tally = self.tally.state()
-        scores = narrow(tally.pop("prequential"))
+        tally = self.tally.narrow_state()
+        scores = tally.pop("prequential")
         return {
             "coordinator": coordinator,
             **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
@@ -116,7 +115,7 @@ class Member:
         self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
-        self.tally.restore({**state["recorder"], "prequential": whole(state["scores"])})
+        self.tally.restore({**state["recorder"], "prequential": state["scores"]})
         self.marked = int(state["recorder"].get("marked", -1))
         self.rest()
 
@@ -250,10 +249,10 @@ class Members:
         for member in self.by_key.values():
             if observer is not None:
                 observer.before(member)
-            member.session.finish()
-            member.tally.statistics = member.tally.totals(member.session.statistics())
             if self._collects or member.tally.inserts < self.job.stream.warmup:
                 self._note(member)
+                member.session.finish()
+                member.tally.statistics = member.tally.totals(member.session.statistics())
             if observer is not None:
                 if member.marked != member.tally.updates:
                     observer.records.mark(member)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,9 @@ from raydt.messages import message
 #: Between the names of nested values.
 _SEPARATOR = "/"
 
+#: Places of keys and their arrays, by path, type and number of dimensions.
+_Found = defaultdict[tuple[str, str, int], list[tuple[int, AnyArray]]]
+
 
 def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
     """Return nested mappings of arrays and JSON values, by key, as arrays.
@@ -30,36 +34,29 @@ def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
     the places of the keys that have one. O(values).
     """
     keys = sorted(values, key=bytes_of)
-    found: dict[tuple[str, str, int], tuple[list[int], list[AnyArray]]] = {}
-    rest = []
-    for place, key in enumerate(keys):
-        arrays: list[tuple[str, AnyArray]] = []
-        rest.append([key, _taken_apart(values[key], "", arrays)])
-        for path, array in arrays:
-            places, parts = found.setdefault((path, array.dtype.str, array.ndim), ([], []))
-            places.append(place)
-            parts.append(array)
+    found: _Found = defaultdict(list)
+    rest = [[key, _taken_apart(values[key], "", place, found)] for place, key in enumerate(keys)]
     text = json.dumps(rest, allow_nan=False, separators=(",", ":"))
     whole: Arrays = {"json": np.frombuffer(text.encode(), dtype=np.uint8)}
-    for (path, dtype, dimensions), (places, parts) in found.items():
+    for (path, dtype, dimensions), parts in found.items():
         name = f"{path}#{dtype[1:]}#{dimensions}"
-        whole[name] = np.concatenate([part.reshape(-1) for part in parts])
-        whole[f"{name}#shape"] = np.array([part.shape for part in parts], dtype=np.int64).reshape(len(parts), -1)
-        whole[f"{name}#key"] = np.array(places, dtype=np.int64)
+        whole[name] = np.concatenate([part for _, part in parts], axis=None)
+        whole[f"{name}#shape"] = np.array([part.shape for _, part in parts], dtype=np.int64).reshape(len(parts), -1)
+        whole[f"{name}#key"] = np.array([place for place, _ in parts], dtype=np.int64)
     return whole
 
 
-def _taken_apart(value: Any, path: str, arrays: list[tuple[str, AnyArray]]) -> Any:
-    """Return the JSON value without its arrays, which are noted with their paths."""
-    if not isinstance(value, Mapping):
+def _taken_apart(value: Any, path: str, place: int, found: _Found) -> Any:
+    """Return the JSON value without its arrays, which are noted with the place of their key."""
+    if not isinstance(value, dict | Mapping):  # most are dictionaries, which is asked faster
         return value
     rest = {}
     for name, one in value.items():
         below = f"{path}{_SEPARATOR}{name}" if path else name
         if isinstance(one, np.ndarray):
-            arrays.append((below, one))
+            found[below, one.dtype.str, one.ndim].append((place, one))
         else:
-            rest[name] = _taken_apart(one, below, arrays)
+            rest[name] = _taken_apart(one, below, place, found)
     return rest
 
 

@@ -24,7 +24,7 @@ from raydt.keyed.scores import whole
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message
 from raydt.redaction import marked, quoted
-from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, outlined, understood
+from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, one_of, outlined
 from raydt.sessions.session import InProcessSession
 
 #: Entry of the outline's ``meta``: the column of keys, if they are text.
@@ -177,12 +177,11 @@ class SavedKeys:
 
     def understood(self, held: Mapping[str, Any]) -> SavedModel:
         """Return what a key holds as a model or state of its own, checked."""
-        meta = self._meta_of_one()
-        if meta["kind"] == "model":
-            meta |= {"classes": held["classes"], "categories": held["categories"]}
-            return understood(meta, {"arrays": held["arrays"]}, self.place)
+        if self.meta["kind"] == "model":
+            own = {"classes": held["classes"], "categories": held["categories"]}
+            return one_of(self._outline_of_one, own, {"arrays": held["arrays"]}, self.place)
         held = {**held, "scores": whole(held["scores"])} if "scores" in held else dict(held)
-        return understood(meta | own_meta(held), held, self.place)
+        return one_of(self._outline_of_one, own_meta(held), held, self.place)
 
     def beginning(self) -> SavedModel:
         """Return the state of a key that has no row yet."""
@@ -195,6 +194,10 @@ class SavedKeys:
         common, components = self.outline(), dict[str, dict[str, Any]](coordinator=none, stream=stream)
         meta = self._meta_of_one() | own
         return _Beginning(common.learner, common.options, common.features, classes, {}, meta, components)
+
+    @cached_property
+    def _outline_of_one(self) -> SavedModel:
+        return outlined(self._meta_of_one(), self.components, self.place)
 
     def _meta_of_one(self) -> dict[str, Any]:
         return {name: value for name, value in self.meta.items() if name != BY_KEY}

@@ -7,6 +7,7 @@ number of classes, if epsilon lies below :func:`epsilon_bound`, which is compute
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 from typing import Literal
@@ -23,6 +24,7 @@ from raydt.trees.counted_tree import TreeRules
 FOR_ROUNDING = Fraction(1, 2**30)
 
 
+@functools.lru_cache(64)
 def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> Fraction:
     """Return the exclusive upper bound of the epsilons for which the guarantee is proven.
 
@@ -37,6 +39,7 @@ def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: 
     return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
 
 
+@functools.lru_cache(64)
 def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
     """Return the largest float64 below :func:`epsilon_bound`; ConfigError if the bound is 0.
 

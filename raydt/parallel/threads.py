@@ -101,7 +101,7 @@ def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """Do all tasks, in threads, and return their results in order; an error is raised when no thread works."""
-    n = min(len(tasks), threads())
+    n = min(len(tasks), threads()) if len(tasks) > 1 else 1
     if n <= 1:
         return [task() for task in tasks]
     work = _Work(tasks)

@@ -89,19 +89,24 @@ class _Feature(BaseModel):
     features: int = Field(0, ge=0, le=LARGEST_WIDTH)
 
 
-class _Meta(BaseModel):
-    """Part of the manifest's ``meta`` that this module reads."""
+class _OwnMeta(BaseModel):
+    """What differs between the models of a folder of many."""
 
     model_config = ConfigDict(strict=True)
 
-    learner: dict[str, Any]
-    features: list[_Feature] = Field(min_length=1)
     classes: list[str | bool | int | float]
     categories: dict[str, list[str | bool | int | float]] = {}
-    columns: dict[str, str | None] = {}
-    numbered: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = []
     next_id: int = Field(0, ge=0)
     offset: int = Field(0, ge=0)
+
+
+class _Meta(_OwnMeta):
+    """Part of the manifest's ``meta`` that this module reads."""
+
+    learner: dict[str, Any]
+    features: list[_Feature] = Field(min_length=1)
+    columns: dict[str, str | None] = {}
+    numbered: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = []
 
 
 @dataclass(frozen=True)
@@ -245,8 +250,29 @@ def understood(
     not fit each other, or as :func:`learner_of`.
     """
     require_one(meta, path)
-    saved = outlined(meta, components, path, any_format=any_format)
+    return _sound(outlined(meta, components, path, any_format=any_format), path, any_format)
+
+
+def one_of(
+    outline: SavedModel, own: Mapping[str, Any], components: Mapping[str, dict[str, Any]], path: str
+) -> SavedModel:
+    """Return, as :func:`understood`, one model of many: what it has in common with the others is in an ``outline``.
+
+    ``own`` are the entries of ``meta`` that are its own.
+    """
+    meta = {**outline.meta, **own}
+    try:
+        told = _OwnMeta.model_validate(meta)
+    except ValueError as error:
+        raise _unfit(meta["kind"], str(error), path) from error
+    saved = replace(outline, classes=told.classes, categories=told.categories, meta=meta, components=components)
+    return _sound(saved, path)
+
+
+def _sound(saved: SavedModel, path: str, any_format: bool = False) -> SavedModel:
+    """Return a model or state whose arrays, which are components of a folder, fit each other."""
     learner, options, features = saved.learner, saved.options, saved.features
+    meta, components = saved.meta, saved.components
     try:
         groups = saved.groups if saved.is_state else None
         if not any_format:

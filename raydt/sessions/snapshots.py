@@ -54,7 +54,7 @@ def next_segment(born: Ints, segments: Sequence[Segment]) -> int:
     examples lie in O(log n) segments and each is written O(log n) times; and all are, once most of what is stored is
     deleted. ``born`` of the live examples ascends, ``segments`` are in order. O(k log n).
     """
-    return _first_of_next(living(born, _edges(segments)).tolist(), segments)
+    return _first_of_next(living(born, _edges(segments)).tolist(), segments) if segments else 0
 
 
 def _edges(segments: Sequence[Segment]) -> Ints:

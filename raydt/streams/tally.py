@@ -140,13 +140,20 @@ class Tally:
 
     def state(self) -> dict[str, Any]:
         """All that is counted, as plain JSON values and NumPy arrays of its own."""
+        return self._state(self.prequential.state())
+
+    def narrow_state(self) -> dict[str, Any]:
+        """Return the same with scores in little room (:meth:`raydt.evaluation.scoring.Evaluation.narrow_state`)."""
+        return self._state(self.prequential.narrow_state())
+
+    def _state(self, scores: dict[str, Any]) -> dict[str, Any]:
         return {
             **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
             "seconds": float(self.seconds),
             "first_time": self.first_time,
             "time": self.time,
             "statistics": {name: int(count) for name, count in self.statistics.items()},
-            "prequential": self.prequential.state(),
+            "prequential": scores,
             **({} if self._delayed is None else self._delayed.state()),
             **({} if self.early_warmup is None else {"early_warmup": self.early_warmup}),
         }

@@ -154,14 +154,15 @@ def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any)
 def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
     """Require type, shape and bounds of each declared array, and take their ``lengths``. O(entries)."""
     for of in declared:
-        array = arrays[of.name]
-        fits = array.dtype in of.dtypes and array.ndim == len(of.shape)
+        array, dtypes = arrays[of.name], of.dtypes
+        fits = array.dtype in dtypes and array.ndim == len(of.shape)
         if fits:
             pairs = zip(of.shape, array.shape, strict=True)
             known = [lengths.setdefault(n, have) if isinstance(n, str) else n for n, have in pairs]
             fits = array.shape == tuple(known)
-        types, shape = " or ".join(map(str, of.dtypes)), ", ".join(map(str, of.shape))
-        require(fits, of.name, "states.form", types=types, shape=shape)
+        if not fits:
+            types, shape = " or ".join(map(str, dtypes)), ", ".join(map(str, of.shape))
+            require(False, of.name, "states.form", types=types, shape=shape)
         values = array[~np.isnan(array)] if of.missing else array
         below = lengths[of.below] if isinstance(of.below, str) else of.below
         if values.size and of.low is not None:

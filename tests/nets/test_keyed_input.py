@@ -21,6 +21,7 @@ from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.keyed.groups import digest_of, group_of, in_order
 from raydt.keyed.saved import keys_of, open_keys
+from raydt.learners import learners
 from tests.refusals import refused
 
 ROWS = 120
@@ -230,19 +231,22 @@ def fails_alike(
     assert ".parquet, row" in said.pop()
 
 
-def test_an_audit_reads_each_group_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the time would grow with the square of the number of keys."""
+def test_an_audit_reads_each_group_and_checks_each_state_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a group for each key would take time that grows with the square of the number of keys."""
     found = [key for key in map(str, range(5_000)) if group_of(key) in (3, 99, 200)][:40]
     run = pipelines.replay(config(*put(tmp_path, table(cycled(found)))), tmp_path / "run")
     read: list[int] = []
+    checked: list[int] = []
+    learner, check = learners()["fudyadt"], learners()["fudyadt"].check
 
     def counted(arrays: Any, group: int, place: str) -> Any:
         read.append(group)
         return keys_of(arrays, group, place)
 
     monkeypatch.setattr("raydt.keyed.saved.keys_of", counted)
+    monkeypatch.setattr(learner, "check", lambda *given: (checked.append(1), check(*given))[1], raising=False)
     assert audit_run(run.path).ok
-    assert 3 <= len(read) <= 6 * 3
+    assert (sorted(read), len(checked)) == ([3, 99, 200], 40)
 
 
 def many_keys(tmp_path: Path, keys: int) -> None:

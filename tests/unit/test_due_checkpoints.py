@@ -19,6 +19,7 @@ from pipelines.operation import Checkpoint
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.intake import Intake
 from pipelines.saved_runs import open_stream
+from raydt.errors import NotWrittenError
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.learners import learners
@@ -97,18 +98,20 @@ class Pauses:
     """A checkpointer whose run pauses again and again, by a clock that only work moves."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, copying: float, writing: float) -> None:
-        self.now, self.taken, self._copying = 0.0, list[float](), copying
+        self.now, self.taken, self.fails, self._copying = 0.0, list[float](), False, copying
         store = CheckpointStore(Folder(folder), 3)
         monkeypatch.setattr(store, "write", lambda content: self._pass(writing))
         self._checkpointer = Checkpointer(Checkpoint(every_seconds=60), store, lambda: self.now)
 
     def _pass(self, seconds: float) -> int:
         self.now += seconds
+        if self.fails:
+            raise NotWrittenError("the disk is full")
         return 0
 
     def _content(self, segments: Any) -> Any:
         self.taken.append(self.now)
-        self._pass(self._copying)
+        self.now += self._copying
         return CheckpointContent(len(self.taken), {}, None, {})  # type: ignore[arg-type]
 
     def pause(self, updates: int) -> None:
@@ -138,3 +141,14 @@ def test_the_more_checkpoints_of_pauses_there_were_the_rarer_they_are(tmp_path, 
         pauses.pause(updates)
     assert 200 < len(pauses.taken) < 300
     assert pauses.taken[:9] == [float(second) for second in range(1, 10)]
+
+
+def test_a_checkpoint_of_a_pause_that_failed_comes_again(tmp_path, monkeypatch):
+    """After the time between two checkpoints, also if nothing new has come."""
+    pauses = Pauses(tmp_path, monkeypatch, 0.0, 0.0)
+    pauses.fails, pauses.now = True, 5.0
+    for _ in range(300):
+        pauses.pause(1)
+        pauses.now += 0.5
+        pauses.fails = pauses.now < 100
+    assert pauses.taken == [5.0, 65.0, 125.0]

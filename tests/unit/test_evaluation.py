@@ -16,6 +16,7 @@ from raydt.evaluation.delayed import Asked, Delayed
 from raydt.evaluation.ranking import LEVELS, NO_LEVEL, levels_of
 from raydt.evaluation.regression import PrequentialErrors
 from tests.oracles.adwin import SlowAdwin
+from tests.refusals import refused
 from tests.volume import examples
 
 river_metrics = pytest.importorskip("river.metrics")
@@ -227,6 +228,27 @@ class TestAlarms:
             begin = end
         assert alarms == whole.take_alarms()
         assert repr(part.state()) == repr(whole.state())
+
+
+def test_a_state_in_little_room_is_the_same_state():
+    random, one = np.random.default_rng(3), Prequential()
+    truth, prediction = random.integers(0, 2, (2, 300)).astype(np.int32)
+    for levels in (None, random.integers(0, LEVELS + 1, 300).astype(np.uint16)):
+        one.update(truth, prediction, levels)
+        one.mark()
+        one.take_rows()
+        one.update(truth, prediction, levels)
+        again = Prequential()
+        again.restore(one.narrow_state())
+        np.testing.assert_equal(again.state(), one.state())
+        for both in (one, again):
+            both.update(truth, prediction, levels)
+        np.testing.assert_equal(again.state(), one.state())
+    for name in ("ranks", "window_ranks"):
+        for places in ([-1], [2 * (LEVELS + 1)], [5, 5], [7, 3]):
+            wrong = {f"{name}_places": np.array(places, np.int32), f"{name}_numbers": np.ones(len(places), np.int64)}
+            with refused("keyed.uneven", name=name):
+                Prequential().restore(one.narrow_state() | wrong)
 
 
 class SlowDelayed:

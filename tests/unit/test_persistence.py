@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -259,6 +260,17 @@ def test_forged_array_files(folder, tmp_path):
             load_folder(folder)
         assert complaint in str(caught.value)
         assert Path(caught.value.file).name.startswith("group-000.")
+
+
+def test_headers_of_other_writers(folder, tmp_path):
+    """Of the same array NumPy may write another header than raydt."""
+    good, other = COMPONENTS["group-000"]["X"], tmp_path / "other.npz"
+    for array, version in ((good, (2, 0)), (np.asfortranarray(good), (1, 0)), (good, (3, 0))):
+        with zipfile.ZipFile(other, "w") as members, members.open("X.npy", "w") as member:
+            np.lib.format.write_array(member, array, version)
+        replace_file(folder, "group-000", other.read_bytes())
+        found = load_folder(folder)[1]["group-000"]["X"]
+        assert (found.dtype, found.shape, found.tobytes()) == (good.dtype, good.shape, good.tobytes())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipelines.following.follow import follow
 from pipelines.following.table_audit import CHECKED, compare_keys_with_table, compare_with_table
 from pipelines.run_folder import RunFolder
 from raydt.audits.audit_report import AuditReport
+from raydt.keyed.groups import Key
 from raydt.streams.history import Replay
 from tests.changing_table import KEYS, TYPES
 from tests.live_tables import FEED, LiveTable
@@ -152,8 +154,11 @@ def test_an_example_of_a_key_that_is_not_as_in_the_table_is_a_violation(
         compare_keys_with_table(report, config, saved, living, only)
 
     monkeypatch.setattr("pipelines.keyed.auditing.compare_keys_with_table", compare)
-    sound = ("north", AuditReport("holds", "proven", ""))
-    monkeypatch.setattr("pipelines.keyed.auditing._reports", lambda *_: iter([sound]))
+
+    def sound(config: Any, saved: Any, known: Any, *_: Any) -> Iterator[tuple[Key, AuditReport]]:
+        return ((key, AuditReport("holds", "proven", "")) for key in known)
+
+    monkeypatch.setattr("pipelines.keyed.auditing._reports", sound)
     monkeypatch.setattr(Replay, "result", wrong)
     report = audit_run(keyed.run)
     assert compared == [what]

@@ -55,7 +55,8 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.features, self.smoothing = features, options.smoothing
         self.live = FuDyADTTree(features, options, shards, plan)
         self._weighting = self.live.weighting
-        self._one, self._step, self._one_log = RowUpdates(len(features)), np.zeros(1, dtype=STEP), new_log(1)
+        self._one: RowUpdates | None = None  #: Made for the first of them: most of very many trees never meet one.
+        self._step, self._one_log = np.zeros(1, dtype=STEP), new_log(1)
         self._advance, self._advanced = Repeated(advance), self.live.tree  #: For one update, and the tree it was for.
         self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
 
@@ -109,9 +110,10 @@ class FuDyADTCoordinator(TreeCoordinator):
         self, op: int, number: int, row: Floats, code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
         """Apply one update without a batch, where the tree has classes and the features of all examples are here."""
-        live, one, store = self.live, self._one, self.store
+        live, store = self.live, self.store
         if not live.takes_rows or live.weighted or code >= live.tree.counts.shape[1]:
             return None, None
+        one = self._one = self._one or RowUpdates(len(self.features))
         X, kind = one.take(row).X, ADD
         if op == INSERT:
             live.reserve(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -296,7 +296,7 @@ class Recomputed(BuildHistory):
         weight: Ints | None = None,
     ) -> None:
         super().__init__(tree, features, history, weight)
-        n, self.rules, self.columns = len(tree), rules, self.ranked_columns()
+        n, self.rules = len(tree), rules
         self.labels = rules.impurity.labels(history.y)
         self.live = np.zeros((n, rules.impurity.width), np.int64)  #: Statistics of S(v).
         self.built = np.zeros_like(self.live)  #: Statistics of S0(v).
@@ -357,7 +357,12 @@ class Recomputed(BuildHistory):
         rows, local = rows[wanted[local]], local[wanted[local]]
         there = np.where(wanted[:, None], counts, 0)
         weight = np.empty(0, np.int64) if self.weight is None else self.weight[rows]
-        return self.rules.impurity.best(self.columns, rows, self.labels[rows], weight, local, there)
+        columns = self._columns if len(rows) else []
+        return self.rules.impurity.best(columns, rows, self.labels[rows], weight, local, there)
+
+    @cached_property
+    def _columns(self) -> list[RankedColumn]:  # no leaf of one class needs them
+        return self.ranked_columns()
 
 
 def _sample(s: Ints, d: int, budget: int) -> Bools:
