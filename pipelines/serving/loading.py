@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from pipelines.run_folder import RunFolder, fitting
 from pipelines.serving.served import Served, ServedKeys, ServedModel, Snapshot
 from pipelines.serving.snapshots import Found
 from raydt.arrays.types import Arrays
-from raydt.errors import ExchangeError, ModelFileError, RaydtError
+from raydt.errors import ModelFileError, ProcessLostError, RaydtError
 from raydt.exchange.links import Frame, FrameReader, packed
 from raydt.folders.arrays import open_folder
 from raydt.folders.manifest import MANIFEST
@@ -34,18 +34,24 @@ from raydt.sessions.saved_model import BY_KEY, open_model, outlined, understood
 FAILURES = (RaydtError, OSError, MemoryError)
 #: What is no array of a frame has this name, which no array has.
 _PLAIN = " "
-#: How the process begins: answers come first where cores are few, and no module of the working directory is imported.
+#: How the process begins: answers come first where cores are few (on Linux it has the priority of the thread that
+#: began it), no module of the working directory is imported, and whatever prints does not do so between frames.
 _BEGIN = """
-import importlib, os, sys
-if hasattr(os, "nice"):
-    os.nice(10)
+import os, sys
 sys.path = list(filter(None, sys.path))
-importlib.import_module(sys.argv[1]).main(sys.argv[2] == "True")
+if sys.platform != "linux" and hasattr(os, "nice"):
+    os.nice(10)
+answers = os.dup(1)
+os.dup2(2, 1)
+from raydt.namesakes import claim
+claim()
+from pipelines.serving.loading import main
+main(answers, sys.argv[1] == "True")
 """
 
 
 class Parts(NamedTuple):
-    """What answers need of a snapshot, checked: of one model its arrays, of models by key all components."""
+    """What answers need of a snapshot, checked: of one model its arrays, of models by key their groups."""
 
     digest: str  #: Of the snapshot: the seal of its manifest.
     meta: dict[str, Any]
@@ -66,7 +72,8 @@ def read_parts(folder: RunFolder) -> Parts:
     place, digest = folder.location, _seal(folder)
     meta, components = open_folder(folder.root, filesystem=folder.filesystem, file_by_file=True)
     if BY_KEY in meta:
-        parts = Parts(digest, meta, {name: dict(values) for name, values in components.items()})
+        groups = [name for name in components if name.startswith("group-")]  # not the ids of all rows of the source
+        parts = Parts(digest, meta, {name: dict(components[name]) for name in groups})
     else:
         parts = Parts(digest, meta, {"arrays": _arrays(folder, meta, components)})
         understood(_of_model(meta), parts.components, place)
@@ -126,18 +133,26 @@ class Loader:
             self.close()
         if self._process is None:
             where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            command = [sys.executable, "-c", _BEGIN, __name__, str(self._quote)]
+            command = [sys.executable, "-c", _BEGIN, str(self._quote)]
             self._process = subprocess.Popen(
                 command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=where, start_new_session=True
             )
 
     def load(self, found: Found) -> Served:
-        """As :func:`load`; OSError as well if the process has ended, which the next call begins anew."""
+        """As :func:`load`; ProcessLostError as well if the process has ended, which the next call begins anew.
+
+        RaydtError says what the process says of a snapshot that cannot be loaded.
+        """
         try:
-            return _served(self._asked(found.folder.location), found)
-        except (EOFError, ExchangeError) as error:
-            self.close()
-            raise OSError(message("serving.loader_ended")) from error
+            told, components = self._asked(found.folder)
+        except BaseException as error:
+            self.close()  # the next answer must not begin with the rest of this one
+            if isinstance(error, EOFError):
+                raise ProcessLostError(message("serving.loader_ended")) from error
+            raise
+        if "error" in told:
+            raise RaydtError(message("serving.not_loaded", reason=told["error"]))
+        return _served(Parts(told["digest"], told["meta"], components), found)
 
     def interrupt(self) -> None:
         """End the process, whatever it does, and have no other begun; for any thread."""
@@ -152,25 +167,22 @@ class Loader:
             with process:
                 process.kill()
 
-    def _asked(self, place: str) -> Parts:
-        """Have the snapshot at a place read; EOFError if the process has ended."""
-        if self._closed:
-            raise EOFError
-        self.begin()
+    def _asked(self, folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Have the snapshot in a folder read: what is said of it, and its components; EOFError if the process ends."""
+        if not self._closed:
+            self.begin()
         process = self._process
-        assert process is not None
+        if self._closed or process is None:  # asked last: who interrupts has seen the process, or is seen here
+            raise EOFError
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(place).encode() + b"\n")
+            process.stdin.write(json.dumps(folder.address).encode() + b"\n")
         except OSError as error:
             raise EOFError from error
         contents = _contents(process.stdout)
-        found = next(contents)
-        if "error" in found:
-            raise RaydtError(message("serving.not_loaded", reason=found["error"]))
-        components = {name: next(contents) for name in found["components"]}
-        return Parts(found["digest"], found["meta"], components)
+        told = next(contents)
+        return told, {name: next(contents) for name in told.get("components", ())}
 
 
 def _contents(pipe: Any) -> Iterator[dict[str, Any]]:
@@ -193,20 +205,24 @@ def _put(pipe: BinaryIO, values: Mapping[str, Any]) -> None:
     pipe.writelines(packed(Frame(0, 0, {**arrays, _PLAIN: np.frombuffer(plain.encode(), dtype=np.uint8)})))
 
 
-def main(quote: bool) -> None:
-    """Load what the process on the other side asks for, line by line, until it has ended."""
-    pipe = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else prints must not come between frames
-    for line in sys.stdin.buffer:
-        parts, told = None, dict[str, Any]()
-        try:
-            parts = read_parts(RunFolder(json.loads(line)))
-            told = {"digest": parts.digest, "meta": parts.meta, "components": [*parts.components]}
-        except Exception as error:  # the model that is served stays, whatever a new one does
-            told = {"error": said(error, quote) if quote or isinstance(error, FAILURES) else type(error).__name__}
-        try:
-            for values in (told, *([] if parts is None else parts.components.values())):
-                _put(pipe, values)
-            pipe.flush()
-        except BrokenPipeError:  # the server has ended
-            os._exit(0)
+def main(answers: int, quote: bool) -> None:
+    """Load what the other process asks for, line by line, until it has ended; it reads the file ``answers``."""
+    with os.fdopen(answers, "wb") as pipe:
+        for line in sys.stdin.buffer:
+            try:
+                _answer(json.loads(line), quote, pipe)
+            except BrokenPipeError:  # the server has ended
+                os._exit(0)
+
+
+def _answer(address: Sequence[str], quote: bool, pipe: BinaryIO) -> None:
+    """Write what there is to say of a snapshot, and its components, none of which stays in memory here."""
+    try:
+        parts = read_parts(RunFolder.at(address))
+    except Exception as error:  # the model that is served stays, whatever a new one does
+        _put(pipe, {"error": said(error, quote)})
+    else:
+        _put(pipe, {"digest": parts.digest, "meta": parts.meta, "components": [*parts.components]})
+        for values in parts.components.values():
+            _put(pipe, values)
+    pipe.flush()

@@ -1,7 +1,7 @@
 """A Ray Serve application of the newest snapshot of a run: ``serve.run(application("runs/first"))``.
 
-Each replica reads snapshots in a thread of its own and swaps one reference, so that no replica stops answering while a
-model is loaded, as it would in ``reconfigure``. Needs the extra ``serve``.
+Each replica has snapshots loaded by a process beside it and swaps one reference, so that no replica stops answering
+while a model is loaded, as it would in ``reconfigure``. Needs the extra ``serve``.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from raydt.folders.manifest import (
     ArrayType,
     FileEntry,
     Kind,
+    by_component,
     decode,
     encode,
     is_folder_file,
@@ -41,7 +42,7 @@ from raydt.messages import message
 
 #: Bytes of an array that are read at a time.
 _AT_ONCE = 1 << 18
-#: Bytes from which an array has a file of its own, so that who needs no array of all rows reads none.
+#: An array of more bytes has a file of its own, so that who needs no array of all rows reads none.
 _LARGE = 1 << 20
 
 
@@ -58,9 +59,10 @@ def save_folder(
 
     Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones, and files that
     the next call removes. One process at a time may write. Values of components that are arrays (booleans, integers,
-    floats) go into ``.npz`` files, JSON values into ``.json`` files. ``before_commit`` is called when only the manifest
-    is left to write; if it raises, nothing is written. ModelFileError if the folder cannot be written or holds a
-    manifest that is damaged or not ours; TypeError or ValueError for other values, names or keys of ``meta``.
+    floats) go into ``.npz`` files, one for each that is large and one for the others; JSON values into ``.json`` files.
+    ``before_commit`` is called when only the manifest is left to write; if it raises, nothing is written.
+    ModelFileError if the folder cannot be written or holds a manifest that is damaged or not ours; TypeError or
+    ValueError for other values, names or keys of ``meta``.
     """
     require_meta(kind, meta)  # before anything is written
     folder = path if isinstance(path, Folder) else _open(path, filesystem)
@@ -99,9 +101,7 @@ def open_folder(
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
         raise ModelFileError(message("models.other_kind", found=manifest.kind, wanted=kind), file=folder.root)
-    files: dict[str, list[FileEntry]] = {}
-    for entry in manifest.files:
-        files.setdefault(entry.component, []).append(entry)
+    files = by_component(manifest.files)
 
     def read(component: str) -> Any:
         if file_by_file:

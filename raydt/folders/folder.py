@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -58,6 +58,22 @@ class Folder:
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         self.root: str = os.path.abspath(root) if self.is_local else root.rstrip("/")
         self.location: str = self.root if self.is_local else text.rstrip("/")
+        self._opened = self.location  # what names the filesystem, also of a folder in this one
+
+    @classmethod
+    def at(cls: type[Self], address: Sequence[str]) -> Self:
+        """Return the folder of an :attr:`address`, in another process too."""
+        folder = cls(address[0])
+        folder.root, folder.location = address[1:]
+        return folder
+
+    @property
+    def address(self) -> tuple[str, str, str]:
+        """What :meth:`at` opens the folder by: path or URI of the first one, root and location.
+
+        The location alone does not do: if a URI ends with a query, that of a folder inside is no URI.
+        """
+        return self._opened, self.root, self.location
 
     def inside(self: Self, name: str) -> Self:
         """A folder in this one."""

@@ -25,14 +25,17 @@ import pytest
 
 import pipelines
 from pipelines.prediction import predict_file
+from pipelines.redaction import said
 from pipelines.run_folder import RunFolder
-from pipelines.serving import http
+from pipelines.serving import http, loading
 from pipelines.serving.application import MOST_BYTES, Application
 from pipelines.serving.http import Server
 from pipelines.serving.job import TOKEN, is_loopback, serve
+from pipelines.serving.loading import Loader
 from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.snapshots import Found
-from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
+from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostError, RaydtError
+from raydt.messages import message
 from tests.cases import CASES, first_cases
 from tests.refusals import refused
 from tests.steady import checkpoints_waited_for
@@ -407,8 +410,13 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_another_process_loads_what_a_server_swaps_in(run: Path, growing: Path) -> None:
-    """What it hands over answers as what is loaded here, also if it was killed before."""
+def test_another_process_loads_what_a_server_swaps_in(
+    run: Path, growing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it hands over answers as what is loaded here, also if it was killed before, or has a namesake of ours."""
+    (tmp_path / "namesake" / "pipelines").mkdir(parents=True)
+    (tmp_path / "namesake" / "pipelines" / "__init__.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(tmp_path / "namesake")
     reader = SnapshotReader(growing, every=0.01)
     reader.start()
     try:
@@ -444,8 +452,42 @@ def test_another_process_says_what_is_damaged(
         reader._loader.load(Found(RunFolder(growing / "checkpoints" / state.name), ("", 0, 0)))
     reader.close()
     assert "coordinator." in caplog.text
-    with pytest.raises(OSError, match="has ended"):
+    with refused("serving.loader_ended", ProcessLostError):
         reader._loader.load(Found(RunFolder(state), ("", 0, 0)))
+
+
+def test_a_snapshot_behind_a_uri_with_a_query_is_the_same_in_another_process() -> None:
+    """As an object store is named that is not Amazon's; its location is no URI."""
+    state = RunFolder("mock:///bucket/run?endpoint_override=here").inside("checkpoints").inside("7")
+    there = RunFolder.at(json.loads(json.dumps(state.address)))
+    assert (there.root, there.location) == (state.root, state.location) == ("bucket/run/checkpoints/7", state.location)
+
+
+def test_a_server_that_is_closed_while_its_process_begins_ends_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Loader(quote=True)
+    begin = loader.begin
+    monkeypatch.setattr(loader, "begin", lambda: (loader.interrupt(), begin()))
+    with refused("serving.loader_ended", ProcessLostError) as caught:
+        loader.load(Found(RunFolder(run / "model"), ("", 0, 0)))
+    assert loader._process is None
+    assert said(caught.value, quote=False) == message("serving.loader_ended")
+
+
+def test_an_answer_that_broke_off_is_no_part_of_the_next(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, found, contents = Loader(quote=True), Found(RunFolder(run / "model"), ("", 0, 0)), loading._contents
+
+    def short(pipe: Any) -> Iterator[dict[str, Any]]:
+        yield next(contents(pipe))
+        raise MemoryError
+
+    try:
+        monkeypatch.setattr(loading, "_contents", short)
+        with pytest.raises(MemoryError):
+            loader.load(found)
+        monkeypatch.setattr(loading, "_contents", contents)
+        assert loader.load(found).snapshot == loading.load(found).snapshot
+    finally:
+        loader.close()
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
