@@ -34,13 +34,16 @@ from raydt.sessions.saved_model import BY_KEY, open_model, outlined, understood
 FAILURES = (RaydtError, OSError, MemoryError)
 #: What is no array of a frame has this name, which no array has.
 _PLAIN = " "
-#: How the process begins: answers come first where cores are few (on Linux it has the priority of the thread that
-#: began it), no module of the working directory is imported, and whatever prints does not do so between frames.
+#: How the process begins: answers come first where cores are few, no module of the working directory is imported,
+#: whatever prints does not do so between frames, and Ctrl-C is the server's affair. It stays in the server's session,
+#: since Linux may share cores among sessions before it looks at niceness.
 _BEGIN = """
 import os, sys
 sys.path = list(filter(None, sys.path))
-if sys.platform != "linux" and hasattr(os, "nice"):
+if hasattr(os, "nice"):
     os.nice(10)
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 answers = os.dup(1)
 os.dup2(2, 1)
 from raydt.namesakes import claim
@@ -135,7 +138,7 @@ class Loader:
             where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             command = [sys.executable, "-c", _BEGIN, str(self._quote)]
             self._process = subprocess.Popen(
-                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=where, start_new_session=True
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=where
             )
 
     def load(self, found: Found) -> Served:
