@@ -28,7 +28,7 @@ from raydt.sources.live.base import LiveOptions, LiveSource, Plan, SourceAwayErr
 #: Most rows of a chunk, and about how many feature values it holds.
 CHUNK_ROWS, CHUNK_CELLS = 1 << 16, 1 << 19
 #: Plans that were read and are kept in memory, for messages and receipts.
-KEPT = 1 << 14
+KEPT = 1 << 12
 
 
 @dataclass(slots=True)
