@@ -16,7 +16,7 @@ import numpy.typing as npt
 from raydt.arrays.blake2b import SIZE
 from raydt.arrays.digest import Part
 from raydt.arrays.types import Slots
-from raydt.examples.row_tree import Records, RowTree
+from raydt.examples.row_tree import OF_LEAVES, Records, RowTree
 from raydt.examples.row_trie import MOST, Ids, keys_of
 from raydt.examples.store import ExampleStore
 from raydt.examples.weights import filled
@@ -76,7 +76,7 @@ def _part_of_leaf(store: ExampleStore, records: Records) -> Part:
     slots = store.slots()
     slots = slots[np.argsort(keys_of(store.id[slots]))]
     rows = records(store.id[slots], slots)
-    return part_of(rows.dtype, hashlib.blake2b(rows.tobytes(), digest_size=SIZE, person=b"raydt-rows-leaf").digest())
+    return part_of(rows.dtype, hashlib.blake2b(rows.tobytes(), digest_size=SIZE, person=OF_LEAVES).digest())
 
 
 def with_weights(columns: Columns, store: ExampleStore, slots: Slots) -> Mapping[str, npt.NDArray[np.generic]]:

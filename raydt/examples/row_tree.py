@@ -32,7 +32,8 @@ from raydt.parallel.threads import run
 Records = Callable[[Ids, Slots], npt.NDArray[np.void]]
 
 #: What tells hashes of leaves from those of other nodes.
-LEAF, INNER = start(b"raydt-rows-leaf"), start(b"raydt-rows-node")
+OF_LEAVES = b"raydt-rows-leaf"
+LEAF, INNER = start(OF_LEAVES), start(b"raydt-rows-node")
 #: Rows whose bytes are gathered at once.
 _TOGETHER = 1 << 16
 
