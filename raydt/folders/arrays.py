@@ -258,7 +258,7 @@ def _arrays(data: bytes, types: dict[str, ArrayType], file: str) -> dict[str, An
 
 
 def _array(members: zipfile.ZipFile, name: str, expected: ArrayType) -> AnyArray:
-    """Read one array; one with another header than ours is read as NumPy finds it."""
+    """Read one array; one with another header than ours is read, and one that is cut short refused, by NumPy."""
     with members.open(name) as member:
         header = _header(expected.dtype, tuple(expected.shape))
         if member.read(len(header)) == header:
@@ -266,8 +266,12 @@ def _array(members: zipfile.ZipFile, name: str, expected: ArrayType) -> AnyArray
             to = array.data.cast("B") if array.size else memoryview(b"")
             for begin in range(0, len(to), _AT_ONCE):
                 part = to[begin : begin + _AT_ONCE]
-                part[:] = member.read(len(part))
-            return array
+                data = member.read(len(part))
+                if len(data) < len(part):
+                    break
+                part[:] = data
+            else:
+                return array
     with members.open(name) as member:
         found: AnyArray = np.lib.format.read_array(member, allow_pickle=False)
         return found

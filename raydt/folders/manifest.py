@@ -58,7 +58,7 @@ class ArrayType(BaseModel):
 
     model_config = _STRICT
 
-    dtype: str = Field(pattern=r"^[<|][biuf][1248]$")
+    dtype: str = Field(pattern=r"^(\|[biu]1|<[iu][248]|<f[248])$")
     shape: list[NonNegativeInt]
 
 

@@ -217,6 +217,7 @@ def test_another_kind_is_named(folder):
         lambda m: m["files"][0].update(bytes="12"),
         lambda m: m["files"][0].update(mode="pickle"),
         lambda m: m["files"][0]["arrays"]["file"].update(dtype="|O8"),
+        *(lambda m, dtype=dtype: m["files"][0]["arrays"]["file"].update(dtype=dtype) for dtype in ("<b8", "|i8")),
         lambda m: m["files"][0]["arrays"]["file"].update(shape=[-3]),
         lambda m: m.update(kind="program"),
         lambda m: m.update(format="zip"),
@@ -238,6 +239,12 @@ def test_what_is_no_manifest_at_all(folder, text):
         load_folder(folder)
 
 
+def cut_short(file, array):
+    """Write an array with a header as raydt writes it, but without its last byte."""
+    with zipfile.ZipFile(file, "w") as members:
+        members.writestr("X.npy", arrays._header(array.dtype.str, array.shape) + array.tobytes()[:-1])
+
+
 def test_forged_array_files(folder, tmp_path):
     forged = tmp_path / "forged.npz"
 
@@ -253,6 +260,7 @@ def test_forged_array_files(folder, tmp_path):
         (lambda: np.savez(forged, X=good.astype(np.float32)), "other_array", "<f4 [2, 2]"),
         (lambda: np.savez(forged, X=good.ravel()), "other_array", "<f8 [4]"),
         (lambda: forged.write_bytes(b"PK"), "other_arrays", "not a zip file"),
+        (lambda: cut_short(forged, good), "other_arrays", "expected 32 bytes got 31"),
     ]:
         write()
         replace_file(folder, "group-000", forged.read_bytes())
