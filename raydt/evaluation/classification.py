@@ -33,7 +33,7 @@ from raydt.evaluation.counting import (
     rival_classes,
     score_classes,
 )
-from raydt.evaluation.ranking import LEVELS, NONE, Levels, Sparse, auc, dense_ranks, no_ranks, sparse_ranks
+from raydt.evaluation.ranking import NONE, Levels, Sparse, auc, dense_ranks, is_since, no_ranks, ranks_in, sparse_ranks
 from raydt.evaluation.scoring import CLASS_SCORES, DELTA, FADED, FADING, KAPPAS, Alarm, Evaluation, beyond, cohen, ratio
 from raydt.examples.weights import UNIT
 from raydt.messages import message
@@ -199,11 +199,11 @@ class Prequential(Evaluation):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what :meth:`state` or :meth:`narrow_state` gave, after the rows were taken. O(K^2).
 
-        What it lacks begins here. ValueError for tables of ranks that cannot be.
+        What it lacks begins here. ValueError for tables of ranks that no predictions have.
         """
         if "hits" not in state:
             state = _of_earlier_version(state)
-        self._resting = _narrow_table(state, "ranks")
+        self._resting = ranks_in(state, "ranks")
         if self._resting is not None:
             state = {**state, "ranks": _NO_RANKS}
         self.counts = ClassCounts(**{name: np.array(state[name]) for name in ClassCounts._fields})
@@ -212,7 +212,9 @@ class Prequential(Evaluation):
         self._adwin = Adwin(*(np.array(state[f"adwin_{name}"]) for name in Adwin._fields))
         self._before, self._window_ranks = self._moment(), self._ranks()
         if "window_hits" in state:
-            self._window_ranks = _narrow_table(state, "window_ranks") or sparse_ranks(np.array(state["window_ranks"]))
+            self._window_ranks = ranks_in(state, "window_ranks") or sparse_ranks(np.array(state["window_ranks"]))
+            if not is_since(self._window_ranks, self._ranks()):
+                raise ValueError(message("states.impossible", array="window_ranks"))
             hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
             self._before = self._before._replace(hits=hits, classes=classes)
 
@@ -326,17 +328,6 @@ def _padded(counts: AnyArray, K: int) -> AnyArray:
     padded = np.zeros((*counts.shape[:-1], K), dtype=counts.dtype)  # numpy.pad takes 20 times as long
     padded[..., :known] = counts
     return padded
-
-
-def _narrow_table(state: Mapping[str, Any], name: str) -> Sparse | None:
-    """Return a table of ranks of which a state has what is not 0; None of one that is whole."""
-    if f"{name}_places" not in state:
-        return None
-    places, numbers = np.array(state[f"{name}_places"]), np.array(state[f"{name}_numbers"])
-    fits = places.dtype == np.int32 and numbers.dtype == np.int64 and places.shape == numbers.shape == (len(places),)
-    if not fits or (np.diff(places, prepend=-1, append=2 * (LEVELS + 1)) <= 0).any():  # ascending, within the table
-        raise ValueError(message("keyed.uneven", name=name))
-    return places, numbers
 
 
 def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:

@@ -10,6 +10,7 @@ and Whitney statistic. It differs from that of unrounded scores by at most half 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.types import AnyArray, Int32s, Ints
+from raydt.messages import message
 
 #: Steps of a score.
 LEVELS = 1 << 12
@@ -58,8 +60,30 @@ def dense_ranks(sparse: Sparse) -> Ints:
     return ranks
 
 
+def ranks_in(state: Mapping[str, Any], name: str) -> Sparse | None:
+    """Return a table of which a state has what is not 0; None of one that is whole. ValueError if it cannot be."""
+    if f"{name}_places" not in state:
+        return None
+    places, numbers = np.array(state[f"{name}_places"]), np.array(state[f"{name}_numbers"])
+    fits = places.dtype == np.int32 and numbers.dtype == np.int64 and places.ndim == 1 and places.shape == numbers.shape
+    ascending_within = fits and (np.diff(places, prepend=-1, append=2 * (LEVELS + 1)) > 0).all()
+    if not ascending_within or numbers.min(initial=1) < 1:
+        raise ValueError(message("states.impossible", array=name))
+    return places, numbers
+
+
 #: The table without examples.
 NONE: Sparse = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+
+
+def is_since(since: Sparse, ranks: Sparse) -> bool:
+    """Whether a table can be what another one was before: it has no example that is not in that."""
+    if not len(since[0]):
+        return True
+    if not len(ranks[0]):
+        return False
+    at = np.minimum(np.searchsorted(ranks[0], since[0]), len(ranks[0]) - 1)
+    return bool(((ranks[0][at] == since[0]) & (since[1] <= ranks[1][at])).all())
 
 
 def auc(ranks: Sparse, since: Sparse = NONE, unit: int = 1) -> tuple[float, float]:

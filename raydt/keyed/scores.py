@@ -8,7 +8,7 @@ from typing import Any
 
 from raydt.arrays.types import AnyArray
 from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
-from raydt.evaluation.ranking import dense_ranks, sparse_ranks
+from raydt.evaluation.ranking import dense_ranks, ranks_in, sparse_ranks
 from raydt.evaluation.regression import PrequentialErrors
 
 #: Tables of ranks in the state of scores.
@@ -25,11 +25,13 @@ def narrow(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`narrow` was given."""
+    """Return what :func:`narrow` was given; KeyError or ValueError if it cannot have been a table."""
     found = dict(scores)
     for name in _RANKS:
-        if f"{name}_places" in found:
-            found[name] = dense_ranks((found.pop(f"{name}_places"), found.pop(f"{name}_numbers")))
+        ranks = ranks_in(scores, name)
+        if ranks is not None:
+            del found[f"{name}_places"], found[f"{name}_numbers"]
+            found[name] = dense_ranks(ranks)
     return found
 
 

@@ -15,6 +15,7 @@ from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed
 from raydt.evaluation.ranking import LEVELS, NO_LEVEL, levels_of
 from raydt.evaluation.regression import PrequentialErrors
+from raydt.keyed.scores import whole
 from tests.oracles.adwin import SlowAdwin
 from tests.refusals import refused
 from tests.volume import examples
@@ -244,11 +245,30 @@ def test_a_state_in_little_room_is_the_same_state():
         for both in (one, again):
             both.update(truth, prediction, levels)
         np.testing.assert_equal(again.state(), one.state())
+    good = one.narrow_state()
     for name in ("ranks", "window_ranks"):
-        for places in ([-1], [2 * (LEVELS + 1)], [5, 5], [7, 3]):
-            wrong = {f"{name}_places": np.array(places, np.int32), f"{name}_numbers": np.ones(len(places), np.int64)}
-            with refused("keyed.uneven", name=name):
-                Prequential().restore(one.narrow_state() | wrong)
+        given = [([place], [1]) for place in (-1, 2 * (LEVELS + 1))]
+        given += [([5, 5], [1, 1]), ([7, 3], [1, 1]), ([5], [0]), ([5], [-1]), ([5], [1, 1])]
+        for places, numbers in given:
+            wrong = {f"{name}_places": np.array(places, np.int32), f"{name}_numbers": np.array(numbers)}
+            with refused("states.impossible", array=name):
+                Prequential().restore(good | wrong)
+            with refused("states.impossible", array=name):
+                whole(good | wrong)
+
+
+def test_a_window_does_not_begin_with_more_than_there_is():
+    one, zeros = Prequential(), np.zeros(9, np.int32)
+    one.update(zeros, zeros, np.arange(9, dtype=np.uint16))
+    one.mark()
+    one.take_rows()
+    good = one.narrow_state()
+    for places, numbers in (([20], [1]), ([3], [2]), ([0, 2 * LEVELS], [1, 1])):
+        wrong = {"window_ranks_places": np.array(places, np.int32), "window_ranks_numbers": np.array(numbers)}
+        for narrow in (False, True):
+            state = good | wrong
+            with refused("states.impossible", array="window_ranks"):
+                Prequential().restore(state if narrow else whole(state))
 
 
 class SlowDelayed:
