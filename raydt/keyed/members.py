@@ -249,9 +249,11 @@ class Members:
         for member in self.by_key.values():
             if observer is not None:
                 observer.before(member)
-            if self._collects or member.tally.inserts < self.job.stream.warmup:
+            waits = self._collects or member.tally.inserts < self.job.stream.warmup
+            if waits:
                 self._note(member)
                 member.session.finish()
+            if waits or not member.tally.statistics:  # all rows of the key were skipped: there was no batch
                 member.tally.statistics = member.tally.totals(member.session.statistics())
             if observer is not None:
                 if member.marked != member.tally.updates:

@@ -266,6 +266,8 @@ def one_of(
     except ValueError as error:
         raise _unfit(meta["kind"], str(error), path) from error
     saved = replace(outline, classes=told.classes, categories=told.categories, meta=meta, components=components)
+    if OWNED in saved.arrays:  # the rows of one of many are never apart, where they would be checked later
+        raise _unfit(meta["kind"], message("states.unknown", array=OWNED, what="component"), path)
     return _sound(saved, path)
 
 

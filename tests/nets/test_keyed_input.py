@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +18,7 @@ import pipelines
 from pipelines.auditing import audit_run, audit_state
 from pipelines.prediction import predict_file
 from raydt.errors import InputError, RaydtError
+from raydt.exchange.snapshot import OWNED
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.keyed.groups import digest_of, group_of, in_order
@@ -247,6 +249,34 @@ def test_an_audit_reads_each_group_and_checks_each_state_once(tmp_path: Path, mo
     monkeypatch.setattr(learner, "check", lambda *given: (checked.append(1), check(*given))[1], raising=False)
     assert audit_run(run.path).ok
     assert (sorted(read), len(checked)) == ([3, 99, 200], 40)
+
+
+def test_a_key_cannot_say_that_its_rows_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its arrays by row would be checked when the rows are read, which they are not."""
+    run = pipelines.replay(config(*put(tmp_path, table(cycled(["a", "b"])))), tmp_path / "run")
+
+    def forged(arrays: Any, group: int, place: str) -> Any:
+        held = keys_of(arrays, group, place)
+        for one in [held[key]["coordinator"] for key in held if key == "a"]:
+            one |= {OWNED: np.zeros(3, dtype=np.int64), "leaf": one["leaf"].astype(np.int64)}
+        return held
+
+    monkeypatch.setattr("raydt.keyed.saved.keys_of", forged)
+    report = audit_run(run.path)
+    assert not report.ok
+    assert len(report.failures) == 1
+    assert OWNED in str(report.failures[0])
+
+
+@pytest.mark.parametrize("warmup", [0, 20])
+def test_a_key_without_an_update_has_a_model(tmp_path: Path, warmup: int) -> None:
+    """A leaf, as of a run of its own; all rows of the key were skipped."""
+    rows = table(cycled(["a", "b"])).to_pylist()
+    rows[7] |= {"key": "z", "y": None}
+    given = config(*put(tmp_path, pa.Table.from_pylist(rows)), stream={"warmup": warmup}, output={"metrics_every": 50})
+    run = pipelines.replay(given, tmp_path / "run")
+    (last,) = ds.dataset(Path(run.path) / "metrics").to_table(filter=ds.field("key") == "z").to_pylist()
+    assert (last["seq"], last["nodes"], last["leaves"]) == (0, 1, 1)
 
 
 def many_keys(tmp_path: Path, keys: int) -> None:
