@@ -24,7 +24,7 @@ from raydt.arrays.types import Arrays, Ints
 from raydt.errors import ExchangeError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import by_component, read_manifest
+from raydt.folders.manifest import read_manifest
 from raydt.keyed.groups import digest_of_groups, group_of, owners
 from raydt.keyed.sent import Sending, SentRows, WholeSource
 from raydt.keyed.session import KeyedResult, put_together
@@ -171,8 +171,8 @@ class RayKeyedSession:
         """
         self._under_way.clear()
         if folder is not None:
-            files = by_component(read_manifest(folder).files)
-            sizes = {group: sum(file.bytes for file in files.get(f"group-{group:03d}", [])) for group in groups}
+            files = {file.component: file.bytes for file in read_manifest(folder).files}
+            sizes = {group: files.get(f"group-{group:03d}", 0) for group in groups}
             self._owner_of_group = np.array(owners(sizes, len(self._peers)))
             self._owners = np.empty(0, dtype=np.int64)
         news, calls = self._sending.news(), []

@@ -29,7 +29,6 @@ from raydt.folders.manifest import (
     ArrayType,
     FileEntry,
     Kind,
-    by_component,
     decode,
     encode,
     is_folder_file,
@@ -42,8 +41,8 @@ from raydt.messages import message
 
 #: Bytes of an array that are read at a time.
 _AT_ONCE = 1 << 18
-#: An array of more bytes has a file of its own, so that who needs no array of all rows reads none.
-_LARGE = 1 << 20
+#: Of this component an array of more bytes has a file of its own: who needs the model alone reads none of all rows.
+_APART, _LARGE = "coordinator", 1 << 20
 
 
 def save_folder(
@@ -59,10 +58,9 @@ def save_folder(
 
     Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones, and files that
     the next call removes. One process at a time may write. Values of components that are arrays (booleans, integers,
-    floats) go into ``.npz`` files, one for each that is large and one for the others; JSON values into ``.json`` files.
-    ``before_commit`` is called when only the manifest is left to write; if it raises, nothing is written.
-    ModelFileError if the folder cannot be written or holds a manifest that is damaged or not ours; TypeError or
-    ValueError for other values, names or keys of ``meta``.
+    floats) go into ``.npz`` files, JSON values into ``.json`` files. ``before_commit`` is called when only the manifest
+    is left to write; if it raises, nothing is written. ModelFileError if the folder cannot be written or holds a
+    manifest that is damaged or not ours; TypeError or ValueError for other values, names or keys of ``meta``.
     """
     require_meta(kind, meta)  # before anything is written
     folder = path if isinstance(path, Folder) else _open(path, filesystem)
@@ -101,7 +99,9 @@ def open_folder(
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
         raise ModelFileError(message("models.other_kind", found=manifest.kind, wanted=kind), file=folder.root)
-    files = by_component(manifest.files)
+    files: dict[str, list[FileEntry]] = {}
+    for entry in manifest.files:
+        files.setdefault(entry.component, []).append(entry)
 
     def read(component: str) -> Any:
         if file_by_file:
@@ -192,7 +192,7 @@ def _withdraw(folder: Folder, names: Iterable[str]) -> None:
 def _pack(component: str, values: Mapping[str, Any], beside: str) -> list[tuple[FileEntry, memoryview]]:
     """The files of one component, under names that are allowed."""
     files: list[tuple[FileEntry, memoryview]] = []
-    for suffix, data, arrays in _serialise(values):
+    for suffix, data, arrays in _serialise(values, _LARGE if component == _APART else None):
         sha = hashlib.sha256(data).hexdigest()
         name = f"{beside}{component}.{sha[:16]}.{suffix}"
         entry = FileEntry(name=name, component=component, bytes=len(data), sha256=sha, arrays=arrays)
@@ -200,12 +200,14 @@ def _pack(component: str, values: Mapping[str, Any], beside: str) -> list[tuple[
     return files
 
 
-def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[str, ArrayType] | None]]:
-    """Suffix, contents and array types of the files of one component."""
+def _serialise(
+    values: Mapping[str, Any], large: int | None
+) -> list[tuple[str, memoryview, dict[str, ArrayType] | None]]:
+    """Suffix, contents and array types of the files of one component; arrays of more bytes than ``large`` lie apart."""
     whole = {name: _little(name, value) for name, value in values.items() if isinstance(value, np.ndarray)}
     plain = {name: value for name, value in values.items() if name not in whole}
     files: list[tuple[str, memoryview, dict[str, ArrayType] | None]] = []
-    together = {name: array for name, array in whole.items() if array.nbytes <= _LARGE}
+    together = {name: array for name, array in whole.items() if large is None or array.nbytes <= large}
     apart = [{name: array} for name, array in whole.items() if name not in together]
     for arrays in filter(None, (together, *apart)):
         buffer = io.BytesIO()

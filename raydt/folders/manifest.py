@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
@@ -95,14 +95,6 @@ class Manifest(BaseModel):
     def own(self) -> set[str]:
         """Names of the files in the folder itself, without those it shares with others."""
         return {file.name for file in self.files if "/" not in file.name}
-
-
-def by_component(files: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
-    """Return the files of each component: one of small arrays, one of each large array, one of other values."""
-    found: dict[str, list[FileEntry]] = {}
-    for file in files:
-        found.setdefault(file.component, []).append(file)
-    return found
 
 
 def is_folder_file(name: str) -> bool:

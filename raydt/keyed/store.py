@@ -1,18 +1,18 @@
-"""Checkpoints of models by key: files for each group, shared by the checkpoints in which it has not changed."""
+"""Checkpoints of models by key: a file for each group, shared by the checkpoints in which it has not changed."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
 from raydt.folders.arrays import publish_component
 from raydt.folders.checkpoint import BESIDE, ROWS, Checkpoint, CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import FileEntry, by_component, read_manifest
+from raydt.folders.manifest import FileEntry, read_manifest
 from raydt.folders.parts import PartsElsewhere, Place, Written
 from raydt.messages import message
 
@@ -30,13 +30,13 @@ def write_groups(place: Place, parts: Parts) -> Written:
 class KeyedStore(CheckpointStore):
     """The checkpoints of one run; a snapshot has the groups that have changed since the one before, or are not stored.
 
-    The files of a group hold the live rows of its keys at the time of its snapshot. None of them was deleted since, or
+    A file of a group holds the live rows of its keys at the time of its snapshot. None of them was deleted since, or
     the group would have changed: so a checkpoint has no older copies than itself.
     """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._groups: dict[str, list[FileEntry]] = {}  # files of the checkpoint written or read last, by component
+        self._groups: dict[str, FileEntry] = {}  # of the checkpoint written or read last, by component
 
     @property
     def segments(self) -> list[Segment]:
@@ -46,20 +46,13 @@ class KeyedStore(CheckpointStore):
             missing = self._missing_groups()
             if missing:
                 log.warning(message("models.segment_again", folder=self.folder.location, segment=min(missing)))
-            self._groups = {
-                name: files for name, files in self._groups.items() if missing.isdisjoint(file.name for file in files)
-            }
+            self._groups = {name: file for name, file in self._groups.items() if file.name not in missing}
         groups = [int(name.removeprefix("group-")) for name in self._groups]
         return [Segment(group, group + 1, 0) for group in sorted(groups)]
 
     def _missing_groups(self) -> set[str]:
         there = set(self.folder.names(ROWS)) if self._groups else set()
-        return {file.name for file in self._files() if file.name.removeprefix(BESIDE) not in there}
-
-    def _files(self) -> Iterator[FileEntry]:
-        """Yield the files of all groups, in the order of groups."""
-        for _, files in sorted(self._groups.items()):
-            yield from files
+        return {file.name for file in self._groups.values() if file.name.removeprefix(BESIDE) not in there}
 
     def continue_from(self, checkpoint: Checkpoint | None) -> None:
         """Have the next checkpoint follow this one; see the base class."""
@@ -67,7 +60,7 @@ class KeyedStore(CheckpointStore):
         self._groups = {}
         if checkpoint is not None:
             files = read_manifest(self.folder.inside(str(checkpoint.number))).files
-            self._groups = by_component(file for file in files if file.name.startswith(BESIDE))
+            self._groups = {file.component: file for file in files if file.name.startswith(BESIDE)}
 
     def _beside(self, component: str) -> str:
         """Groups lie beside the checkpoint, so that those that follow can share them."""
@@ -88,8 +81,8 @@ class KeyedStore(CheckpointStore):
             parts.write(place) if isinstance(parts, PartsElsewhere) else (write_groups(place, p) for p in parts)
         )
         for written in written_by:
-            self._groups |= by_component(written.rest)
+            self._groups |= {entry.component: entry for entry in written.rest}
         missing = self._missing_groups()
         if missing:
             raise FileNotFoundError(errno.ENOENT, message("models.segment_removed"), min(missing))
-        return [], [*self._files()], snapshot.state
+        return [], sorted(self._groups.values(), key=lambda file: file.component), snapshot.state
