@@ -30,6 +30,8 @@ from raydt.evaluation.counting import (
     ClassCounts,
     Found,
     Predictions,
+    copied,
+    padded,
     rival_classes,
     score_classes,
 )
@@ -188,12 +190,12 @@ class Prequential(Evaluation):
         """Return the state of an evaluation in which nothing has a score."""
         window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": _NO_RANKS}
         return {
-            **_copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
+            **copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
             "inserted": self.inserted.copy(),
             "registers": self._registers.copy(),
             "alarms": self.alarms,
-            **_copied(self._adwin._asdict(), "adwin_"),
-            **_copied(window, "window_"),
+            **copied(self._adwin._asdict(), "adwin_"),
+            **copied(window, "window_"),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -311,27 +313,13 @@ class Prequential(Evaluation):
 
     def _grow(self, classes: int) -> None:
         if classes > len(self.inserted):
-            self.inserted = _padded(self.inserted, classes)
+            self.inserted = padded(self.inserted, classes)
             counts = self.counts
             self.counts = counts._replace(
-                confusion=_padded(_padded(counts.confusion, classes).T, classes).T.copy(),
-                classes=_padded(counts.classes, classes),
-                faded_classes=_padded(counts.faded_classes, classes),
+                confusion=padded(padded(counts.confusion, classes).T, classes).T.copy(),
+                classes=padded(counts.classes, classes),
+                faded_classes=padded(counts.faded_classes, classes),
             )
-
-
-def _padded(counts: AnyArray, K: int) -> AnyArray:
-    """Return counts with room for K classes on the last axis."""
-    known = counts.shape[-1]
-    if known == K:
-        return counts
-    padded = np.zeros((*counts.shape[:-1], K), dtype=counts.dtype)  # numpy.pad takes 20 times as long
-    padded[..., :known] = counts
-    return padded
-
-
-def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:
-    return {prefix + name: array.copy() for name, array in arrays.items()}
 
 
 def _rows(marked: Sequence[tuple[_Moment, _Moment]], positive: bool) -> dict[str, Floats]:
@@ -368,7 +356,7 @@ def _scores(moments: Sequence[_Moment], positive: bool) -> dict[str, Floats]:
 
 def _difference(now: _Moment, before: _Moment) -> _Moment:
     """Return what was counted between two moments."""
-    classes = now.classes - _padded(before.classes, now.classes.shape[1])
+    classes = now.classes - padded(before.classes, now.classes.shape[1])
     return now._replace(hits=now.hits - before.hits, classes=classes)
 
 
@@ -408,5 +396,5 @@ def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
         "inserted": inserted,
         "registers": np.array([state["last"], inserted.argmax() if len(inserted) else 0], dtype=np.int64),
         "alarms": 0,
-        **_copied(new_adwin()._asdict(), "adwin_"),
+        **copied(new_adwin()._asdict(), "adwin_"),
     }
