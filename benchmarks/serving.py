@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -141,7 +142,7 @@ def server(command: Sequence[str], port: int) -> Iterator[psutil.Process]:
 def measured(client: Client, process: psutil.Process, path: str, bodies: Sequence[bytes], n: int) -> list[str]:
     """Requests a second of processor time and of wall time, and percentiles of one connection."""
     began = time.perf_counter()
-    for body in bodies * n:  # also what the server has begun beside itself is up then
+    for body in itertools.cycle(bodies):  # also what the server has begun beside itself is up then
         client.ask(path, body)
         if time.perf_counter() - began > WARM_UP_SECONDS:
             break

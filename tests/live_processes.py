@@ -5,6 +5,7 @@ Forked, a process begins within a hundredth of a second, so that hundreds of kil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -116,6 +117,14 @@ class Server:
             self._process.kill()
             self._process.join()
         return there
+
+    def kill_loader(self) -> bool:
+        """Kill the process that loads snapshots for the server; whether there was one."""
+        loaders = psutil.Process(self._process.pid).children() if self.is_alive else []
+        for loader in loaders:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                loader.kill()
+        return bool(loaders)
 
     def close(self) -> None:
         """End process and client."""

@@ -24,7 +24,6 @@ from raydt.keyed.groups import GROUPS, Key
 from raydt.keyed.members import KeyedJob
 from raydt.keyed.packing import packed
 from raydt.keyed.saved import SavedKeys, open_keys
-from raydt.keyed.scores import narrow
 from raydt.keyed.source import KeySource
 from raydt.keyed.stream import KeyedStream
 from raydt.messages import message
@@ -117,8 +116,8 @@ class _Follower:
         stream: Any = job.stream.make(source)
         start, arrays = 0, _NONE
         if before is None:
-            recorder = Tally(stream, weighted=job.weighted).state()
-            scores = narrow(recorder.pop("prequential"))
+            recorder = Tally(stream, weighted=job.weighted).narrow_state()
+            scores = recorder.pop("prequential")
             recorder["statistics"] = saved.session().statistics()
         else:
             recorder, scores, arrays = dict(before["recorder"]), before["scores"], before["coordinator"]

@@ -32,7 +32,7 @@ from raydt.sessions.saved_model import BY_KEY, open_model, outlined, understood
 
 #: What a snapshot may fail with, and the server goes on with the model that it has.
 FAILURES = (RaydtError, OSError, MemoryError)
-#: What is no array of a frame has this name, which no array has.
+#: Name, in a frame, of the values that are no arrays; no array has it.
 _PLAIN = " "
 #: How the process begins: answers come first where cores are few, no module of the working directory is imported,
 #: whatever prints does not do so between frames, and Ctrl-C is the server's affair. It stays in the server's session,
@@ -54,7 +54,7 @@ main(answers, sys.argv[1] == "True")
 
 
 class Parts(NamedTuple):
-    """What answers need of a snapshot, checked: of one model its arrays, of models by key their groups."""
+    """The part of a snapshot that answers need, checked: the arrays of one model, or the groups of models by key."""
 
     digest: str  #: Of the snapshot: the seal of its manifest.
     meta: dict[str, Any]
@@ -142,12 +142,16 @@ class Loader:
             )
 
     def load(self, found: Found) -> Served:
-        """As :func:`load`; ProcessLostError as well if the process has ended, which the next call begins anew.
+        """As :func:`load`; a process that ends is begun again once, then it is a ProcessLostError.
 
         RaydtError says what the process says of a snapshot that cannot be loaded.
         """
         try:
-            told, components = self._asked(found.folder)
+            try:
+                told, components = self._asked(found.folder)
+            except EOFError:
+                self.close()
+                told, components = self._asked(found.folder)
         except BaseException as error:
             self.close()  # the next answer must not begin with the rest of this one
             if isinstance(error, EOFError):

@@ -30,11 +30,10 @@ from raydt.evaluation.counting import (
     ClassCounts,
     Found,
     Predictions,
-    copied,
-    padded,
     rival_classes,
     score_classes,
 )
+from raydt.evaluation.former_states import former_prequential
 from raydt.evaluation.ranking import NONE, Levels, Sparse, auc, dense_ranks, is_since, no_ranks, ranks_in, sparse_ranks
 from raydt.evaluation.scoring import CLASS_SCORES, DELTA, FADED, FADING, KAPPAS, Alarm, Evaluation, beyond, cohen, ratio
 from raydt.examples.weights import UNIT
@@ -190,12 +189,12 @@ class Prequential(Evaluation):
         """Return the state of an evaluation in which nothing has a score."""
         window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": _NO_RANKS}
         return {
-            **copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
+            **_copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
             "inserted": self.inserted.copy(),
             "registers": self._registers.copy(),
             "alarms": self.alarms,
-            **copied(self._adwin._asdict(), "adwin_"),
-            **copied(window, "window_"),
+            **_copied(self._adwin._asdict(), "adwin_"),
+            **_copied(window, "window_"),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -204,7 +203,7 @@ class Prequential(Evaluation):
         What it lacks begins here. ValueError for tables of ranks that no predictions have.
         """
         if "hits" not in state:
-            state = _of_earlier_version(state)
+            state = former_prequential(state)
         self._resting = ranks_in(state, "ranks")
         if self._resting is not None:
             state = {**state, "ranks": _NO_RANKS}
@@ -313,13 +312,27 @@ class Prequential(Evaluation):
 
     def _grow(self, classes: int) -> None:
         if classes > len(self.inserted):
-            self.inserted = padded(self.inserted, classes)
+            self.inserted = _padded(self.inserted, classes)
             counts = self.counts
             self.counts = counts._replace(
-                confusion=padded(padded(counts.confusion, classes).T, classes).T.copy(),
-                classes=padded(counts.classes, classes),
-                faded_classes=padded(counts.faded_classes, classes),
+                confusion=_padded(_padded(counts.confusion, classes).T, classes).T.copy(),
+                classes=_padded(counts.classes, classes),
+                faded_classes=_padded(counts.faded_classes, classes),
             )
+
+
+def _padded(counts: AnyArray, K: int) -> AnyArray:
+    """Return counts with room for K classes on the last axis."""
+    known = counts.shape[-1]
+    if known == K:
+        return counts
+    padded = np.zeros((*counts.shape[:-1], K), dtype=counts.dtype)  # numpy.pad takes 20 times as long
+    padded[..., :known] = counts
+    return padded
+
+
+def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:
+    return {prefix + name: array.copy() for name, array in arrays.items()}
 
 
 def _rows(marked: Sequence[tuple[_Moment, _Moment]], positive: bool) -> dict[str, Floats]:
@@ -356,7 +369,7 @@ def _scores(moments: Sequence[_Moment], positive: bool) -> dict[str, Floats]:
 
 def _difference(now: _Moment, before: _Moment) -> _Moment:
     """Return what was counted between two moments."""
-    classes = now.classes - padded(before.classes, now.classes.shape[1])
+    classes = now.classes - _padded(before.classes, now.classes.shape[1])
     return now._replace(hits=now.hits - before.hits, classes=classes)
 
 
@@ -380,21 +393,3 @@ def _faded(moments: Sequence[_Moment]) -> dict[str, Floats]:
 def _baselines(hits: Ints) -> dict[str, Floats]:
     rivals = {"no_change": NO_CHANGE, "majority": MAJORITY}
     return {name: ratio(hits[:, column], hits[:, SCORED]) for name, column in rivals.items()}
-
-
-def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state of a version that had the confusion, the hits of the baselines and the last label only."""
-    confusion, inserted = np.array(state["confusion"]), np.array(state["inserted"])
-    hits = np.array([confusion.sum(), np.trace(confusion), state["no_change"], state["majority"]], dtype=np.int64)
-    return {
-        "confusion": confusion,
-        "hits": hits,
-        "classes": np.array([confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)]),
-        "faded": np.zeros(4),
-        "faded_classes": np.zeros((2, len(confusion))),
-        "ranks": no_ranks(),
-        "inserted": inserted,
-        "registers": np.array([state["last"], inserted.argmax() if len(inserted) else 0], dtype=np.int64),
-        "alarms": 0,
-        **copied(new_adwin()._asdict(), "adwin_"),
-    }

@@ -9,14 +9,13 @@ Not here: scores, which are made from the counts when they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
+from raydt.arrays.types import Floats, Int32s, Ints
 from raydt.evaluation.adwin import WIDTH, observe
 from raydt.evaluation.ranking import NO_LEVEL
 
@@ -167,18 +166,3 @@ def score_numbers(
             sums[k] += term
             window[k] += term
             faded[k] = faded[k] * factor + term
-
-
-def padded(counts: AnyArray, K: int) -> AnyArray:
-    """Return counts with room for K classes on the last axis."""
-    known = counts.shape[-1]
-    if known == K:
-        return counts
-    padded = np.zeros((*counts.shape[:-1], K), dtype=counts.dtype)  # numpy.pad takes 20 times as long
-    padded[..., :known] = counts
-    return padded
-
-
-def copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:
-    """Return copies of some arrays, with a prefix before their names."""
-    return {prefix + name: array.copy() for name, array in arrays.items()}

@@ -77,7 +77,7 @@ NONE: Sparse = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
 
 
 def is_since(since: Sparse, ranks: Sparse) -> bool:
-    """Whether a table can be what another one was before: it has no example that is not in that."""
+    """Return True if every example of the table ``since`` is in the later table ``ranks``, too."""
     if not len(since[0]):
         return True
     if not len(ranks[0]):

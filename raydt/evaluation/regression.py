@@ -28,6 +28,7 @@ from raydt.evaluation.counting import (
     rival_numbers,
     score_numbers,
 )
+from raydt.evaluation.former_states import former_errors
 from raydt.evaluation.scoring import FADING, Alarm, Evaluation, determination, ratio
 from raydt.examples.weights import UNIT
 
@@ -105,7 +106,7 @@ class PrequentialErrors(Evaluation):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what :meth:`state` gave; what an earlier version did not keep begins here."""
         if "faded" not in state:
-            state = _of_earlier_version(state)
+            state = former_errors(state, _SUMS)
         self._sums, self._registers = np.array(state["sums"]), np.array(state["registers"])
         self._window, self._faded = np.array(state["window"]), np.array(state["faded"])
 
@@ -182,14 +183,3 @@ def _scores(sums: Floats) -> dict[str, Floats]:
 def _baselines(sums: Floats) -> dict[str, Floats]:
     rivals = {"no_change": SQUARED_NO_CHANGE, "mean": SQUARED_MEAN}
     return {name: ratio(sums[:, column], sums[:, N_SCORED]) for name, column in rivals.items()}
-
-
-def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state of a version that had other registers: last, first, total, and the two sums of spread."""
-    last, first, total, spread, spread_squared = state["registers"].tolist()
-    return {
-        "sums": np.array([float(state["scored"]), *state["sums"].tolist(), spread, spread_squared]),
-        "registers": np.array([float(state["inserted"]), last, first, total]),
-        "window": np.zeros(_SUMS),
-        "faded": np.zeros(_SUMS),
-    }

@@ -69,7 +69,7 @@ class Folder:
 
     @property
     def address(self) -> tuple[str, str, str]:
-        """What :meth:`at` opens the folder by: path or URI of the first one, root and location.
+        """Path or URI of the folder that was opened first, root and location: :meth:`at` opens the same folder by them.
 
         The location alone does not do: if a URI ends with a query, that of a folder inside is no URI.
         """

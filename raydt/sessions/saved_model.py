@@ -90,7 +90,7 @@ class _Feature(BaseModel):
 
 
 class _OwnMeta(BaseModel):
-    """What differs between the models of a folder of many."""
+    """The entries of ``meta`` that differ between the models of a folder of many."""
 
     model_config = ConfigDict(strict=True)
 

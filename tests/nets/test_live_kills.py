@@ -50,8 +50,8 @@ BETWEEN = {"in_process": 0.3, "ray": 0.6}
 #: Ids of a story are below.
 MOST_IDS = 50_000
 #: Victims, by weight.
-VICTIMS = {"driver": 4, "writer": 1, "server": 1}
-ON_RAY = {"driver": 1, "coordinator": 10, "shard": 10, "writer": 2, "server": 2}
+VICTIMS = {"driver": 4, "writer": 1, "server": 1, "loader": 1}
+ON_RAY = {"driver": 1, "coordinator": 10, "shard": 10, "writer": 2, "server": 2, "loader": 2}
 
 
 class DeltaTold:
@@ -218,8 +218,9 @@ class Story:
             driver.kill()
             driver.join()
             return True
-        if victim in ("writer", "server"):
-            return bool(self.told.kill() if victim == "writer" else self.server.kill())
+        if victim in ("writer", "server", "loader"):
+            kill = {"writer": self.told.kill, "server": self.server.kill, "loader": self.server.kill_loader}[victim]
+            return bool(kill())
         actors = actors_of(driver.pid, {"coordinator": "Coordinator", "shard": "FeatureShard"}[victim])
         if actors:
             self.draw.choice(actors).kill()

@@ -413,7 +413,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
 def test_another_process_loads_what_a_server_swaps_in(
     run: Path, growing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it hands over answers as what is loaded here, also if it was killed before, or has a namesake of ours."""
+    """The model that it hands over answers as one that is loaded here, also after a kill, and beside namesakes."""
     (tmp_path / "namesake" / "pipelines").mkdir(parents=True)
     (tmp_path / "namesake" / "pipelines" / "__init__.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path / "namesake")
@@ -431,7 +431,6 @@ def test_another_process_loads_what_a_server_swaps_in(
             assert reader._loader is not None
             assert reader._loader._process is not None
             reader._loader._process.kill()
-            reader._loader._process.wait()
     finally:
         reader.close()
     assert reader._loader._process is None

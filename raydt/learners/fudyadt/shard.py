@@ -28,7 +28,7 @@ class FuDyADTShard:
     def __init__(self, features: Features, groups: Ints, store: ExampleStore | None = None) -> None:
         self.groups = groups
         group_columns = [features.group_columns(int(g)) for g in groups]
-        self.columns = np.concatenate([np.empty(0, dtype=np.int64), *group_columns])
+        self.columns = features.columns_of(groups)
         self._group_of = np.repeat(np.arange(len(groups)), [len(c) for c in group_columns])
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._store = store
