@@ -37,7 +37,9 @@ def trimmed(array: AnyArray, length: int) -> AnyArray:
 
 
 def grown(array: AnyArray, capacity: int) -> AnyArray:
-    """A copy of ``array`` with ``capacity`` rows; the new ones are not touched, so they cost no memory yet."""
+    """A copy of ``array`` with ``capacity`` rows; new ones are 0 and, of a large array, cost no memory yet."""
     longer = empty((capacity, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
+    if longer.nbytes < LARGE:
+        longer[len(array) :] = 0
     return longer

@@ -10,19 +10,19 @@ bytes a row where a dictionary of Python integers takes about 100.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import put_rows
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.memory import grown, trimmed
-from raydt.arrays.types import Bools, Floats, Int32s, Ints
+from raydt.arrays.memory import grown
+from raydt.arrays.types import Bools, Int32s, Ints
 from raydt.examples.admission import Admission
+from raydt.examples.slot_columns import SlotColumns
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
-from raydt.examples.weights import DTYPE, UNIT, Weights, unless_equal
+from raydt.examples.weights import Weights
 
 #: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
 USED, FREE, LIVE = 0, 1, 2
@@ -121,32 +121,24 @@ def admit_updates(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: An
     return len(op)
 
 
-class ExampleStore:
-    """Slots of live examples, growing as needed.
+class ExampleStore(SlotColumns):
+    """Slots of live examples, with ``id`` and ``born`` (sequence number of the insertion), and the map from id to slot.
 
-    ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot, and so has ``weight``,
-    once an example has had another weight than 1; ``uneven`` examples have one, of all whose slots are not free.
-    ``reg`` has the registers, ``table`` the map (:class:`Index`). ``X``
-    has the features, as far as the budget of ``cache_bytes`` goes: rows in slots beyond it are not kept; None keeps
-    all.
+    ``reg`` has the registers, ``table`` the map (:class:`Index`).
     """
 
+    BY_SLOT: ClassVar[tuple[str, ...]] = ("id", "born", "y")
+
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
-        self.columns, self._target_dtype = columns, target_dtype
         #: How often all examples were replaced, and how often updates may have changed some.
         self.filled = self.changes = 0
-        self.max_cached = None if cache_bytes is None else cache_bytes // (8 * max(1, columns))
-        self._clear()
+        super().__init__(columns, cache_bytes, target_dtype)
 
     def _clear(self) -> None:
+        super()._clear()
         self.reg = np.array([0, -1, 0], dtype=np.int64)
-        self.capacity = 0
-        self.X = np.empty((0, self.columns))
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
-        self.y: Targets = np.empty(0, dtype=self._target_dtype)
-        self.weight: Weights | None = None
-        self.uneven = 0
         self.table = np.full(16, -1, dtype=np.int32)
 
     @property
@@ -158,17 +150,14 @@ class ExampleStore:
         """Number of live examples."""
         return int(self.reg[LIVE])
 
+    @property
+    def used(self) -> int:
+        """Slots that have had an example: those before this one."""
+        return int(self.reg[USED])
+
     def reserve(self, extra: int) -> None:
         """Make room for ``extra`` more examples. Amortised O(1) per example; without effect if memory ends."""
-        need = int(self.reg[USED]) + extra
-        if need > self.capacity:
-            capacity = max(need, self.capacity + self.capacity // 2, 64)
-            cached = capacity if self.max_cached is None else min(capacity, self.max_cached)
-            self.id, self.born = grown(self.id, capacity), grown(self.born, capacity)
-            self.y, self.X = grown(self.y, capacity), grown(self.X, cached)
-            if self.weight is not None:
-                self.weight = grown(self.weight, capacity)
-            self.capacity = capacity  # last: until then the arrays are made again
+        self.make_room(self.used + extra)
         if 3 * (self.live + extra) > 2 * len(self.table):
             slots, bits = self.slots(), self._index.bits
             while 3 * (self.live + extra) > 2 << bits:
@@ -177,15 +166,6 @@ class ExampleStore:
             table[:] = -1
             _fill(Index(table, bits, self.id), slots)
             self.table = table
-
-    def trim(self) -> None:
-        """Give up the room beyond the slots that were ever used. O(slots)."""
-        used = int(self.reg[USED])
-        if used < self.capacity:
-            columns = {name: trimmed(getattr(self, name), used) for name in ("X", "id", "born", "y")}
-            if self.weight is not None:
-                columns["weight"] = trimmed(self.weight, used)
-            self.__dict__.update(columns, capacity=used)  # at once: all have as many slots, wherever a signal arrives
 
     def admit(
         self,
@@ -219,38 +199,16 @@ class ExampleStore:
 
     def enter(self, slots: Any, y: Targets, born: Ints, weights: Weights | None) -> None:
         """Record labels, births and weights (None: all are 1) of examples that were admitted."""
-        self.y[slots], self.born[slots] = y, born
-        if weights is not None:
-            self.weigh()
-        if self.weight is not None:
-            self.weight[slots] = UNIT if weights is None else weights
-            self.uneven += np.count_nonzero(self.weight[slots] != UNIT)
-
-    def weigh(self) -> None:
-        """Keep weights from now on, by slot; those of all examples there are, are 1."""
-        if self.weight is None:
-            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
+        self.born[slots] = born
+        super().enter(slots, y, born, weights)
 
     def release(self, slots: Int32s) -> None:
         """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""
-        if self.uneven and self.weight is not None:
-            self.uneven -= np.count_nonzero(self.weight[slots] != UNIT)
+        super().release(slots)
         if len(slots):
             self.id[slots[:-1]] = slots[1:]
             self.id[slots[-1]] = self.reg[FREE]
             self.reg[FREE] = slots[0]
-
-    def put(self, slots: Int32s, X: Floats) -> None:
-        """Keep the features of rows whose slots lie within the budget."""
-        cached = slots < len(self.X)
-        if cached.all():
-            put_rows(self.X, slots, X)
-        else:
-            self.X[slots[cached]] = X[cached]
-
-    def weights(self, slots: Any) -> Weights | None:
-        """Weights of the examples in some slots, copied; None if all are 1."""
-        return None if self.weight is None or not self.uneven else unless_equal(np.array(self.weight[slots]))
 
     def find(self, keys: Ints) -> Int32s:
         """Slot of each id, -1 where it is not live."""

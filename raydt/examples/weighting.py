@@ -10,7 +10,8 @@ import numpy as np
 from raydt.arrays.memory import grown
 from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError
-from raydt.examples.store import USED, ExampleStore
+from raydt.examples.slot_columns import SlotColumns
+from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.weights import (
     BITS,
@@ -47,22 +48,22 @@ class Weighting:
             return weights
         return products(UNIT if weights is None else weights, of_codes(self.factors, y))
 
-    def of_slots(self, store: ExampleStore, slots: Any) -> Weights | None:
+    def of_slots(self, store: SlotColumns, slots: Any) -> Weights | None:
         """Return what the examples in some slots count; None if all count 1."""
         return self.of(store.weights(slots), store.y[slots])
 
-    def by_slot(self, store: ExampleStore) -> Weights:
+    def by_slot(self, store: SlotColumns) -> Weights:
         """Return what all examples count, by slot, for kernels; empty if all count 1. Valid until the next batch."""
         if self.factors is not None:
             return self._by_slot
         return NO_WEIGHTS if store.weight is None else store.weight
 
-    def reserve(self, store: ExampleStore) -> None:
+    def reserve(self, store: SlotColumns) -> None:
         """Make room for what all slots of a store may count."""
         if self.factors is not None and len(self._by_slot) < store.capacity:
             self._by_slot = grown(self._by_slot, store.capacity)
 
-    def enter(self, store: ExampleStore, slots: Any) -> None:
+    def enter(self, store: SlotColumns, slots: Any) -> None:
         """Take note of new examples, whose labels and weights the store has."""
         self.reserve(store)
         if self.factors is not None:
@@ -100,7 +101,7 @@ class Weighting:
         """Whether factors are wanted and not yet resolved."""
         return self._is_balanced and self.factors is None
 
-    def balance(self, store: ExampleStore, slots: Any, seq: int, classes: int = 0, later: Any = ()) -> bool:
+    def balance(self, store: SlotColumns, slots: Any, seq: int, classes: int = 0, later: Any = ()) -> bool:
         """Find the factors by the examples in some slots, if they are open, before update ``seq``; True if they were.
 
         There are as many as ``classes``, or as the examples need. The examples enter by them, ``later`` ones too.
@@ -129,10 +130,10 @@ class Weighting:
         found = self.digested()
         return found | {"weighed": np.array([self.resolved], dtype=np.int64)} if found else found
 
-    def restore(self, state: Mapping[str, AnyArray], store: ExampleStore | None = None) -> None:
+    def restore(self, state: Mapping[str, AnyArray], store: SlotColumns | None = None) -> None:
         """Continue with what :meth:`state` gave; the examples of a store that has been filled enter."""
         self.take(None)
         if self._is_balanced and "class_weight" in state:
             self.take(np.asarray(state["class_weight"]), int(state["weighed"][0]))
             if store is not None:
-                self.enter(store, np.arange(int(store.reg[USED])))
+                self.enter(store, np.arange(store.used))

@@ -16,7 +16,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel
 from raydt.arrays.types import AnyArray
-from raydt.examples.store import ExampleStore
+from raydt.examples.slot_columns import SlotColumns
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import Weights
 from raydt.trees.state_schema import UNIT_ARRAY, AnyInts, Arrays, unit_of, weights_of_state
@@ -29,7 +29,7 @@ def mass_of(weights: Any, slot: int, unit: int = 1) -> int:
     return mass
 
 
-def masses_by_slot(weighting: Weighting, store: ExampleStore) -> Weights:
+def masses_by_slot(weighting: Weighting, store: SlotColumns) -> Weights:
     """What all examples of a store count, by slot, in units; all one row if those with other weights are gone."""
     if weighting.factors is None:
         store.weigh()

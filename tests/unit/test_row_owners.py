@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.examples import owned_rows
 from raydt.examples.admission import nothing_admitted
 from raydt.examples.bucket_digest import BucketDigest, joined_root
+from raydt.examples.owned_rows import NEVER, slots_in_order
+from raydt.examples.owned_store import OwnedStore
 from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import (
     BUCKETS,
@@ -29,8 +32,7 @@ from raydt.examples.targets import CODES
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.exchange.meeting import side_by_side
 from raydt.exchange.messages import Buckets
-from raydt.learners.gbdt import owned_rows
-from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows, OwnedStore, slots_in_order
+from raydt.learners.gbdt.owned_rows import PendingRows, counts_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
@@ -110,7 +112,7 @@ class One:
         return told
 
 
-def slots_of_all(owners: list[OwnedRows], gone: list[int]) -> np.ndarray:
+def slots_of_all(owners: list[PendingRows], gone: list[int]) -> np.ndarray:
     """Slots of all rows in the order of births, as all shards find them; -1 of births that are ``gone``."""
     halves = []
     for rows in owners:
@@ -126,14 +128,14 @@ class Owned:
 
     def __init__(self, shards: int) -> None:
         self.store = OwnedStore(shards)
-        self.rows = [OwnedRows(self.store.owners, shard, CODES) for shard in range(shards)]
+        self.rows = [PendingRows(self.store.owners, shard, CODES) for shard in range(shards)]
 
     def run(self, exchange: Any) -> Any:
         """Deliver the requests of the coordinator's half."""
         try:
             request = next(exchange)
             while True:
-                assert request.method in OF_OWNERS
+                assert request.method in PendingRows.ANSWERS
                 replies = [
                     getattr(rows, request.method)(**request.for_shard(shard)) for shard, rows in enumerate(self.rows)
                 ]
@@ -142,7 +144,7 @@ class Owned:
             return end.value
 
     def admit(self, batch: UpdateBatch, begin: int, skip: bool, admitted: Any) -> int:
-        changes, stop = self.store.changes, self.run(self.store.admit(batch, begin, len(batch), skip, admitted))
+        changes, stop = self.store.changes, self.run(self.store.admit(batch, slice(begin, len(batch)), skip, admitted))
         assert ((admitted.old[begin:stop] >= 0) | (admitted.new[begin:stop] >= 0)).any() <= (
             self.store.changes > changes
         )
@@ -231,7 +233,7 @@ def test_one_round_decides_unless_an_update_is_refused() -> None:
         op, key = np.full(40, INSERT, dtype=np.int8), ids.copy()
         key[5] = 3 if twice else 5
         batch = UpdateBatch(0, op, key, none, y, 1, np.full(40, -1))
-        exchange = many.store.admit(batch, 0, 40, False, nothing_admitted(op))
+        exchange = many.store.admit(batch, slice(0, 40), False, nothing_admitted(op))
 
         def listening(exchange: Any = exchange, requests: list[str] = requests) -> Any:
             request = next(exchange)
@@ -282,7 +284,7 @@ def test_rows_of_a_state_are_taken_by_their_owners() -> None:
     y, born = np.array([0, 1, 2, 0], dtype=CODES), np.array([1, 4, 6, 9], dtype=np.int64)
     for shards in OWNERS:
         many = Owned(shards)
-        many.store.fill(pending)
+        many.store.take([counts_of(pending)])
         for shard, rows in enumerate(many.rows):
             own, columns = rows.owners.of(ids) == shard, {"id": ids, "y": y, "born": born, "pending": pending}
             rows.fill({name: column[own] for name, column in columns.items()})
@@ -379,7 +381,7 @@ def test_all_shards_find_the_slots_of_all_rows_in_the_order_of_births(
     """However few births they look at at once, and whoever tells of those that are gone."""
     born, gone = list(dict.fromkeys(b % births for b in born)), {b % births for b in gone}
     owners, of = RowOwners(shards), {born: number for number, born in enumerate(born)}
-    rows = [OwnedRows(owners, shard, CODES) for shard in range(shards)]
+    rows = [PendingRows(owners, shard, CODES) for shard in range(shards)]
     gone -= set(born)
     for one in rows:
         own = [b for b in born if owners.of(np.array([of[b]]))[0] == one.index]

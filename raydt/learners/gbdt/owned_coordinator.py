@@ -18,6 +18,7 @@ from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
+from raydt.examples.owned_store import OwnedStore
 from raydt.examples.updates import INSERT, UNKNOWN_VALUE, UPDATE, BatchResult, Log, UpdateBatch
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
@@ -27,7 +28,7 @@ from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.digest import joined_hashes
 from raydt.learners.gbdt.ensemble import Ensemble, restored
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore
+from raydt.learners.gbdt.owned_rows import PendingRows, counts_of
 from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary
 from raydt.learners.gbdt.trainer import Patience
 from raydt.learners.gbdt.update_batch import TO_INSERT, Counts
@@ -64,7 +65,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def _admit_run(self, batch: UpdateBatch, part: slice, skip_refused: bool, admitted: Admission) -> Exchange[int]:
         self._only = None
-        return (yield from self._owned.admit(batch, part.start, part.stop, skip_refused, admitted))
+        return (yield from self._owned.admit(batch, part, skip_refused, admitted))
 
     def _sum_of_weights(self) -> Exchange[int]:
         return int(sum((yield Ask("sum_of_weights", {}))))
@@ -270,8 +271,9 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             self._owned.take([state[OWNED]])
             self._state, self._largest = None, 0
         else:
-            self._owned.fill(state["pending"], state.get("weight"))
-            self._state = {name: state[name] for name in (*COLUMNS, "weight") if name in state}
+            self._owned.take([counts_of(state["pending"])])
+            self._owned.weighted = "weight" in state
+            self._state = {name: state[name] for name in (*PendingRows.COLUMNS, "weight") if name in state}
             waiting = state["y"][state["pending"] == TO_INSERT]
             self._largest = 0 if self.options.regression else int(waiting.max(initial=0))
         self._ensemble = None

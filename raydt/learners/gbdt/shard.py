@@ -6,7 +6,7 @@ with its id, label and birth (``owned_rows``).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,13 @@ from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
+from raydt.examples.owned_rows import NEVER
 from raydt.examples.row_digest import record_of
-from raydt.exchange.meeting import Meeting, Steps
-from raydt.exchange.messages import MET, Buckets, Payload
+from raydt.exchange.meeting import Steps
+from raydt.exchange.messages import MET, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.shard_state import ShardOfOwner
 from raydt.learners.gbdt.trainer import HeldOut, held_out_rows
@@ -46,7 +46,6 @@ class GBDTShard(ShardOfOwner):
     def __init__(self, options: GBDTOptions, features: Features, groups: Ints) -> None:
         super().__init__(options, features, groups)
         self._kinds = features.kinds[self.columns]
-        self._meeting = Meeting()
         self._training = _NO_SLOTS  # the own rows that this model is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
@@ -55,24 +54,16 @@ class GBDTShard(ShardOfOwner):
         self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: what yields parts for other shards begins a pass."""
-        if method == MET:
-            return self._meeting.receive(**payload)
-        if self._own is not None:
+        """Answer one request."""
+        if self._own is not None and method != MET:
             self._own.targets = self.rows_here.targets  # which may have grown
-        if method in OF_OWNERS:
-            return getattr(self.rows_here, method)(**payload)
-        answer = super().handle(method, payload)
-        return self._meeting.begin(answer) if isinstance(answer, Generator) else answer
+        return super().handle(method, payload)
 
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
-        """Rows of the state take slots 0, 1, ... until the coordinator says which; parts by buckets are kept for later.
-
-        These are read when they are asked for.
-        """
-        self._own, self._saved = None, state if any(isinstance(part, Buckets) for part in state) else {}
+        """Also begin without a model."""
+        self._own = None
         self._digest.forget()
-        self._held.restore(state)
+        super().restore(state)
 
     # ---------------------------------------------------------------- the own rows
 
@@ -142,11 +133,6 @@ class GBDTShard(ShardOfOwner):
         self._own = RowShard(ensemble, self._features)
         self._own.targets = self.rows_here.targets
 
-    def _mine(self, slots: Any) -> Slots:
-        """Local slots of the own ones of some slots."""
-        slots = np.asarray(slots)
-        return self._owners.local(slots[self._owners.shard_of(slots) == self._index])
-
     def _all(self) -> Slots:
         """Local slots of the own rows in the model."""
         e = self.own.ensemble
@@ -157,14 +143,14 @@ class GBDTShard(ShardOfOwner):
 
         Yields once for each block of rows; returns the own ones and their sparse features.
         """
-        own, mine = self.own, self._mine(slots)
+        own, mine = self.own, self.rows_here.mine(slots)
         own.ensemble.reserve(self._owners.local_capacity(int(slots.max(initial=-1)) + 1))  # alike at all shards
         own.cells.make_room(mine)
         taken = []
         for begin in range(0, len(slots), _ENCODED):
             block = slots[begin : begin + _ENCODED]
             parts = yield self._codes(block)
-            local = self._mine(block)
+            local = self.rows_here.mine(block)
             for columns, part in zip(self._layout.columns, parts, strict=True):
                 own.cells.put_columns(columns, local, part["codes"])
             width = self._features.sparse
@@ -194,7 +180,7 @@ class GBDTShard(ShardOfOwner):
             self._slots = yield from self._of_all(rows.slots(rows.pending.in_model(rows.store.slots())))
         slots, self._slots = self._slots, _NO_SLOTS
         taken, own, shards = (yield from self._encode(slots)), self.own, self._owners.shards
-        self._encoded = self._mine(slots)
+        self._encoded = self.rows_here.mine(slots)
         counts = own.cells.default_counts(self._encoded)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
         for local, ones in taken:
