@@ -138,7 +138,7 @@ class OwnedRows:
         self.pending.add(new[new >= 0], old[old >= 0])
 
     def _told(self, old: Slots) -> dict[str, Any]:
-        """Return what else the coordinator gets of updates that have emptied some slots (-1: none)."""
+        """Return what else the coordinator gets of updates, which have emptied some slots (-1: none)."""
         return {}
 
     # ---------------------------------------------------------------- all rows

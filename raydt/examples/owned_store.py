@@ -87,7 +87,8 @@ class OwnedStore:
                 local = reply[name][: len(own)]
                 ours[own] = np.where(local >= 0, self.owners.slots(local, shard), -1)
             if "born" in reply:
-                self.births[own] = reply["born"][: len(own)]
+                deletes = own[admission.old[own] >= 0]
+                self.births[deletes] = reply["born"][: len(deletes)]
             decided = whole[whole <= stop]  # with the one that is refused
             admission.fault[decided] = reply["fault"][: len(decided)]
         self.take(counts)

@@ -103,6 +103,9 @@ class SlotColumns:
 class OwnedColumns(SlotColumns, OwnedStore):
     """The coordinator's store where shards own the rows: ids and births are with them."""
 
+    #: By slot nothing: births of examples come with their deletion (:attr:`OwnedStore.births`).
+    born: Ints = np.empty(0, dtype=np.int64)
+
     def __init__(self, shards: int, columns: int, cache_bytes: int | None, target_dtype: np.dtype[Any]) -> None:
         OwnedStore.__init__(self, shards)
         SlotColumns.__init__(self, columns, cache_bytes, target_dtype)

@@ -13,16 +13,25 @@ from raydt.arrays.digest import Part, digest
 from raydt.arrays.memory import grown, trimmed
 from raydt.arrays.types import Arrays, Slots
 from raydt.examples.features import Features
-from raydt.examples.store import USED as IN_USE
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import NO_WEIGHTS, Weights, sums_by_class
 from raydt.learners.sequential import SequentialCoordinator
-from raydt.trees.canonical_arrays import canonical_tree, restored
+from raydt.trees.canonical_arrays import canonical_tree, count_rows, live_tree
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, new_tree
 from raydt.trees.masses import masses_by_slot
-from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, link_members, list_rows, take_rows, without_room
+from raydt.trees.records import (
+    LEAVES,
+    MEMBER,
+    NODES,
+    Examples,
+    link_members,
+    list_rows,
+    listed,
+    take_rows,
+    without_room,
+)
 from raydt.trees.tree_digest import Outline
 from raydt.trees.weighted_counts import weigh
 from raydt.trees.weighted_numbers import in_units
@@ -50,6 +59,10 @@ class LiveTree:
     def reserve(self, rows: int) -> None:
         """Make room for new examples."""
         self.store.reserve(rows)
+        self._follow_store()
+
+    def _follow_store(self) -> None:
+        """Make room in all that has an entry for each slot of the store."""
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
 
@@ -68,8 +81,16 @@ class LiveTree:
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
-        self.tree, self.members = restored(self.store, state, self.rules)
+        self.tree = live_tree(state, self.rules)
+        self._restore_rows(state)
         self.weighting.restore(state, self.store)
+
+    def _restore_rows(self, state: Arrays) -> None:
+        leaf = state["leaf"]
+        self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
+        if self.rules.unit > 1:
+            count_rows(self.tree, np.bincount(leaf[leaf >= 0], minlength=len(self.tree.nodes)))
+        self.members = listed(self.tree, leaf, self.store.capacity)
 
     # ---------------------------------------------------------------- weights
 
@@ -100,7 +121,7 @@ class LiveTree:
         if not self.weighting.is_open:
             return
         slots = self.rows_of(0)
-        self.weighting.balance(self.store, slots, seq, classes, np.arange(int(self.store.reg[IN_USE])))
+        self.weighting.balance(self.store, slots, seq, classes, np.arange(self.store.used))
         if self.rules.unit == 1:
             self._count_masses()
         take_rows(self.tree, self.members, 0, slots)

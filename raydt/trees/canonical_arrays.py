@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s
 from raydt.examples.features import NUMERIC, Features
-from raydt.examples.store import ExampleStore
 from raydt.examples.weights import UNIT
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, CountedTree, TreeRules, new_tree, with_room
 from raydt.trees.exact_products import floor_product
-from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
+from raydt.trees.records import FREE, LEAVES, NODES, USED, majority, preorder
 from raydt.trees.regression_sums import LARGEST_MASS, MOST_UNITS, mass_ceilings
 from raydt.trees.state_schema import (
     EXAMPLES,
@@ -171,13 +169,35 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
     return tree
 
 
-def restored(store: ExampleStore, arrays: Arrays, rules: TreeRules) -> tuple[CountedTree, npt.NDArray[np.void]]:
-    """The live tree and the lists of its leaves from a saved state, whose rows take slots 0, 1, ... of ``store``."""
-    store.fill(arrays["id"], arrays["y"], arrays["born"], weights=arrays.get("weight"))
-    tree, leaf = live_tree(arrays, rules), arrays["leaf"]
-    if rules.unit > 1:
-        rows = np.bincount(leaf[leaf >= 0], minlength=len(tree.nodes))
-        for node in reversed(range(1, len(arrays["feature"]))):  # in preorder: children come behind their parents
-            rows[tree.nodes["parent"][node]] += rows[node]
-        tree.statistics["pairs"] = rows
-    return tree, listed(tree, leaf, store.capacity)
+def count_rows(tree: CountedTree, rows: AnyInts) -> None:
+    """Enter how many rows are below each node of a tree of masses, from those in its leaves, by id."""
+    for node in reversed(range(1, int(tree.reg[USED]))):  # in preorder: children come behind their parents
+        rows[tree.nodes["parent"][node]] += rows[node]
+    tree.statistics["pairs"] = rows
+
+
+class LeafCounts:
+    """Counts of the rows in the leaves of a restored tree, whose rows come in parts.
+
+    ``rows``: rows in each leaf, by id.
+    """
+
+    def __init__(self, tree: CountedTree) -> None:
+        self._tree, self._found = tree, np.zeros_like(tree.counts)
+        self.rows: AnyInts = np.zeros(len(tree.nodes), dtype=np.int64)
+        self._fit = True  # rows that count nothing, and only these, are in no leaf
+
+    def add(self, leaf: AnyInts, y: AnyArray, mass: AnyArray | None) -> None:
+        """Count some rows, or their ``mass``."""
+        mass = np.ones(len(y), dtype=np.int64) if mass is None else mass.astype(np.int64)
+        there = leaf >= 0
+        self._fit &= np.array_equal(there, mass > 0)
+        np.add.at(self._found, (leaf[there], y[there]), mass[there])
+        self.rows += np.bincount(leaf[there], minlength=len(self.rows))
+
+    def check(self) -> None:
+        """ValueError unless every leaf counts its rows: kernels make room by it."""
+        require(self._fit, "leaf", "states.weightless")
+        leaves = self._tree.nodes["feature"] < 0
+        require(np.array_equal(self._found[leaves], self._tree.counts[leaves]), "counts", "states.counts")
+        require(not self._found[~leaves].any(), "leaf", "states.inner_leaf")

@@ -1,8 +1,9 @@
 """The coordinator of FuDyADT: admits a batch, runs UPDATE over it, and has large rebuilds done by the shards.
 
-One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards are told the new
-rows, with their labels; (3) the compiled loop takes the steps; (4) where it stops, the subtree is rebuilt here, here
-after gathering columns, or level by level on the shards; (5) emptied slots are released.
+One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) the rows are kept, here or at
+the shards; (3) the compiled loop takes the steps; (4) where it stops, the subtree is rebuilt here, here after gathering
+columns, or level by level on the shards; (5) emptied slots are released. Here the rows are this process's own; where
+shards own them, ``owned_coordinator`` has these admit updates.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from raydt.arrays.blocks import as_slice, equal_rows
 from raydt.arrays.digest import Part
 from raydt.arrays.kernel import Repeated
 from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import Arrays, Floats, Slots
+from raydt.arrays.types import Arrays, Floats, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import Many
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
@@ -42,11 +43,11 @@ from raydt.trees.routes import route, smooth_rows
 from raydt.trees.row_search import oldest_equal
 from raydt.trees.state_schema import unit_of
 
-_NO_MEANS = np.empty(0)
+_NO_MEANS, _NO_BIRTHS = np.empty(0), np.empty(0, dtype=np.int64)
 
 
 class FuDyADTCoordinator(TreeCoordinator):
-    """Tree, labels, ids and counters; features only within the row cache's budget."""
+    """Tree, rows and counters."""
 
     live: FuDyADTTree
 
@@ -63,10 +64,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     # ---------------------------------------------------------------- one batch
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
-        if batch.blocks:
-            self.live.drop_features()
-        elif self.live.keeps or self.live.tree.reg[WARMUP_LEFT] == 0:
-            yield from self.live.fill_cache()
+        yield from ()
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
@@ -78,17 +76,11 @@ class FuDyADTCoordinator(TreeCoordinator):
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
         self.live.weigh()
-        if batch.blocks:
-            yield from self._read(slots, batch.row[added], batch.blocks, y=self.store.y[slots])
-        else:
-            X = batch.X[as_slice(rows)]
-            self.store.put(slots, X)
-            if len(slots) and not self.live.plan.shared_store:
-                told = {"slots": slots, "y": self.store.y[slots]}
-                yield Tell("rows", told, [{"X": X[:, owned]} for owned in self.live.columns])
+        yield from self._put(batch, added, slots, rows)
         steps, position = steps_of(batch, part, admitted)
         n = len(steps)
         means = np.full(n if self._labels is not None else 0, np.nan)
+        given = BatchSteps(steps, batch.X, means, self._births(position))
         log = new_log(n)
         step = 0
         limit_rows = (self.live.plan.local_work_limit - 1) // max(1, len(self.features))
@@ -96,7 +88,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         while step < n:
             live = self.live
             rest = live.rules, live.scratch, log, most_rows
-            step, node = advance(live.tree, live.examples, live.cached, BatchSteps(steps, batch.X, means), step, *rest)
+            step, node = advance(live.tree, live.examples, live.cached, given, step, *rest)
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
                     live.end_warmup(int(steps["stamp"][step]) // 2 + 1)
@@ -105,6 +97,15 @@ class FuDyADTCoordinator(TreeCoordinator):
         numbers = None if self._labels is None else self._labels.numbers(means)
         enter_steps(result, steps, position, steps["kind"] != REMOVE, numbers)
         return logged(log)
+
+    def _put(self, batch: UpdateBatch, added: Ints, slots: Slots, rows: Ints) -> Exchange[None]:
+        """Keep new rows: ``rows`` of the batch, inserted by the updates at the positions ``added``."""
+        yield from ()
+        self.store.put(slots, batch.X[as_slice(rows)])
+
+    def _births(self, position: Ints) -> Ints:
+        """Births of the examples that steps delete, by the position of each in the batch; none: the store has them."""
+        return _NO_BIRTHS
 
     def take_row(
         self, op: int, number: int, row: Floats, code: int, worker: Any
@@ -127,7 +128,7 @@ class FuDyADTCoordinator(TreeCoordinator):
             one.delete(store, self._digested, slot)
         self._step[0] = 2 * self._seq + 1, slot, 0, -1, kind, 0, 0
         self._one_log["rows"][0] = 0
-        steps, rest = BatchSteps(self._step, X, _NO_MEANS), (live.rules, live.scratch, self._one_log)
+        steps, rest = BatchSteps(self._step, X, _NO_MEANS, _NO_BIRTHS), (live.rules, live.scratch, self._one_log)
         if self._advanced is not live.tree:
             self._advance, self._advanced = Repeated(advance), live.tree
         node = self._advance(live.tree, live.examples, live.cached, steps, 0, *rest, live.loop_rows)[1]
@@ -159,8 +160,13 @@ class FuDyADTCoordinator(TreeCoordinator):
         rows = self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
         if not self.live.weighted:
             return rows
-        slots = self.store.slots()  # those of weight 0 are in no leaf
-        return np.concatenate([rows, slots[self.live.cached.weight[slots] == 0]])
+        return np.concatenate([rows, self._weightless()])
+
+    def _weightless(self) -> Slots:
+        """Live examples of weight 0, which are in no leaf."""
+        slots = self.store.slots()
+        weightless: Slots = slots[self.live.cached.weight[slots] == 0]
+        return weightless
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
@@ -175,7 +181,6 @@ class FuDyADTCoordinator(TreeCoordinator):
     def _end_warmup(self) -> Exchange[Log]:
         """Build the model of the warm-up; the log has the build."""
         self.live.tree.reg[WARMUP_LEFT] = 0
-        yield from self.live.fill_cache()
         self.live.end_warmup(self._seq)
         log = new_log(1)
         yield from self.live.rebuild(0, 2 * self._seq - 1, log)

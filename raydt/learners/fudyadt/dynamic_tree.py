@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +16,15 @@ from raydt.arrays.memory import empty, grown, trimmed
 from raydt.arrays.types import Arrays, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.examples.store import USED, ExampleStore
-from raydt.examples.targets import dtype_of
+from raydt.examples.slot_columns import OwnedColumns
+from raydt.examples.store import ExampleStore
+from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import LARGEST_SUM, NO_WEIGHTS
+from raydt.examples.weights import LARGEST_SUM, NO_WEIGHTS, UNIT, Weights, filled
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
 from raydt.learners.fudyadt.build_divided import DividedBuild, spare_nodes
@@ -33,7 +35,7 @@ from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE
+from raydt.trees.canonical_arrays import RANGE, LeafCounts, count_rows
 from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
@@ -67,7 +69,10 @@ class FuDyADTTree(LiveTree):
     def __init__(self, features: Features, options: FuDyADTOptions, shards: int, plan: WorkPlan) -> None:
         label_range, d = options.declared_range(), len(features)
         self._fewest_classes = 2 if label_range is None else 1
-        store = ExampleStore(d, plan.row_cache_bytes, dtype_of(label_range is not None))
+        dtype = dtype_of(label_range is not None)
+        store: Any = ExampleStore(d, plan.row_cache_bytes, dtype)
+        if not plan.shared_store:
+            store = OwnedColumns(shards, d, plan.row_cache_bytes, dtype)
         weighting = Weighting(options.class_weight == "balanced", LARGEST_SUM if label_range is None else MOST_WEIGHT)
         super().__init__(features, options.rules(), store, weighting, self._fewest_classes)
         self.plan, self._options = plan, options
@@ -106,10 +111,19 @@ class FuDyADTTree(LiveTree):
             what = "with numeric labels" if numeric else f"of {batch.n_classes:,} classes"
             raise InputError(message("learners.examples", examples=self.store.live + inserts, what=what, most=limit))
         self.reserve(inserts)
-        if numeric and len(self.units) < self.store.capacity:
-            self.units = grown(self.units, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
+
+    def make_room_for(self, slots: int) -> None:
+        """Make room for so many slots, of which the owners of the rows have given the last."""
+        self.store.make_room(slots)
+        self._follow_store()
+        self.weighting.reserve(self.store)
+
+    def _follow_store(self) -> None:
+        super()._follow_store()
+        if self.label_range is not None and len(self.units) < self.store.capacity:
+            self.units = grown(self.units, self.store.capacity)
 
     def trim(self) -> None:
         """Give up room for more examples and nodes."""
@@ -140,7 +154,34 @@ class FuDyADTTree(LiveTree):
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
         self._labels_sent = self.plan.shared_store
-        self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
+
+    def _restore_rows(self, state: Arrays) -> None:
+        if self.plan.shared_store:
+            super()._restore_rows(state)
+        else:
+            self.members, self._counted = self.members[:0], LeafCounts(self.tree)
+
+    def restore_rows(self, slots: Int32s, leaf: Int32s, y: Targets, weights: Weights | None) -> None:
+        """Take some rows of a restored state, from their owners; :meth:`complete` comes after all."""
+        self.members["leaf"][slots] = leaf
+        link_members(self.tree, self.members, slots[leaf >= 0])
+        self.store.enter(slots, y, self.store.born, weights)
+        mass = filled(self.weighting.of(weights, y), len(y)) if self.weighted else None
+        self._counted.add(leaf, y if self.label_range is None else np.zeros_like(leaf), mass)
+
+    def complete(self) -> None:
+        """Make what follows from the rows of a restored state. ValueError if these are not those of the tree."""
+        self._counted.check()
+        if self.weighted:
+            count_rows(self.tree, self._counted.rows)
+        self.weighting.enter(self.store, np.arange(self.store.used))
+        if self.label_range is not None:
+            self._take_range(self.label_range)
+        self._rows_to_fetch = min(self.store.used, len(self.store.X))
+
+    def sum_of_weights(self) -> int:
+        """Return what all live examples count, in units: what the root does."""
+        return int(self.tree.statistics["n"][0]) * (UNIT // self.rules.unit)
 
     def count_in_units(self, slots: Int32s) -> None:
         """Bring numeric labels of new examples into units."""
@@ -170,7 +211,7 @@ class FuDyADTTree(LiveTree):
         weighted, self.rules = self.weighted, self._options.rules_of(label_range)
         if weighted:
             self._count_masses()
-        used = int(self.store.reg[USED])
+        used = self.store.used
         self.units = empty(self.store.capacity, dtype=np.int32)
         self.units[:used] = label_range.units(self.store.y[:used])
 
@@ -186,7 +227,7 @@ class FuDyADTTree(LiveTree):
             store.X = grown(
                 store.X, store.capacity if self._most_kept is None else min(store.capacity, self._most_kept)
             )
-            self._rows_to_fetch = min(int(store.reg[USED]), len(store.X))
+            self._rows_to_fetch = min(store.used, len(store.X))
         for begin in range(0, self._rows_to_fetch, FETCHED_ROWS):
             slots = np.arange(begin, min(begin + FETCHED_ROWS, self._rows_to_fetch), dtype=np.int32)
             for columns, reply in zip(self.columns, (yield Ask("gather", {"slots": slots})), strict=True):
@@ -265,9 +306,9 @@ class FuDyADTTree(LiveTree):
     def _spread(self, root: int, slots: Int32s, stamp: int) -> Exchange[None]:
         """BUILD on the shards, which meet twice a level; what is left of little work is finished here."""
         start_node(self.tree, root, stamp, self.rules)
-        used = int(self.store.reg[USED])
+        used = self.store.used
         if not self._labels_sent:
-            yield Tell("labels", {"y": self.store.y[:used].copy()})
+            yield from together("labels", {})
             self._labels_sent = True
         below = np.zeros(used, dtype=np.bool_)
         below[slots] = True

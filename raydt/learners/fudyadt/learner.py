@@ -10,11 +10,14 @@ import numpy as np
 from raydt.arrays.types import Arrays, Ints
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
+from raydt.exchange.messages import ShardWorker
+from raydt.exchange.snapshot import OWNED
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.learners.fudyadt.owned_coordinator import OwnedFuDyADTCoordinator
+from raydt.learners.fudyadt.shard import FuDyADTShard, OwningFuDyADTShard
 from raydt.messages import message
 from raydt.trees.canonical_arrays import (
     CERTIFICATE,
@@ -81,8 +84,17 @@ class FuDyADT(Learner):
         known = options.numeric and np.isfinite(state["label_range"]).all()
         return options.model_copy(update={"label_range": tuple(state["label_range"].tolist())}) if known else options
 
-    def shard(self, options: FuDyADTOptions, features: Features, groups: Ints, store: Any = None) -> FuDyADTShard:
-        """The worker that owns ``groups``."""
+    def coordinator(
+        self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan
+    ) -> FuDyADTCoordinator:
+        """The coordinator of rows that are in its process or, with stores of their own, at the shards."""
+        kind = FuDyADTCoordinator if plan.shared_store else OwnedFuDyADTCoordinator
+        return kind(options, features, shards, plan)
+
+    def shard(self, options: FuDyADTOptions, features: Features, groups: Ints, store: Any = None) -> ShardWorker:
+        """The worker that owns ``groups``, and rows unless it shares the coordinator's ``store``."""
+        if store is None:
+            return OwningFuDyADTShard(options, features, groups)
         return FuDyADTShard(features, groups, store)
 
     def schema(self, options: FuDyADTOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
@@ -115,6 +127,10 @@ class FuDyADT(Learner):
             check_number_sums(model, inner)
         if groups is not None:
             require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
+            if OWNED in model:  # owners have the rows, and are asked for them one after the other
+                leaf = model.get("leaf", np.empty(0, dtype=np.int32))
+                require((model["feature"][leaf[leaf >= 0]] < 0).all(), "leaf", "states.inner_leaf")
+                return
             weight = weights_of_state(model) if UNIT_ARRAY.name in model else None
             check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"], weight)
 

@@ -55,7 +55,7 @@ def _take_many(
     before has ended (its last array).
     """
     like_tree, like_examples, like_index, like_X = like
-    categorical, rules, scratch, most_rows, means, weight = shared
+    categorical, rules, scratch, most_rows, means, births, weight = shared
     seq, rows, depth, nodes, place, seconds, ends = logged
     while k < len(batches.start):
         words = array_at(batches.start, directory, k)
@@ -90,7 +90,7 @@ def _take_many(
             log[0].rows = 0
             step = 0
         first = batches.room * begin
-        steps = BatchSteps(out.steps[first : first + out.numbers[k, STEPS]], given, means)
+        steps = BatchSteps(out.steps[first : first + out.numbers[k, STEPS]], given, means, births)
         at = Cached(X, categorical, weight)
         step, node = advance(tree, examples, at, steps, step, rules, scratch, log, most_rows)
         if node >= 0:
@@ -178,7 +178,7 @@ class _ManyTrees:
         k, step = 0, -1
         while True:
             scratch = coordinators[0].live.scratch
-            shared = self._categorical, self._rules, scratch, self._most_rows, _NO_MEANS, NO_WEIGHTS
+            shared = self._categorical, self._rules, scratch, self._most_rows, _NO_MEANS, _INTS, NO_WEIGHTS
             rest = log, (*columns, ends), k, step
             k, step, node = _take_many(directory, _LIKE, batches.given, batches.taken, shared, *rest)
             if node < 0:

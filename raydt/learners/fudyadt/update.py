@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.types import Bools, Floats
+from raydt.arrays.types import Bools, Floats, Ints
 from raydt.learners.fudyadt.build import Listing, build
 from raydt.learners.rebuild_log import COORDINATOR, RESET, record
 from raydt.learners.sequential import ADD, LOOK, REMOVE
@@ -40,12 +40,14 @@ class BatchSteps(NamedTuple):
     """Steps of a batch (``STEP``), the matrix that ``row`` of a step refers to, and room for predictions.
 
     ``means``, shape (steps,), gets those of numeric labels, as means in units: NaN where none is made, -1 in a tree
-    without examples. With classes it is empty.
+    without examples. With classes it is empty. ``births``, shape (steps,), are those of the examples that are deleted;
+    it is empty where ``examples`` have them by slot.
     """
 
     steps: npt.NDArray[np.void]
     X: Floats
     means: Floats
+    births: Ints
 
 
 @kernel
@@ -69,7 +71,8 @@ def advance(
             if weight == 0:
                 continue
             leaf = unlink(tree, members, slot)
-            by, birth = -weight, 2 * examples.born[slot] + 1
+            born = batch.births[i] if len(batch.births) > 0 else examples.born[slot]
+            by, birth = -weight, 2 * born + 1
         else:
             leaf = route(tree, cached.categorical, batch.X, steps[i].row, kind == ADD and weight > 0)
             if numeric and reg[WARMUP_LEFT] == 0:
