@@ -14,6 +14,7 @@ import pytest
 from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import ShardParts
+from raydt.batches import owning_shard
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples.row_owners import RowOwners, are_in, component_of
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
@@ -28,7 +29,6 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_ch
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import shard_state as gbdt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state_components, understood
 from raydt.sessions.session import InProcessSession
 from raydt.sources.opening import open_source
@@ -37,20 +37,26 @@ from raydt.streams.options import make_stream
 from raydt.streams.sliding_window import SlidingWindow
 from tests.actors_here import Handle, Waiting
 
-LEARNER = learners()["gbdt"]
 SOURCE = Hyperplane(n=450, n_features=6)
 DIVIDED = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)
 #: Updates of a batch; and of the checkpoints, in the warm-up and within and at the end of a D'.
 SIZE, AT = 50, (150, 250, 350)
 
 
-class Case:
-    """A GBDT with some options, and its stream."""
+#: Options of each learner whose shards own rows.
+FIXED: dict[str, dict[str, Any]] = {
+    "gbdt": {"max_iter": 3, "max_bins": 16, "update_every": 100, "retrain": "never"},
+    "fudyadt": {"alpha": 0.01, "beta": 0.05, "max_depth": 6},
+}
 
-    def __init__(self, **others: Any) -> None:
-        fixed = {"kind": "gbdt", "max_iter": 3, "max_bins": 16, "update_every": 100, "retrain": "never"}
-        self.options = LEARNER.Options.model_validate({**fixed, "feature_groups": 6, **others})
-        self.regression = self.options.regression
+
+class Case:
+    """A learner with some options, and its stream."""
+
+    def __init__(self, kind: str = "gbdt", **others: Any) -> None:
+        self.learner = learners()[kind]
+        self.options = self.learner.Options.model_validate({"kind": kind, **FIXED[kind], "feature_groups": 6, **others})
+        self.regression = self.learner.traits(self.options).reading.regression
         self.features = replace(open_source(SOURCE).features, groups=6)
         self.meta = model_meta(self.options, self.features, [] if self.regression else [0, 1], {})
         self.meta |= {"config_hash": None, "source_fingerprint": None, "next_id": 10_000}
@@ -66,7 +72,9 @@ class Case:
 
     def session(self, shards: int) -> InProcessSession:
         """A session whose shards own the rows; 0: one process that has them all."""
-        return InProcessSession(LEARNER, self.options, self.features, max(1, shards), DIVIDED if shards else WorkPlan())
+        return InProcessSession(
+            self.learner, self.options, self.features, max(1, shards), DIVIDED if shards else WorkPlan()
+        )
 
     def write(self, store: CheckpointStore, updates: int, snapshot: Snapshot) -> int:
         """Write a checkpoint; returns its bytes."""
@@ -132,11 +140,14 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"class_weight": "balanced"},
     {},
     {"objective": "squared_error"},
+    {"kind": "fudyadt", "class_weight": "balanced"},
+    {"kind": "fudyadt", "epsilon": 0.3, "alpha": 0.0, "beta": 0.0},
+    {"kind": "fudyadt", "criterion": "squared_error"},
 )
 WAYS = ((1, (2,)), (3, (1,)), (3, (1, 2)), (5, (3,)), (2, (2, 5)))
 #: Options, shards that write and those that read, and whether each bucket is a part of its own.
 MOVES = list(product(OPTIONS, WAYS, (1, None)))
-DAILY = [(OPTIONS[1], WAYS[2], 1)]
+DAILY = [(OPTIONS[1], WAYS[2], 1), (OPTIONS[4], WAYS[2], 1)]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +165,7 @@ def test_any_number_of_shards_goes_on(
     """With one part of each shard, or with one of each bucket."""
     shards, others = ways
     if pieces_of is not None:
-        monkeypatch.setattr(gbdt_shard, "_PIECE", pieces_of)
+        monkeypatch.setattr(owning_shard, "_PIECE", pieces_of)
     case = Case(**options)
     expected, session = expected_of(case), case.session(shards)
     folders = {name: tmp_path / name for name in ("shards", "driver", "arrays")}
@@ -173,7 +184,7 @@ def test_any_number_of_shards_goes_on(
     for at in AT:
         folder = Folder(folders["shards"]).inside(str(at))
         whole, apart = saved_in(folder, apart=False), saved_in(folder, apart=True)
-        trained = at >= 200
+        trained = at >= 200 or case.learner.kind == "fudyadt"  # its leaves are with the rows
         assert ("leaf" in whole.arrays, "leaf" in apart.arrays) == (trained, False)
         assert not {"id", "y", "born", "pending"} & apart.arrays.keys()
         assert len(apart.buckets) == (shards if pieces_of is None else 256)
@@ -280,9 +291,13 @@ def test_a_shard_that_is_lost_while_it_writes_leaves_what_was_there(point: str, 
     }
 
 
-@pytest.mark.parametrize("array", ["id", "y", "born", "pending", "leaf", "ledger", "drift", "missing"])
-def test_parts_that_cannot_be_are_refused(array: str, tmp_path: Path) -> None:
-    case = Case()
+@pytest.mark.parametrize(
+    ("kind", "array"),
+    [("gbdt", name) for name in ("id", "y", "born", "pending", "leaf", "ledger", "drift", "missing")]
+    + [("fudyadt", name) for name in ("id", "y", "born", "leaf", "missing")],
+)
+def test_parts_that_cannot_be_are_refused(kind: str, array: str, tmp_path: Path) -> None:
+    case = Case(kind)
     session, store = case.session(3), CheckpointStore(Folder(tmp_path), 9)
     for batch in case.batches():
         if batch.stop <= 250:
@@ -317,7 +332,7 @@ def test_the_driver_reads_no_part_of_the_rows_and_each_shard_finds_damage_in_its
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is changed but the learner."""
-    monkeypatch.setattr(gbdt_shard, "_PIECE", 1)
+    monkeypatch.setattr(owning_shard, "_PIECE", 1)
     monkeypatch.setattr(stored_rows, "KEEP_BYTES", 0)
     case, store = Case(), CheckpointStore(Folder(tmp_path), 9)
     session = case.session(2)
@@ -373,8 +388,9 @@ def test_a_state_whose_coordinator_has_the_rows_goes_on(shards: int, tmp_path: P
                 assert outcome(resumed, batch) == expected[batch.stop]
 
 
-def test_a_session_goes_on_where_the_memory_of_an_owner_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case()
+@pytest.mark.parametrize("kind", FIXED)
+def test_a_session_goes_on_where_the_memory_of_an_owner_ended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(kind)
     session, other = case.session(3), case.session(3)
     for count, batch in enumerate(case.batches()):
         if count in (1, 5):  # in the warm-up, and once there is a model
@@ -387,6 +403,38 @@ def test_a_session_goes_on_where_the_memory_of_an_owner_ended(monkeypatch: pytes
         session.apply(batch)
         other.apply(batch)
     assert session.digest() == other.digest()
+
+
+def test_a_session_goes_on_where_the_memory_of_the_coordinator_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has leaves by slot: which slots a batch takes is known once the owners have admitted it."""
+    case = Case("fudyadt")
+    session, other = case.session(3), case.session(3)
+    for count, batch in enumerate(case.batches()):
+        if count in (1, 5):
+            before = session.digest()
+            with monkeypatch.context() as patch:
+                patch.setattr(session.coordinator.live, "make_room_for", out_of_memory)
+                with pytest.raises(MemoryError):
+                    session.apply(batch)
+            assert session.digest() == before
+        session.apply(batch)
+        other.apply(batch)
+    assert session.digest() == other.digest()
+
+
+def test_leaves_that_are_not_those_of_the_tree_are_refused() -> None:
+    """Each is a leaf, so that the parts are sound one by one."""
+    case = Case("fudyadt")
+    session = case.session(2)
+    for batch in case.batches():
+        session.apply(batch)
+    state, groups = session.state()
+    leaves = np.unique(state["leaf"])
+    state["leaf"] = np.where(state["leaf"] == leaves[0], leaves[1], state["leaf"]).astype(np.int32)
+    resumed = case.session(2)
+    resumed.restore(state, groups)
+    with pytest.raises(ValueError, match="counts"):
+        resumed.digest()
 
 
 def out_of_memory(updates: int) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import raydt.folders.checkpoint
+from raydt.batches.rows_on_shards import HeldRows
 from raydt.examples.store import ExampleStore
 from raydt.exchange.links import Links
 from raydt.exchange.messages import MET, GroupSnapshot
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
-from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.parallel import threads
 from raydt.sessions import snapshots
 from raydt.sources.file_source import FileSource
@@ -111,12 +111,12 @@ def a_new_epoch_goes_on_with_the_old_numbers(patch):
 
 @mutant("fudyadt: spread")
 def a_shard_restores_its_rows_in_another_order(patch):
-    restore = FuDyADTShard.restore
+    restore = HeldRows.restore
 
     def reversing(self, state):
-        restore(self, {group: {"X": arrays["X"][::-1].copy()} for group, arrays in state.items()})
+        restore(self, {group: {"X": state[group]["X"][::-1].copy()} for group in self._groups.tolist()})
 
-    patch.setattr(FuDyADTShard, "restore", reversing)
+    patch.setattr(HeldRows, "restore", reversing)
 
 
 @mutant("fudyadt: spread")
