@@ -15,6 +15,8 @@ from raydt.arrays.types import AnyArray
 LARGE = 1 << 18
 #: Bytes from which it asks for pages of this size: where the system has them, the first use of memory costs a tenth.
 HUGE = 1 << 21
+#: Bytes that are copied before their pages go back.
+_COPIED = 1 << 23
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
@@ -42,4 +44,20 @@ def grown(array: AnyArray, capacity: int) -> AnyArray:
     longer[: len(array)] = array
     if longer.nbytes < LARGE:
         longer[len(array) :] = 0
+    return longer
+
+
+def extended(array: AnyArray, capacity: int) -> AnyArray:
+    """As :func:`grown`, of an array that nobody uses again: its pages go back while it is copied, so both cost one."""
+    pages: object = array
+    while isinstance(pages, np.ndarray):
+        pages = pages.base
+    if not (isinstance(pages, mmap.mmap) and len(pages) == array.nbytes and hasattr(mmap, "MADV_DONTNEED")):
+        return grown(array, capacity)
+    longer = empty((capacity, *array.shape[1:]), array.dtype)
+    old, new = array.reshape(-1).view(np.uint8), longer.reshape(-1).view(np.uint8)
+    for begin in range(0, len(old), _COPIED):
+        some = slice(begin, min(begin + _COPIED, len(old)))
+        new[some] = old[some]
+        pages.madvise(mmap.MADV_DONTNEED, begin, some.stop - begin)
     return longer

@@ -6,13 +6,14 @@ Who has ids and births, and deals the slots, is another matter: the store of one
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from raydt.arrays.blocks import put_rows
-from raydt.arrays.memory import grown, trimmed
-from raydt.arrays.types import Floats, Int32s, Ints, Slots
+from raydt.arrays.memory import extended, grown, trimmed
+from raydt.arrays.types import AnyArray, Floats, Int32s, Ints, Slots
 from raydt.examples.owned_store import OwnedStore
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.weights import DTYPE, UNIT, Weights, unless_equal
@@ -28,6 +29,8 @@ class SlotColumns:
 
     #: The arrays that have an entry for each slot.
     BY_SLOT: ClassVar[tuple[str, ...]] = ("y",)
+    #: How arrays that have an entry for each slot grow.
+    grown: ClassVar[Callable[[AnyArray, int], AnyArray]] = staticmethod(grown)
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
         self.columns, self._target_dtype = columns, target_dtype
@@ -53,10 +56,10 @@ class SlotColumns:
         capacity = max(slots, self.capacity + self.capacity // 2, 64)
         cached = capacity if self.max_cached is None else min(capacity, self.max_cached)
         for name in self.BY_SLOT:
-            setattr(self, name, grown(getattr(self, name), capacity))
+            setattr(self, name, self.grown(getattr(self, name), capacity))
         self.X = grown(self.X, cached)
         if self.weight is not None:
-            self.weight = grown(self.weight, capacity)
+            self.weight = self.grown(self.weight, capacity)
         self.capacity = capacity  # last: until then the arrays are made again
 
     def trim(self) -> None:
@@ -103,6 +106,8 @@ class SlotColumns:
 class OwnedColumns(SlotColumns, OwnedStore):
     """The coordinator's store where shards own the rows: ids and births are with them."""
 
+    #: Who has changed some of the arrays cannot go back anyway, since the owners have admitted the examples by then.
+    grown = staticmethod(extended)
     #: By slot nothing: births of examples come with their deletion (:attr:`OwnedStore.births`).
     born: Ints = np.empty(0, dtype=np.int64)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from raydt.arrays.digest import Part, digest
-from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.memory import trimmed
 from raydt.arrays.types import Arrays, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -64,7 +64,7 @@ class LiveTree:
     def _follow_store(self) -> None:
         """Make room in all that has an entry for each slot of the store."""
         if len(self.members) < self.store.capacity:
-            self.members = grown(self.members, self.store.capacity)
+            self.members = self.store.grown(self.members, self.store.capacity)
 
     def trim(self) -> None:
         """Give up room for more examples and nodes."""

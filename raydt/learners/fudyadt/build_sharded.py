@@ -42,7 +42,7 @@ from raydt.trees.counted_tree import (
     stays_leaf,
     with_room,
 )
-from raydt.trees.records import USED, split_node
+from raydt.trees.records import USED, link, split_node
 
 #: Words of a candidate before the class counts.
 SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
@@ -246,6 +246,30 @@ def move_rows(node_of: Any, open_of: Any, shards: Any, below: Any, sides: Any, o
             continue
         out[i] = (sides[shards[f], i >> 3] >> (i & 7)) & 1
         node_of[i] = below[f, out[i]]
+
+
+@kernel
+def place_rows(lists: Any, marked: Any, node_of: Any, made: Any, waits: Any, open_rows: Any) -> int:
+    """Put the next rows of a BUILD into the ``lists`` (tree, members) of their leaves; returns the slot after them.
+
+    ``marked``: bits of all slots of the BUILD, and the slot from which on to look for the next. ``node_of`` has the
+    node of each row by the number that shards give it, ``made`` the node of each number. Rows of a node that ``waits``
+    are in no list yet: ``open_rows`` (count, slots and nodes) gets these.
+    """
+    (tree, members), (bits, slot) = lists, marked
+    count, slots, nodes = open_rows
+    for i in range(len(node_of)):
+        while not (bits[slot >> 3] >> (slot & 7)) & 1:
+            slot += 1
+        leaf = made[node_of[i]]
+        if waits[leaf] < 0:
+            link(tree, members, leaf, slot)
+        else:
+            slots[count[0]], nodes[count[0]] = slot, waits[leaf]
+            count[0] += 1
+        slot += 1
+    after: int = slot
+    return after
 
 
 def as_bits(flags: AnyArray) -> npt.NDArray[np.uint8]:

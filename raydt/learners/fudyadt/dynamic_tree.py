@@ -28,7 +28,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
 from raydt.learners.fudyadt.build_divided import DividedBuild, spare_nodes
-from raydt.learners.fudyadt.build_sharded import BuildOrder, as_bits, split_alike
+from raydt.learners.fudyadt.build_sharded import BuildOrder, place_rows, split_alike
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
@@ -37,7 +37,7 @@ from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, LeafCounts, count_rows
 from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
-from raydt.trees.records import NODES, Examples, link_members, take_rows
+from raydt.trees.records import NODES, Examples, link_members, mark_rows, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 from raydt.trees.state_schema import UNIT_ARRAY
 from raydt.trees.weighted_numbers import LARGEST_SUM as MOST_WEIGHT
@@ -51,6 +51,8 @@ KEPT_CELLS = 1 << 21
 KEPT_KINDS = 4
 #: Rows fetched in one round when the cache is filled after a restore.
 FETCHED_ROWS = 1 << 16
+#: Rows that are put into the lists of their leaves at once.
+PLACED_ROWS = 1 << 16
 
 
 class _Kept(threading.local):
@@ -242,25 +244,37 @@ class FuDyADTTree(LiveTree):
         if here:
             room = most_nodes(n, depth, self.rules) + spare_nodes(n, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
+        stays = bool(stays_leaf(self.tree, node, self.rules))
+        rows: Any = self._taken(node, n) if here or stays else self._marked(node)
+        before = int(self.tree.reg[NODES])
+        if stays:
+            place = RESET
+            start_node(self.tree, node, stamp, self.rules)
+            self.members["leaf"][rows] = node
+            link_members(self.tree, self.members, rows)
+        elif here:
+            place = COORDINATOR
+            X, places = yield from self._features_of(rows)
+            fault("coordinator.local_rebuild")
+            self._build(node, X, places, rows, stamp)
+        else:
+            place = SHARDS
+            yield from self._spread(node, rows, stamp)
+        nodes = int(self.tree.reg[NODES]) - before + 1
+        record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
+
+    def _taken(self, node: int, n: int) -> Int32s:
+        """Take the ``n`` rows below a node out of their lists, and return their slots."""
         slots = np.empty(n, dtype=np.int32)
         take_rows(self.tree, self.members, node, slots)
         slots.sort()  # reads memory in order; the result does not depend on it
-        before = int(self.tree.reg[NODES])
-        if stays_leaf(self.tree, node, self.rules):
-            place = RESET
-            start_node(self.tree, node, stamp, self.rules)
-            self.members["leaf"][slots] = node
-            link_members(self.tree, self.members, slots)
-        elif here:
-            place = COORDINATOR
-            X, rows = yield from self._features_of(slots)
-            fault("coordinator.local_rebuild")
-            self._build(node, X, rows, slots, stamp)
-        else:
-            place = SHARDS
-            yield from self._spread(node, slots, stamp)
-        nodes = int(self.tree.reg[NODES]) - before + 1
-        record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
+        return slots
+
+    def _marked(self, node: int) -> npt.NDArray[np.uint8]:
+        """Take the rows below a node out of their lists, and return a bit for each slot."""
+        bits = np.zeros((self.store.used + 7) // 8, dtype=np.uint8)
+        mark_rows(self.tree, self.members, node, bits)
+        return bits
 
     @property
     def scratch(self) -> BuildScratch:
@@ -303,17 +317,17 @@ class FuDyADTTree(LiveTree):
             X[np.ix_(np.flatnonzero(~cached), columns)] = reply
         return X, np.arange(len(slots), dtype=np.int32)
 
-    def _spread(self, root: int, slots: Int32s, stamp: int) -> Exchange[None]:
-        """BUILD on the shards, which meet twice a level; what is left of little work is finished here."""
-        start_node(self.tree, root, stamp, self.rules)
-        used = self.store.used
+    def _spread(self, root: int, rows: npt.NDArray[np.uint8], stamp: int) -> Exchange[None]:
+        """BUILD on the shards, which meet twice a level; what is left of little work is finished here.
+
+        Of the rows there are only a bit of each slot, and the numbers of their nodes: no array of all of them.
+        """
         if not self._labels_sent:
             yield from together("labels", {})
             self._labels_sent = True
-        below = np.zeros(used, dtype=np.bool_)
-        below[slots] = True
+        start_node(self.tree, root, stamp, self.rules)
         order = BuildOrder(
-            as_bits(below),
+            rows,
             self.tree.counts[root].copy(),
             self.tree.sums[root].copy(),
             int(self.tree.nodes["depth"][root]),
@@ -325,14 +339,18 @@ class FuDyADTTree(LiveTree):
         ended = yield from together("build", {"order": order}, [{"place": (s, shards)} for s in range(shards)])
         splits = ended[0].result["splits"]
         self.tree, made, nodes = split_alike(self.tree, root, splits, self.rules, stamp)
-        leaf = made[np.concatenate([one.result["node_of"] for one in ended])]
-        self.members["leaf"][slots] = leaf
-        number = np.full(len(self.tree.nodes), -1, dtype=np.int32)  # of a node among those that are open
-        number[nodes] = np.arange(len(nodes))
-        waits = number[leaf]
-        link_members(self.tree, self.members, slots[waits < 0])
+        waits = np.full(len(self.tree.nodes), -1, dtype=np.int32)  # number of a node among those that are open
+        waits[nodes] = np.arange(len(nodes))
+        most = int(self.tree.statistics["n"][nodes].sum())
+        found = np.zeros(1, dtype=np.int64), np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
+        slot = 0
+        for one in ended:
+            node_of = one.result["node_of"]
+            for begin in range(0, len(node_of), PLACED_ROWS):  # of one type, whatever the numbers
+                some = node_of[begin : begin + PLACED_ROWS].astype(np.int32)
+                slot = int(place_rows((self.tree, self.members), (rows, slot), some, made, waits, found))
         if len(nodes):
-            yield from self._finish_open(nodes, slots[waits >= 0], waits[waits >= 0], stamp)
+            yield from self._finish_open(nodes, found[1], found[2], stamp)
 
     def _finish_open(self, nodes: Ints, slots: Int32s, node_of: Int32s, stamp: int) -> Exchange[None]:
         """Build the subtrees of the nodes that are still open from the rows in them; ``node_of`` indexes ``nodes``."""
