@@ -52,6 +52,7 @@ def extended(array: AnyArray, capacity: int) -> AnyArray:
     pages: object = array
     while isinstance(pages, np.ndarray):
         pages = pages.base
+    pages = pages.obj if isinstance(pages, memoryview) else pages
     if not (isinstance(pages, mmap.mmap) and len(pages) == array.nbytes and hasattr(mmap, "MADV_DONTNEED")):
         return grown(array, capacity)
     longer = empty((capacity, *array.shape[1:]), array.dtype)

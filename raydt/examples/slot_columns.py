@@ -6,7 +6,6 @@ Who has ids and births, and deals the slots, is another matter: the store of one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +28,6 @@ class SlotColumns:
 
     #: The arrays that have an entry for each slot.
     BY_SLOT: ClassVar[tuple[str, ...]] = ("y",)
-    #: How arrays that have an entry for each slot grow.
-    grown: ClassVar[Callable[[AnyArray, int], AnyArray]] = staticmethod(grown)
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
         self.columns, self._target_dtype = columns, target_dtype
@@ -48,6 +45,10 @@ class SlotColumns:
     def used(self) -> int:
         """Slots that have had an example: those before this one."""
         raise NotImplementedError
+
+    def grown(self, array: AnyArray, capacity: int) -> AnyArray:
+        """Return an array that has an entry for each slot with room for more; without effect if memory ends."""
+        return grown(array, capacity)
 
     def make_room(self, slots: int) -> None:
         """Make room for so many slots. Amortised O(1) per slot; without effect if memory ends."""
@@ -106,8 +107,6 @@ class SlotColumns:
 class OwnedColumns(SlotColumns, OwnedStore):
     """The coordinator's store where shards own the rows: ids and births are with them."""
 
-    #: Who has changed some of the arrays cannot go back anyway, since the owners have admitted the examples by then.
-    grown = staticmethod(extended)
     #: By slot nothing: births of examples come with their deletion (:attr:`OwnedStore.births`).
     born: Ints = np.empty(0, dtype=np.int64)
 
@@ -123,6 +122,10 @@ class OwnedColumns(SlotColumns, OwnedStore):
     def used(self) -> int:
         """Slots that have had an example, and free ones between: those before this one."""
         return self._used
+
+    def grown(self, array: AnyArray, capacity: int) -> AnyArray:
+        """As of all stores, but the former array is used up: an update that is broken off is admitted already."""
+        return extended(array, capacity)
 
     def make_room(self, slots: int) -> None:
         """Make room for so many slots, of which the last may be used."""
