@@ -175,10 +175,10 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "steps": OfARow(38, 122, weight=(12, 0), features="all to each"),
         "fetch": OfARow(0, 82, weight=(0, 30)),
     },
-    # Operation, id, label, birth and weight go to the owner, which answers with a slot; then all get slot and label. A
-    # digest has hashes of buckets, and more have rows. To build, a bit of each slot; back come the node and, in trees of a row or two in a leaf, a split for two
-    # rows; shards tell each other two bits at each level, and candidates of open nodes. Rows with weights are gathered
-    # instead: a slot, and four features.
+    # Operation, id, label, birth and weight go to the owner, which answers with a slot; then all get slot and label.
+    # A digest has hashes of buckets, and more have rows. To build, a bit of each slot; back come the node and, in trees
+    # of a row or two in a leaf, a split for two rows; shards tell each other two bits at each level, and candidates of
+    # open nodes. Rows with weights are gathered instead: a slot, and four features.
     "fudyadt": {
         "admit": OfARow(21, 10.2, weight=(4, 0)),
         "rows": OfARow(12, features="each to one"),
