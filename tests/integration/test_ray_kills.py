@@ -121,7 +121,7 @@ def after_batches(n, act):
         ),
         (
             [
-                "shard.between_parts/1@2#1=kill",  # its first group is in a file, the second not
+                "shard.between_parts/1@4#1=kill",  # some of its groups and rows are in files, the others not
                 "shard.after_parts/0@1#2=kill",  # its parts are written, nobody has heard of it
                 "shard.after_parts/1@3#3=kill",  # the same, with checkpoints before it in this epoch
             ],
