@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from raydt.keyed.awake import ROUNDS, Awake
+from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 
 
@@ -23,6 +24,9 @@ def test_a_trimmed_model_goes_on(trial: Trial, tmp_path: Path) -> None:
     for batch in stream.batches(9):
         if draw.random() < 0.7:
             trimmed.trim()
+            if draw.random() < 0.3:  # a copy is as idle
+                trimmed = copy.deepcopy(trimmed)
+            same(plain, trimmed)
         if draw.random() < 0.2:
             other = trial.session(stream, 1)
             other.restore(*trimmed.state())
@@ -33,9 +37,22 @@ def test_a_trimmed_model_goes_on(trial: Trial, tmp_path: Path) -> None:
         np.testing.assert_array_equal(results[0].predictions, results[1].predictions)
         assert plain.digest() == trimmed.digest()
     trimmed.trim()
+    same(plain, trimmed)
     assert plain.finish().keys() == trimmed.finish().keys()
     assert plain.digest() == trimmed.digest()
     assert plain.coordinator.statistics() == trimmed.coordinator.statistics()
+
+
+def same(one: InProcessSession, other: InProcessSession) -> None:
+    """Assert that models, states and statistics are equal; nothing of that wakes an idle one for good."""
+    (whole, groups), (given, others) = one.state(), other.state()
+    assert groups.keys() == others.keys()
+    for mine, theirs in [(whole, given), (one.model(), other.model()), *((groups[g], others[g]) for g in groups)]:
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            if name not in ("leaf", "position", "slot"):
+                np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+    assert one.coordinator.statistics() == other.coordinator.statistics()
 
 
 def test_idle_keys_are_told_once() -> None:
