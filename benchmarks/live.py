@@ -102,10 +102,11 @@ def broker(pipe: Any, n: int) -> None:
     """Serve a topic of n events in Debezium's envelope, in a process of its own."""
     from confluent_kafka import Producer
 
-    producer = Producer({"test.mock.num.brokers": 1, "log_level": 0, "queue.buffering.max.messages": 10 * n})
+    settings = {"test.mock.num.brokers": 1, "log_level": 0, "queue.buffering.max.messages": 10 * n}
+    producer = Producer({**settings, "compression.type": "lz4"})  # the broker keeps 5 MB of a partition
     servers = ",".join(f"{one.host}:{one.port}" for one in producer.list_topics(timeout=5).brokers.values())
     for at, row in enumerate(rows(n).to_pylist()):
-        producer.produce("events", json.dumps({"before": None, "after": row, "op": "c"}).encode(), partition=at % 3)
+        producer.produce("events", json.dumps({"before": None, "after": row, "op": "c"}).encode(), partition=at % 4)
         if not at % 10_000:
             producer.poll(0)
     producer.flush(60)

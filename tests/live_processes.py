@@ -34,6 +34,7 @@ from pipelines.serving.job import serve
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 from tests.live_tables import LiveTable
+from tests.unit.test_live_kafka import Broker
 
 compile_kernels(learners()["fudyadt"])
 pa.array([0])  # the first array has pyarrow import pandas, which takes as long as a short run
@@ -52,10 +53,14 @@ def forked(target: Any, *arguments: Any) -> Any:
 
 
 def drive(config: Mapping[str, Any], run: str) -> None:
-    """Follow, or go on with a run that has begun, until nothing new comes; actors may be lost any number of times."""
+    """Follow, or go on with a run that has begun, until nothing new comes; actors may be lost any number of times.
+
+    The source may have come to another place meanwhile.
+    """
     loop.RestartBudget = lambda: RestartBudget(most=10**6)  # type: ignore[misc, assignment]
     given = run if (Path(run) / "config.yaml").exists() else config
-    follow(given, run, until_idle=IDLE[config["cluster"]["backend"]])
+    idle = IDLE[config["cluster"]["backend"]]
+    follow(given, run, until_idle=idle, overrides=[f"source.path={config['source']['path']}"])
 
 
 def change(table: LiveTable, seed: int, changes: int) -> None:
@@ -78,6 +83,42 @@ def actors_of(driver: int, kind: str) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+class BrokerProcess:
+    """A broker of topics in a process, which takes them with it when it is killed; it has another address each time."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Have a process be the broker, without a topic."""
+        self._here, there = multiprocessing.Pipe()
+        self._process = forked(be_broker, there)
+        self.servers: str = self._here.recv()
+
+    def send(self, topic: str, messages: list[tuple[int, Any]]) -> None:
+        """Have messages in a topic, given as keys and values."""
+        self._here.send((topic, messages))
+        assert self._here.recv() is None
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.join()
+
+
+def be_broker(pipe: Any) -> None:
+    """Be a broker, until nobody is there who sends."""
+    broker = Broker()
+    pipe.send(broker.servers)
+    with contextlib.suppress(EOFError):
+        while True:
+            topic, messages = pipe.recv()
+            for key, value in messages:
+                broker.send(topic, key, value)
+            broker.flush()
+            pipe.send(None)
 
 
 class Server:

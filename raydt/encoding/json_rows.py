@@ -61,10 +61,10 @@ def _together(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | Non
     """Parse texts at once; None if Arrow does not find one row in each."""
     import pyarrow.json as pajson  # needed for what is read only: a slow import
 
-    joined = b"\n".join(texts)
+    joined, between = b"\n".join(texts), len(texts) - 1
     # A text that ends with a brace is not completed by the next one, which begins with one.
-    ends = all(text[:1] == b"{" and text[-1:] == b"}" for text in texts)
-    if not ends or joined.count(b"\n") != len(texts) - 1:
+    apart = joined[:1] == b"{" and joined[-1:] == b"}" and joined.count(b"}\n{") == between
+    if not apart or joined.count(b"\n") != between:
         return None
     parse = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pajson.ReadOptions(use_threads=False, block_size=len(joined) + 1)

@@ -1,4 +1,4 @@
-"""Who follows, changes the table, answers or works on Ray is killed at random moments, and nothing shows.
+"""Whoever follows, changes the table, is its broker, answers or works on Ray is killed at random, and nothing shows.
 
 A story is one table or topic and one run, whose processes are killed and started again. Whenever a driver is killed,
 the newest checkpoint holds the rows of the table as it was at its version; whenever one has come to the end, the run is
@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -37,21 +38,24 @@ from raydt.examples.history import history_of_live
 from raydt.sessions.receipt_chain import Key
 from raydt.sources.live.kafka import KafkaChanges
 from tests.chapter_runs import folders, rows
-from tests.live_processes import Server, actors_of, change, drive, forked
+from tests.live_processes import BrokerProcess, Server, actors_of, change, drive, forked
 from tests.live_tables import LiveTable
 from tests.unit.test_follow import same
-from tests.unit.test_live_kafka import Broker
 from tests.unit.test_requests import chain_of
 
 #: What the servers are asked.
 ASKED = [{"a": a / 3, "b": b / 2} for a in range(3) for b in range(2)]
 #: Mean seconds between two kills of actors; in one process, of what a driver took that came to its end, at first.
 BETWEEN = {"in_process": 0.3, "ray": 0.6}
+#: On Ray the shards do the work.
+AT_SHARDS = {"shards": 2, "memory_limit": 0}
+#: Exit codes of a driver that was killed or ended, or had nothing more to do.
+ENDED = (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
 #: Ids of a story are below.
 MOST_IDS = 50_000
 #: Victims, by weight.
-VICTIMS = {"driver": 4, "writer": 1, "server": 1, "loader": 1}
-ON_RAY = {"driver": 1, "coordinator": 10, "shard": 10, "writer": 2, "server": 2, "loader": 2}
+VICTIMS = {"driver": 4, "source": 1, "server": 1, "loader": 1}
+ON_RAY = {"driver": 1, "coordinator": 10, "shard": 10, "source": 2, "server": 2, "loader": 2}
 
 
 class DeltaTold:
@@ -70,7 +74,8 @@ class DeltaTold:
     def _is_changing(self) -> bool:
         return self._writer is not None and bool(self._writer.is_alive())
 
-    def kill(self) -> bool:
+    def kill(self, driver: Any, seconds: float) -> bool:
+        """Kill who changes the table; whether somebody did."""
         there = self._is_changing
         if there:
             self._writer.kill()
@@ -97,17 +102,20 @@ class DeltaTold:
 class KafkaTold:
     """A topic of three partitions, which this process fills: the broker is one of the library's, and in memory."""
 
-    def __init__(self, broker: Broker, topic: str, seed: int) -> None:
+    def __init__(self, broker: BrokerProcess, topic: str, seed: int) -> None:
         self._broker, self._topic, self._draw = broker, topic, random.Random(seed)
         self._there: dict[int, dict[str, Any]] = {}
         self._log: dict[int, list[dict[str, Any]]] = {0: [], 1: [], 2: []}  # as Broker.send chooses
-        path = f"kafka://{broker.servers}/{topic}"
-        self.source = {"kind": "kafka", "path": path, "id": "id", "features": ["a", "b"], "label": "y", "text": ["y"]}
         self._next = 0
         self.change()
 
+    @property
+    def source(self) -> dict[str, Any]:
+        path = f"kafka://{self._broker.servers}/{self._topic}"
+        return {"kind": "kafka", "path": path, "id": "id", "features": ["a", "b"], "label": "y", "text": ["y"]}
+
     def change(self) -> None:
-        draw = self._draw
+        draw, sent = self._draw, list[tuple[int, Any]]()
         for _ in range(draw.randrange(1, 40)):
             op = draw.choice("ccud") if self._there else "c"
             id = self._next if op == "c" else draw.choice([*self._there])
@@ -118,11 +126,19 @@ class KafkaTold:
             else:
                 self._there[id] = row
             self._log[id % 3].append(row)
-            self._broker.send(self._topic, id, row)
-        self._broker.flush()
+            sent.append((id, row))
+        self._broker.send(self._topic, sent)
 
-    def kill(self) -> bool:
-        return False
+    def kill(self, driver: Any, seconds: float) -> bool:
+        """Kill the broker; who follows waits, is ended or killed, and goes on with another that has the same topic."""
+        self._broker.kill()
+        driver.join(seconds)
+        self._draw.choice([driver.kill, driver.terminate])()
+        driver.join()
+        assert driver.exitcode in ENDED, driver.exitcode
+        self._broker.start()
+        self._broker.send(self._topic, [(row["id"], row) for log in self._log.values() for row in log])
+        return True
 
     def settle(self) -> None:
         """Nothing changes meanwhile."""
@@ -162,12 +178,16 @@ class Story:
         self._victims = VICTIMS if backend == "in_process" else ON_RAY
         self._chapters, self._batch = self.draw.choice([None, 12, 30, 70]), self.draw.choice([3, 8, 64])
 
+    @property
+    def _place(self) -> str:
+        return f"source.path={self.told.source['path']}"
+
     def config(self, backend: str, chapters: int | None) -> dict[str, Any]:
         return {
             "source": self.told.source,
             "stream": {"warmup": 20 if self.told.source["kind"] == "delta" else 0},
             "learner": {"kind": "fudyadt", "epsilon": 0.2},
-            "cluster": {"backend": backend, "batch_size": self._batch, **({"shards": 2} if backend == "ray" else {})},
+            "cluster": {"backend": backend, "batch_size": self._batch, **(AT_SHARDS if backend == "ray" else {})},
             "checkpoint": {"every_updates": 16, "every_seconds": None},
             "output": {"report": False, "metrics_every": 10, "predictions": True},
             **({} if chapters is None else {"follow": {"chapter_updates": chapters, "keep": None}}),
@@ -175,15 +195,12 @@ class Story:
 
     def go_on(self, kills: int) -> Counter[str]:
         """Kill so many processes, and compare at the end of everything; AssertionError if anything shows."""
-        config = self.config(self.backend, self._chapters)
-        if self.backend == "ray":
-            config["cluster"]["memory_limit"] = 0  # the shards do the work
         try:
             while self.kills.total() < kills or not self.compared["ends"]:
                 self.told.change()
                 if not self.server.is_alive:
                     self.server.start()
-                driver = forked(drive, config, str(self.run))
+                driver = forked(drive, self.config(self.backend, self._chapters), str(self.run))
                 if self._kill_some(driver, kills):
                     self._require_rows()
                 else:
@@ -208,7 +225,7 @@ class Story:
             self.told.change()
             victim = self.draw.choices([*self._victims], [*self._victims.values()])[0]
             self.kills[victim] += self._kill(victim, driver)
-            if victim == "driver":
+            if not driver.is_alive() and victim in ("driver", "source"):
                 return True
         driver.join(120)
         return False
@@ -218,9 +235,10 @@ class Story:
             driver.kill()
             driver.join()
             return True
-        if victim in ("writer", "server", "loader"):
-            kill = {"writer": self.told.kill, "server": self.server.kill, "loader": self.server.kill_loader}[victim]
-            return bool(kill())
+        if victim == "source":
+            return bool(self.told.kill(driver, self.draw.uniform(0.0, 2 * BETWEEN[self.backend])))
+        if victim in ("server", "loader"):
+            return bool({"server": self.server.kill, "loader": self.server.kill_loader}[victim]())
         actors = actors_of(driver.pid, {"coordinator": "Coordinator", "shard": "FeatureShard"}[victim])
         if actors:
             self.draw.choice(actors).kill()
@@ -253,7 +271,7 @@ class Story:
         begun = twin if (twin / "config.yaml").exists() else self.config("in_process", self._chapters)
         one = self._ended()
         with self.told.with_plans(plans_of(self.run)):
-            same(one, follow(begun, twin, until_idle=0.0))
+            same(one, follow(begun, twin, until_idle=0.0, overrides=[self._place]))
         chapters, others = (folders(run) or [run] for run in (self.run, twin))
         assert [folder.name for folder in chapters[1:]] == [folder.name for folder in others[1:]]
         assert rows(chapters, "predictions") == rows(others, "predictions")  # metrics have a row of each end
@@ -265,7 +283,7 @@ class Story:
 
     def _ended(self) -> Any:
         """Return the result of the run, which has come to its end."""
-        return follow(self.run, until_idle=0.0, overrides=["cluster.backend=in_process"])
+        return follow(self.run, until_idle=0.0, overrides=["cluster.backend=in_process", self._place])
 
     def _require_answer(self, one: Any, twin: Path) -> None:
         """The server comes to answer as the model of the twin."""
@@ -303,8 +321,10 @@ def requests(run: Path) -> Sequence[Any]:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Broker:
-    return Broker()
+def broker() -> Iterator[BrokerProcess]:
+    broker = BrokerProcess()
+    yield broker
+    broker.kill()
 
 
 def one_story(told: Any, seed: int, kills: int, backend: str = "in_process") -> Counter[str]:
@@ -323,7 +343,7 @@ def test_kills_around_a_table_do_not_show() -> None:
     one_story(lambda folder: DeltaTold(folder, 0), 0, 5)
 
 
-def test_kills_around_a_topic_do_not_show(broker: Broker) -> None:
+def test_kills_around_a_topic_do_not_show(broker: BrokerProcess) -> None:
     one_story(lambda folder: KafkaTold(broker, "daily", 0), 0, 4)
 
 
@@ -335,7 +355,7 @@ def test_kills_around_any_table_do_not_show(seed: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_kills_around_any_topic_do_not_show(broker: Broker, seed: int) -> None:
+def test_kills_around_any_topic_do_not_show(broker: BrokerProcess, seed: int) -> None:
     one_story(lambda folder: KafkaTold(broker, f"nightly-{seed}", seed), seed, 40)
 
 
@@ -343,7 +363,7 @@ def test_kills_around_any_topic_do_not_show(broker: Broker, seed: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(200, 206))
 @pytest.mark.parametrize("source", ["table", "topic"])
-def test_kills_on_ray_do_not_show(broker: Broker, seed: int, source: str) -> None:
+def test_kills_on_ray_do_not_show(broker: BrokerProcess, seed: int, source: str) -> None:
     if source == "table":
         one_story(lambda folder: DeltaTold(folder, seed), seed, 30, "ray")
     else:

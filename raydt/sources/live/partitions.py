@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from raydt.errors import InputError
@@ -102,16 +103,15 @@ class Partitions:
     def _bring(self, most: int, seconds: float) -> float:
         """Take what comes within some seconds; the time, or 0 if nothing has come."""
         brought = self._consumer.consume(most, timeout=seconds)
-        for one in brought:
-            error, p = one.error(), one.partition()
-            if error is None:
-                self._beyond[p].append(one)
-                self._at[p] = one.offset() + 1
+        for (p, code), run in groupby(brought, key=_origin):
+            if code is None:
+                self._beyond[p] += run
+                self._at[p] = self._beyond[p][-1].offset() + 1
                 self._level.discard(p)
-            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
-                self._at[p] = max(self._at[p], one.offset())
+            elif code == self._kafka.KafkaError._PARTITION_EOF:
+                self._at[p] = max(self._at[p], *(one.offset() for one in run))
                 self._level.add(p)
-            elif error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
+            elif code == self._kafka.KafkaError._AUTO_OFFSET_RESET:
                 raise InputError(message("live.expired", offset=self._at[p], partition=p), file=self._name)
         return time.monotonic() if brought else 0.0
 
@@ -124,6 +124,12 @@ class Partitions:
     def _note_error(self, error: Any) -> None:
         if error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._down = str(error.str())
+
+
+def _origin(one: Any) -> tuple[int, int | None]:
+    """The partition of what the consumer has brought, and the code of its error, if it is one."""
+    error = one.error()
+    return one.partition(), None if error is None else error.code()
 
 
 def _reason(error: Any) -> str:
