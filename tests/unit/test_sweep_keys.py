@@ -44,11 +44,13 @@ def test_a_setting_is_what_a_run_of_it_is(tmp_path: Path, stream: dict[str, Any]
     base = config(tmp_path, **stream)
     found = pipelines.sweep(base, axes, tmp_path / "sweep")
     rows = found.table.to_pylist()
-    assert len(rows) == int(np.prod([len(values) for values in axes.values()])) and found.status == "completed"
+    assert len(rows) == int(np.prod([len(values) for values in axes.values()]))
+    assert found.status == "completed"
     for row in rows:
         changes = [f"{name}={row[name]}" for name in axes]
         run = pipelines.replay(base, tmp_path / f"run-{row['setting']}", overrides=changes)
-        assert row["error"] is None and row["digest"] == run.digest
+        assert row["error"] is None
+        assert row["digest"] == run.digest
         for name in ("accuracy", "no_change", "majority"):
             assert row[name] == {**run.summary["metrics"], **run.summary["baselines"]}[name]
         for name in ("updates", "inserts", "deletes", "predictions", "active", "nodes", "leaves", "depth", "rebuilds"):
