@@ -72,13 +72,13 @@ def change(table: LiveTable, seed: int, changes: int) -> None:
         time.sleep(draw.uniform(0.0, 0.05))
 
 
-def actors_of(driver: int, kind: str) -> list[psutil.Process]:
-    """Return the actors of a kind that a driver has on its Ray."""
+def actors_of(driver: int, *kinds: str) -> list[psutil.Process]:
+    """Return the actors of some kinds that a driver has on its Ray."""
     found = []
     with_actors = psutil.Process(driver).children(recursive=True) if psutil.pid_exists(driver) else []
     for process in with_actors:
         try:
-            if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{kind}"):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith(tuple(f"ray::{kind}" for kind in kinds)):
                 found.append(process)
         except psutil.Error:
             continue

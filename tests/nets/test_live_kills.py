@@ -35,6 +35,7 @@ from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.rows import Table
 from raydt.errors import InputError, ModelFileError
 from raydt.examples.history import history_of_live
+from raydt.keyed.saved import open_keys
 from raydt.sessions.receipt_chain import Key
 from raydt.sources.live.kafka import KafkaChanges
 from tests.chapter_runs import folders, rows
@@ -44,18 +45,20 @@ from tests.unit.test_follow import same
 from tests.unit.test_requests import chain_of
 
 #: What the servers are asked.
-ASKED = [{"a": a / 3, "b": b / 2} for a in range(3) for b in range(2)]
+ASKED = [{"a": a / 3, "b": b / 2, "k": key} for a, key in enumerate("uvw") for b in range(2)]
+#: Keys of the rows, where there is a model for each.
+KEYS = "uvuwx"
 #: Mean seconds between two kills of actors; in one process, of what a driver took that came to its end, at first.
 BETWEEN = {"in_process": 0.3, "ray": 0.6}
 #: On Ray the shards do the work.
 AT_SHARDS = {"shards": 2, "memory_limit": 0}
-#: Exit codes of a driver that was killed or ended, or had nothing more to do.
-ENDED = (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
+#: Exit codes of a driver that was killed or ended, or had nothing more to do; the last one is Ray's while it starts.
+ENDED = (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, signal.SIGTERM)
 #: Ids of a story are below.
 MOST_IDS = 50_000
 #: Victims, by weight.
 VICTIMS = {"driver": 4, "source": 1, "server": 1, "loader": 1}
-ON_RAY = {"driver": 1, "coordinator": 10, "shard": 10, "source": 2, "server": 2, "loader": 2}
+ON_RAY = {"driver": 1, "actor": 20, "source": 2, "server": 2, "loader": 2}
 
 
 class DeltaTold:
@@ -102,8 +105,8 @@ class DeltaTold:
 class KafkaTold:
     """A topic of three partitions, which this process fills: the broker is one of the library's, and in memory."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, seed: int) -> None:
-        self._broker, self._topic, self._draw = broker, topic, random.Random(seed)
+    def __init__(self, broker: BrokerProcess, topic: str, seed: int, key: str | None = None) -> None:
+        self._broker, self._topic, self._draw, self._key = broker, topic, random.Random(seed), key
         self._there: dict[int, dict[str, Any]] = {}
         self._log: dict[int, list[dict[str, Any]]] = {0: [], 1: [], 2: []}  # as Broker.send chooses
         self._next = 0
@@ -112,7 +115,8 @@ class KafkaTold:
     @property
     def source(self) -> dict[str, Any]:
         path = f"kafka://{self._broker.servers}/{self._topic}"
-        return {"kind": "kafka", "path": path, "id": "id", "features": ["a", "b"], "label": "y", "text": ["y"]}
+        columns = {"id": "id", "features": ["a", "b"], "label": "y", "text": ["y", "k"], "key": self._key}
+        return {"kind": "kafka", "path": path, **columns}
 
     def change(self) -> None:
         draw, sent = self._draw, list[tuple[int, Any]]()
@@ -120,7 +124,14 @@ class KafkaTold:
             op = draw.choice("ccud") if self._there else "c"
             id = self._next if op == "c" else draw.choice([*self._there])
             self._next += op == "c"
-            row = {"op": op, "id": id, "a": draw.random(), "b": draw.random(), "y": draw.choice("pqr")}
+            row = {
+                "op": op,
+                "id": id,
+                "a": draw.random(),
+                "b": draw.random(),
+                "y": draw.choice("pqr"),
+                "k": KEYS[id % 5],
+            }
             if op == "d":
                 del self._there[id]
             else:
@@ -239,24 +250,24 @@ class Story:
             return bool(self.told.kill(driver, self.draw.uniform(0.0, 2 * BETWEEN[self.backend])))
         if victim in ("server", "loader"):
             return bool({"server": self.server.kill, "loader": self.server.kill_loader}[victim]())
-        actors = actors_of(driver.pid, {"coordinator": "Coordinator", "shard": "FeatureShard"}[victim])
+        actors = actors_of(driver.pid, "Coordinator", "FeatureShard", "KeyGroups")
         if actors:
             self.draw.choice(actors).kill()
         return bool(actors)
 
     def _require_rows(self) -> Any:
         """Compare the newest checkpoint, if it is at the end of a plan, with the rows there; its plan."""
+        keyed = self.told.source.get("key") is not None
         try:
-            saved, _ = open_state(find_state(self.run).folder)
+            folder = find_state(self.run).folder
+            saved: Any = open_keys(folder.root) if keyed else open_state(folder)[0]
         except (InputError, ModelFileError):
             return None  # there is none yet
         step = saved.components["stream"]["source"]["step"]
         if step is None or step["rows"] is None:
             return None
-        live = history_of_live(saved.arrays, saved.groups, saved.features)
-        labels = [saved.classes[code] for code in live.y.tolist()]
-        held = {id: (*row, y) for id, row, y in zip(live.id.tolist(), live.X.tolist(), labels, strict=True)}
-        assert held == self.told.live(step["plan"]), step
+        models: Any = map(saved.saved, saved.keys()) if keyed else [saved]
+        assert {id: row for model in models for id, row in rows_of(model)} == self.told.live(step["plan"]), step
         self.compared["checkpoints"] += 1
         return step["plan"]
 
@@ -274,7 +285,7 @@ class Story:
             same(one, follow(begun, twin, until_idle=0.0, overrides=[self._place]))
         chapters, others = (folders(run) or [run] for run in (self.run, twin))
         assert [folder.name for folder in chapters[1:]] == [folder.name for folder in others[1:]]
-        assert rows(chapters, "predictions") == rows(others, "predictions")  # metrics have a row of each end
+        assert predictions(chapters) == predictions(others)  # metrics have a row of each end
         assert requests(self.run) == requests(twin)
         report = audit_run(chapters[-1])
         assert report.conformance == "holds", report
@@ -302,12 +313,24 @@ class Story:
         assert self.server.answers[update] == [expected["predictions"], expected["probabilities"]]
 
 
+def rows_of(model: Any) -> Iterator[tuple[int, tuple[float, float, str]]]:
+    """Yield the live rows of a state by id, with their labels."""
+    live = history_of_live(model.arrays, model.groups, model.features)
+    for id, (a, b), y in zip(live.id.tolist(), live.X.tolist(), live.y.tolist(), strict=True):
+        yield id, (a, b, model.classes[y])
+
+
 def plans_of(run: Path) -> list[Any]:
     """The plans of a run, or of all its chapters."""
     files = (one / PLANS for one in folders(run) or [run])  # a chapter may be within a plan of the one before
     steps = [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
     assert [step["number"] for step in steps] == [*range(len(steps))]
     return [step["plan"] for step in steps]
+
+
+def predictions(places: list[Path]) -> list[dict[str, Any]]:
+    """Rows of predictions, those of one key after those of another: shards of keys answer in turn."""
+    return sorted(rows(places, "predictions"), key=lambda row: row.get("key", ""))
 
 
 def requests(run: Path) -> Sequence[Any]:
@@ -359,12 +382,19 @@ def test_kills_around_any_topic_do_not_show(broker: BrokerProcess, seed: int) ->
     one_story(lambda folder: KafkaTold(broker, f"nightly-{seed}", seed), seed, 40)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(110, 114))
+def test_kills_around_any_topic_of_keys_do_not_show(broker: BrokerProcess, seed: int) -> None:
+    one_story(lambda folder: KafkaTold(broker, f"keys-{seed}", seed, "k"), seed, 40)
+
+
 @pytest.mark.ray
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(200, 206))
-@pytest.mark.parametrize("source", ["table", "topic"])
+@pytest.mark.parametrize("source", ["table", "topic", "topic by key"])
 def test_kills_on_ray_do_not_show(broker: BrokerProcess, seed: int, source: str) -> None:
     if source == "table":
         one_story(lambda folder: DeltaTold(folder, seed), seed, 30, "ray")
     else:
-        one_story(lambda folder: KafkaTold(broker, f"ray-{seed}", seed), seed, 30, "ray")
+        key = "k" if source == "topic by key" else None
+        one_story(lambda folder: KafkaTold(broker, f"ray-{key}-{seed}", seed, key), seed, 30, "ray")
