@@ -130,8 +130,6 @@ def sweep(
     values = settings_of(axes)
     refused: dict[int, ConfigError | InputError] = {}
     loaded = load_variants(config, overrides, values, refuse=refused.__setitem__)
-    if any(getattr(one.source, "key", None) is not None for one in loaded):
-        raise ConfigError(message("keyed.sweep"))
     if address is not None:
         require_ray(loaded[0], address)
         loaded = [load_config(one, [f"cluster.address={address}"]) for one in loaded]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.saved_runs import no_rows
+from pipelines.saved_runs import keyed_stream, no_rows
 from raydt.errors import ConfigError, InputError
 from raydt.examples.reading import Reading
 from raydt.learners import traits_of
@@ -38,13 +38,37 @@ class Trial:
         pass over.
         """
         assert self.opened is not None
-        source, self.opened = StoredSource(self.opened), None
+        source, self.opened = _stored(self.configs[0], self.opened), None
         if not source.n_rows:
             raise no_rows(self.configs[0])
         bad = source.first_bad()
         if bad is not None and any(config.stream.on_error == "error" for config in self.configs):
             raise bad
         return source
+
+
+def by_key(config: Config) -> bool:
+    """Return True if a config has a model for each key."""
+    return getattr(config.source, "key", None) is not None
+
+
+def _stored(config: Config, source: Any) -> StoredSource:
+    """Read all rows of a source."""
+    if not by_key(config):
+        return StoredSource(source)
+    from raydt.keyed.stored import StoredKeys
+
+    return StoredKeys(source)
+
+
+def _require_stream(config: Config, source: Any) -> None:
+    """Refuse (ConfigError, InputError) a stream that does not fit the source, and have it read what streams need."""
+    if by_key(config):
+        from pipelines.keyed.parts import job_of
+
+        job_of(config, keyed_stream(config, source))
+    else:
+        make_stream(config.stream, source)
 
 
 def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError | InputError], None]) -> list[Trial]:
@@ -62,7 +86,7 @@ def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError 
             if key not in sources:
                 sources[key] = open_source(config.source, reading=reading)
             if (options := (*key, config.stream.model_dump_json())) not in checked:
-                make_stream(config.stream, sources[key])
+                _require_stream(config, sources[key])
                 checked.add(options)
         except (ConfigError, InputError) as error:
             refuse(index, error)

@@ -10,6 +10,7 @@ from pipelines.config import Config
 from pipelines.running.holdout import scored
 from pipelines.running.intake import Intake, feed
 from pipelines.running.preflight import features_of
+from pipelines.sweeping.rows import by_key
 from pipelines.sweeping.table import COUNTS, SCORES, WORK
 from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation
@@ -58,6 +59,8 @@ def run_setting(
     and ``exit_code``. None if the setting was ended early.
     """
     loaded(config.learner)
+    if by_key(config):
+        return _run_keys(source, config, arm)
     updates = 0
     moments: list[tuple[int, int | None, float, float]] = []
     try:
@@ -106,9 +109,7 @@ def run_setting(
             **{name: metrics[name] for name in (*SCORES, "alarms")},
             **baselines,
             "seconds": tally.seconds,
-            "cpu_seconds": cpu_seconds,
-            # Settings share the cores, so that wall time would tell how busy the machine was.
-            "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
+            **_cost(cpu_seconds, updates),
             **_work(config.learner, statistics),
             **description.sweep_values(description.outcome(statistics, name)),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
@@ -117,6 +118,36 @@ def run_setting(
         }
     except Exception as error:  # one setting's defect must not end the others
         return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
+
+
+def _run_keys(
+    source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None
+) -> dict[str, Any] | None:
+    """Run one setting with a model for each key, as :func:`run_setting`: without a curve, which each key has."""
+    from pipelines.keyed.setting import run_keys
+    from raydt.keyed.stored import StoredKeys
+
+    assert isinstance(source, StoredKeys)
+    try:
+        found = run_keys(source, config, arm)
+        if found is None:
+            return None
+        session, columns = found
+        return {
+            **columns,
+            **_cost(columns["cpu_seconds"], columns["updates"]),
+            **_work(config.learner, session.statistics()),
+            "promised": learners()[config.learner.kind].promise(config.learner).promised,
+            "digest": session.digest(),
+            "curve": {},
+        }
+    except Exception as error:  # one setting's defect must not end the others
+        return {"updates": 0, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
+
+
+def _cost(cpu_seconds: float, updates: int) -> dict[str, float | None]:
+    """Return the columns of processor time: settings share the cores, so wall time tells how busy the machine was."""
+    return {"cpu_seconds": cpu_seconds, "us_per_update": 1e6 * cpu_seconds / updates if updates else None}
 
 
 def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:

@@ -87,6 +87,18 @@ class CellStore:
         self.whole = np.zeros(len(bins), dtype=np.bool_)
         self._of_matrix = np.empty(0, dtype=np.int64)
         self._matrix = np.empty((0, 0), dtype=self._columns.dtype)
+        self._dropped = 0  # rows that the matrix had
+
+    def trim(self) -> None:
+        """Drop the matrix, whose codes the columns have too, until it is used again."""
+        self._dropped = self._dropped or len(self._matrix)
+        self._matrix = self._matrix[:0].copy()
+
+    def _make_matrix(self) -> None:
+        """Make the matrix again, if it was dropped. O(rows x features)."""
+        if rows := self._dropped:
+            self._matrix = np.ascontiguousarray(self._columns[self._of_matrix, :rows].T)
+            self._dropped = 0
 
     def make_room(self, slots: Int32s) -> None:
         """Room for the columns of some rows."""
@@ -130,6 +142,7 @@ class CellStore:
 
     def arrange(self, slots: Int32s, rows: RowBlock) -> None:
         """Complete rows whose columns are encoded."""
+        self._make_matrix()
         have, need = len(self._matrix), self._columns.shape[1]
         if need > have:
             longer = np.empty((need, self._matrix.shape[1]), dtype=self._matrix.dtype)
@@ -174,6 +187,7 @@ class CellStore:
     @property
     def cells(self) -> Cells:
         """The arrays, for kernels; valid until the next :meth:`add`."""
+        self._make_matrix()
         return Cells(self._columns, self._matrix, self._offsets[self._of_matrix], *self._lists.rows)
 
 

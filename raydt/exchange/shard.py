@@ -99,7 +99,8 @@ class FeatureShard:
         return aside
 
     def trim(self) -> None:
-        """Drop what the next message makes again."""
+        """Drop what the next message makes again, and the last reply: in one process it has arrived."""
+        self._reply = None
         if isinstance(self.worker, TrimmedWorker):
             self.worker.trim()
 

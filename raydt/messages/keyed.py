@@ -3,7 +3,6 @@
 from raydt.messages import OR_SKIP, Sentence
 
 SENTENCES: dict[str, Sentence] = {
-    "sweep": ("a sweep has one model for each setting, and none for each key", "Leave out source.key"),
     "stream": (
         "with source.key, no key can have the stream {model} of its own",
         "Set another stream.model (training with stream.holdout: 0), or leave out source.key",

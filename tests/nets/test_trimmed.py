@@ -6,12 +6,16 @@ Trimmed are also models that wait for a warm-up's end, and those that were just 
 from __future__ import annotations
 
 import copy
+import gc
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 
+from raydt import ExactForestClassifier
 from raydt.keyed.awake import ROUNDS, Awake
+from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 
 
@@ -23,6 +27,9 @@ def test_a_trimmed_model_goes_on(trial: Trial, tmp_path: Path) -> None:
     for batch in stream.batches(9):
         if draw.random() < 0.7:
             trimmed.trim()
+            if draw.random() < 0.3:  # a copy is as idle
+                trimmed = copy.deepcopy(trimmed)
+            same(plain, trimmed)
         if draw.random() < 0.2:
             other = trial.session(stream, 1)
             other.restore(*trimmed.state())
@@ -33,9 +40,22 @@ def test_a_trimmed_model_goes_on(trial: Trial, tmp_path: Path) -> None:
         np.testing.assert_array_equal(results[0].predictions, results[1].predictions)
         assert plain.digest() == trimmed.digest()
     trimmed.trim()
+    same(plain, trimmed)
     assert plain.finish().keys() == trimmed.finish().keys()
     assert plain.digest() == trimmed.digest()
     assert plain.coordinator.statistics() == trimmed.coordinator.statistics()
+
+
+def same(one: InProcessSession, other: InProcessSession) -> None:
+    """Assert that models, states and statistics are equal; nothing of that wakes an idle one for good."""
+    (whole, groups), (given, others) = one.state(), other.state()
+    assert groups.keys() == others.keys()
+    for mine, theirs in [(whole, given), (one.model(), other.model()), *((groups[g], others[g]) for g in groups)]:
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            if name not in ("leaf", "position", "slot"):
+                np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+    assert one.coordinator.statistics() == other.coordinator.statistics()
 
 
 def test_idle_keys_are_told_once() -> None:
@@ -44,3 +64,28 @@ def test_idle_keys_are_told_once() -> None:
     told = [awake.use(["b"]) for _ in range(2 * ROUNDS)]
     assert told == [["a"] if round_ == ROUNDS - 1 else [] for round_ in range(2 * ROUNDS)]
     assert awake.use(["a"]) == []
+
+
+def test_an_idle_forest_is_small() -> None:
+    rng, rows, columns = np.random.default_rng(0), 1000, 10
+    X = rng.normal(size=(rows, columns))
+    y = X[:, 0] + 0.5 * rng.normal(size=rows) > 0
+
+    def idle() -> ExactForestClassifier:
+        model = ExactForestClassifier(n_estimators=10).fit(X, y)
+        model.predict(X[:3])
+        model._trim()
+        return model
+
+    tracemalloc.start()
+    try:
+        models, held = [], []
+        for _ in range(4):
+            models.append(idle())
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    of_one = (held[-1] - held[1]) / 2  # the first ones load what is kept for all
+    assert of_one - 8 * rows * (columns + 3) < 50 * 1024
+    np.testing.assert_array_equal(models[0].predict(X), ExactForestClassifier(n_estimators=10).fit(X, y).predict(X))

@@ -9,12 +9,13 @@ shards, which then tell each other the columns of the rows that each has read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays.blocks import as_slice
+from raydt.arrays.compressed import Compressed
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
@@ -43,17 +44,19 @@ from raydt.learners.forest.model import (
     trees_of_model,
     without_rows,
 )
-from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES, TreeArrays
+from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, PATH, ROWS, SUBTREES, TreeArrays
 from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.rebuilds import log_of
 from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.forest.weighted_labels import MOST_WEIGHT
-from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.messages import message
 
 #: So many rows are built into trees in less time than one is inserted or deleted.
 STEPS_OF_A_BUILD = 80
+#: Entries of rows in trees up to which trees sleep: to build these again takes up to some 70 ms.
+MOST_ASLEEP = 1 << 16
 _TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
 
 _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
@@ -87,8 +90,10 @@ class ForestCoordinator(SequentialCoordinator):
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
         # All trees by number as they were fetched last, and whether some have changed; not used where they can be seen.
         self._fetched, self._stale = [without_rows(options.numeric)] * options.n_estimators, False
-        self._saved: Arrays | None = None  # the model that was restored, until the next batch
-        self._shards_need_rows = False  # after a restore: ids and labels, and rows in full
+        # The model that was restored, or fell asleep, until the next batch; shards need ids, labels and rows in full.
+        self._saved: Mapping[str, AnyArray] | None = None
+        self._shards_need_rows = False
+        self._woken = 0  # by which update
 
     @property
     def store(self) -> ForestStore:
@@ -194,22 +199,11 @@ class ForestCoordinator(SequentialCoordinator):
         return done
 
     def _note(self, seq: Ints, done: Ints) -> Log:
-        """The log of the steps: an entry for each update and step after which something was rebuilt, in any tree."""
-        at = done[:, SUBTREES].nonzero()[0]
-        if not len(at):
-            return {}
+        """Count what the steps rebuilt; the log of that."""
         if self.options.rebuild == "eager":  # how often a subtree is opened depends on who looks at it when
-            self._rebuilds += int(done[at, SUBTREES].sum())
-            self._rebuilt_rows += int(done[at, ROWS].sum())
-        return {
-            "seq": seq[at],
-            "rows": done[at, ROWS],
-            "depth": done[at, DEPTH].astype(np.int32),
-            "nodes": done[at, NODES],
-            "subtrees": done[at, SUBTREES],
-            "place": np.full(len(at), SHARDS, dtype=np.int8),
-            "seconds": np.zeros(len(at)),
-        }
+            self._rebuilds += int(done[:, SUBTREES].sum())
+            self._rebuilt_rows += int(done[:, ROWS].sum())
+        return log_of(seq, done)
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete, and leave nothing open."""
@@ -243,23 +237,46 @@ class ForestCoordinator(SequentialCoordinator):
                 self._fetched[number] = tree
         self._stale = False
 
+    def trim(self) -> None:
+        """Rest, and sleep: keep the model, and have the shard forget the trees, which the next batch builds again.
+
+        Nothing sleeps that has too many rows, or had updates since it woke that cost less than waking.
+        """
+        super().trim()
+        few = self.store.live * self.options.copies <= MOST_ASLEEP
+        if not (self._shared and few and len(self._trees) == 1 and self._seq >= self._warmup):
+            return
+        if self._saved is None:
+            if (self._seq - self._woken) * STEPS_OF_A_BUILD < self.store.live:
+                return
+            self.store.looked_at(self._digest.note, builds=True)
+            self.statistics()  # whose sizes are kept
+            self._saved = self.model()
+        if not isinstance(self._saved, Compressed):
+            self._saved = Compressed(self._saved)
+        for part in self.store.parts:
+            part.sleep(self.store.capacity)
+        self._weights.sent, self._shards_need_rows = False, True
+
     def _send_rows(self) -> Exchange[None]:
-        """After a restore, send the shards ids and labels; they tell each other the columns of the rows."""
+        """Send shards that were restored, or sleep, ids and labels; they tell each other the columns of the rows."""
         if not self._shards_need_rows:
             return
-        self._shards_need_rows = False
-        n = self.store.live
-        y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
+        slots = self.store.slots()
         payload = {
-            "ids": self.store.id[:n].copy(),
-            "y": y.copy(),
-            "weight": self._weights.of(np.arange(n, dtype=np.int32)),
+            "slots": None if slots.max(initial=-1) == len(slots) - 1 else slots,
+            "ids": self.store.id[slots],
+            "y": self.store.y[slots] if self.options.numeric else self.store.y[slots].astype(np.int64),
+            "weight": self._weights.of(slots),
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
             "shards": len(self._trees),
         }
         ended = yield from together("recall", payload, self._numbers)
+        self._shards_need_rows, self._woken = False, self._seq
+        for part in self.store.parts:
+            part.taken()  # trees are those of the model
         self._merge([one.result for one in ended])
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
@@ -270,7 +287,7 @@ class ForestCoordinator(SequentialCoordinator):
     def model(self) -> Arrays:
         """All trees in canonical form."""
         if self._saved is not None:
-            return self._saved
+            return dict(self._saved)
         if self._stale:
             raise RuntimeError(message("learners.trees_elsewhere"))
         trees = self._fetched
@@ -325,14 +342,19 @@ class ForestCoordinator(SequentialCoordinator):
     def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
         if self._stale:
             raise RuntimeError(message("learners.trees_elsewhere"))
-        return (self._fetched[number] for number in numbers.tolist())
+        trees = self._known_trees()
+        return (trees[number] for number in numbers.tolist())
+
+    def _known_trees(self) -> list[TreeArrays]:
+        """Return all trees as they were saved, or fetched last."""
+        return self._fetched if self._saved is None or not self._shared else trees_of_model(self._saved)
 
     def _class_counts(self) -> Ints:
         """Return how many live examples each class has, by code, in all trees together."""
         if self._shared and self._saved is None:
             roots = [part.root_totals() for part in self.store.parts]
         else:
-            roots = [tree.totals[:1] for tree in self._fetched]
+            roots = [tree.totals[:1] for tree in self._known_trees()]
         return class_counts(roots)
 
     def _row_columns(self, slots: Slots) -> dict[str, AnyArray]:
@@ -364,7 +386,9 @@ class ForestCoordinator(SequentialCoordinator):
         self._weights.restore(state)
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in _TOTALS)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
-        self._fetched, self._stale = trees_of_model(self._saved), False
+        self._stale = False
+        if not self._shared:
+            self._fetched = trees_of_model(self._saved)
         self._digest.note(slice(None))
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.blocks import block, blocks, equal_rows
+from raydt.arrays.blocks import as_slice, block, blocks, equal_rows
 from raydt.arrays.types import Bools, Floats, Ints, Slots
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -106,6 +106,8 @@ class ForestShard:
     def trim(self) -> None:
         """Give up what the next builds make again."""
         self.trees.trim()
+        if not self.trees.pools:  # asleep: the coordinator sends labels before the next batch
+            self._numbers = np.empty(0)
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
@@ -237,16 +239,21 @@ class ForestShard:
         return equal_rows(mine, row[self.columns])
 
     def _on_recall(self, **message: Any) -> Any:
-        """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore, and build the trees."""
+        """Take ids and labels of all rows, whose features are known, and build the trees.
+
+        ``slots`` are ascending; None: 0, 1, ..., as after a restore. What a pass that was broken off has done is made
+        again.
+        """
         return self._meeting.begin(self._recall(**message))
 
     def _recall(
-        self, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool, shards: int
+        self, slots: Any, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool, shards: int
     ) -> Steps[dict[str, Any]]:
         """Tell the other shards the columns that this one has read, some rows at a time."""
-        n = len(ids)
-        slots = np.arange(n, dtype=np.int32)
+        slots = np.arange(len(ids), dtype=np.int32) if slots is None else np.asarray(slots)
         self._scale = Scale(*scale)
+        self.trees.wake()
+        n = int(slots.max(initial=-1)) + 1
         self.trees.reserve(n)
         X = self.trees.examples.X
         columns = [self._features.columns_of(groups) for groups in self._features.assign(shards)]
@@ -255,8 +262,8 @@ class ForestShard:
             for theirs, part in zip(columns, (yield [some[:, self.columns]] * shards), strict=True):
                 some[:, theirs] = part
         self.trees.know(np.array(order))
-        self._put(slots, ids, X[:n], y, weight)
-        self.trees.collect(np.full(n, ADD, dtype=np.int32), slots)
+        self._put(slots, ids, X[as_slice(slots)], y, weight)
+        self.trees.collect(np.full(len(slots), ADD, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()
         return {"shape": self._shape()}

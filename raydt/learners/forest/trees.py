@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import put_rows
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import grown, trimmed
 from raydt.arrays.rng import bits
 from raydt.arrays.types import Floats, Int32s, Ints, Slots
 from raydt.examples.features import Features
@@ -89,6 +89,22 @@ class ExactTrees:
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
 
+    def sleep(self, slots: int) -> None:
+        """Forget everything but the features of the rows, which are in slots below ``slots``, until :meth:`wake`."""
+        X = trimmed(self.examples.X, slots)
+        self.clear()
+        self.pools, self.examples = [], self.examples._replace(X=X)
+
+    def wake(self) -> None:
+        """Make every tree one open leaf without rows, and be ready for those whose features are known."""
+        if self.pools:
+            self._plant(self.width, self.pools[0].forest.order, self._members)
+            return
+        X = self.examples.X
+        self.clear()
+        self.reserve(len(X))
+        self.examples.X[: len(X)] = X
+
     def __getstate__(self) -> dict[str, Any]:
         # Scratch has rows that were at hand, deleted ones too.
         return {**self.__dict__, "pools": [pool.forest for pool in self.pools]}
@@ -96,7 +112,8 @@ class ExactTrees:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
         forests: list[Any] = state["pools"]
-        members, self.examples = _writable(forests[0].members), _writable(self.examples)
+        self.examples = _writable(self.examples)
+        members = _writable(forests[0].members) if forests else None  # none while asleep
         forests = [_writable(forest._replace(members=members)) for forest in forests]
         self.pools = [TreePool(forest, self.rules, self._categorical) for forest in forests]
 

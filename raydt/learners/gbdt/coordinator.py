@@ -279,7 +279,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Rest, and drop what is drawn again; give up room for more examples."""
         super().trim()
         if self._trainer is not None and not self._restored:
-            self._trainer.trim()
+            self._trainer.trim(self.store.capacity)
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""

@@ -149,6 +149,12 @@ class Ensemble:
             drift[:have] = self.drift[:have]
             self.drift, self.ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
 
+    def trim(self, capacity: int) -> None:
+        """Give up room beyond ``capacity`` slots, which have all rows."""
+        if self.leaf.shape[1] > capacity:
+            self.drift, self.ledger = self.drift[:capacity].copy(), self.ledger[:, :capacity].copy()
+            self.leaf = self.leaf[:, :capacity].copy()
+
     def release(self) -> None:
         """Forget leaves, ledger and drift of all rows."""
         for name in ("leaf", "ledger"):

@@ -89,10 +89,12 @@ class RowShard:
         """Drop the scratch, and the histograms, which have to be summed up before the next update."""
         self._room, self._histograms, self.taken = None, None, np.empty(0, dtype=np.int32)
 
-    def trim(self) -> None:
-        """Rest, and drop the candidates, which are drawn again."""
+    def trim(self, capacity: int) -> None:
+        """Rest, drop what is made again from the bins and the columns, and give up room beyond so many slots."""
         self.rest()
         self._candidates = None
+        self.cells.trim()
+        self.ensemble.trim(capacity)
 
     @property
     def rests(self) -> bool:

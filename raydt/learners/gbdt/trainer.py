@@ -149,10 +149,10 @@ class ThreadTrainer:
         self._beside = []
         self.shard.rest()
 
-    def trim(self) -> None:
-        """Rest, and drop the candidates."""
+    def trim(self, capacity: int) -> None:
+        """Rest, and give up what can be made again, and room beyond so many slots."""
         self.rest()
-        self.shard.trim()
+        self.shard.trim(capacity)
 
     def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
         """Encode the first rows of a new ensemble, with room for so many."""
