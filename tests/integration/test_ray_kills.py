@@ -172,7 +172,7 @@ def test_processes_stopped_and_killed_from_outside(seed, replay, undisturbed):
     # Epochs 1 and 2 record 6 batches between them, and all three 18 or 19.
     with injected(after_batches(chance.randint(7, 19), kill_one)):
         run = replay(
-            "coordinator.before_batch@4#1=stop,shard.before_answer/1@6#2=stop", patience_seconds=3, batch_size=500
+            "coordinator.before_batch@4#1=stop,shard.before_answer/1@16#2=stop", patience_seconds=3, batch_size=500
         )
     assert results(run) == undisturbed
     lost = [recovery["what"] for recovery in run.summary["recoveries"]]
