@@ -85,7 +85,8 @@ def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError 
         try:
             if key not in sources:
                 sources[key] = open_source(config.source, reading=reading)
-            if (options := (*key, config.stream.model_dump_json())) not in checked:
+            own = config.learner.model_dump_json() if by_key(config) else ""  # a job by key is of a learner, too
+            if (options := (*key, config.stream.model_dump_json() + own)) not in checked:
                 _require_stream(config, sources[key])
                 checked.add(options)
         except (ConfigError, InputError) as error:

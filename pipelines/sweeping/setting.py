@@ -124,25 +124,27 @@ def _run_keys(
     source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None
 ) -> dict[str, Any] | None:
     """Run one setting with a model for each key, as :func:`run_setting`: without a curve, which each key has."""
-    from pipelines.keyed.setting import run_keys
+    from pipelines.keyed.setting import KeyedSetting
     from raydt.keyed.stored import StoredKeys
 
     assert isinstance(source, StoredKeys)
+    setting = None
     try:
-        found = run_keys(source, config, arm)
-        if found is None:
+        setting = KeyedSetting(source, config)
+        columns = setting.run(arm)
+        if columns is None:
             return None
-        session, columns = found
         return {
             **columns,
             **_cost(columns["cpu_seconds"], columns["updates"]),
-            **_work(config.learner, session.statistics()),
+            **_work(config.learner, setting.session.statistics()),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
-            "digest": session.digest(),
+            "digest": setting.session.digest(),
             "curve": {},
         }
     except Exception as error:  # one setting's defect must not end the others
-        return {"updates": 0, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
+        updates = 0 if setting is None else setting.updates
+        return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
 
 
 def _cost(cpu_seconds: float, updates: int) -> dict[str, float | None]:

@@ -17,7 +17,7 @@ class Compressed(Mapping[str, AnyArray]):
 
     def __init__(self, arrays: Mapping[str, AnyArray]) -> None:
         self._parts = {
-            name: (pa.compress(np.ascontiguousarray(one), _CODEC, asbytes=True), one.dtype.str, one.shape)
+            name: (pa.compress(np.ascontiguousarray(one), _CODEC, asbytes=True), one.dtype, one.shape)
             for name, one in arrays.items()
         }
 

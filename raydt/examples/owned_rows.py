@@ -102,13 +102,12 @@ class OwnedRows:
             store.enter(new[added], y[rows], born[added], None if weight is None else weight[rows])
             self._enter(new[added])
             self._wait(old, new)
+            told = {**self._told(old), "counts": self.counts()}
         except MemoryError:
             self.retract(stop)
-            stop, lacks = 0, True
-            self._undo = self.pending, admitted.old[:0], admitted.new[:0]
-        old, new = admitted.old[:stop], admitted.new[:stop]
-        found = {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
-        return {**found, **self._told(old), "lacks": lacks}
+            stop, lacks, old, new = 0, True, admitted.old[:0], admitted.new[:0]
+            self._undo, told = (self.pending, old, new), {"counts": self.counts()}
+        return {"stop": stop, "old": old, "new": new, "fault": admitted.fault, **told, "lacks": lacks}
 
     def retract(self, updates: int) -> Ints:
         """Take back the last updates of those just admitted; returns :meth:`counts`."""

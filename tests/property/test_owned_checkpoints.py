@@ -16,6 +16,7 @@ from actors.liveness import Peer
 from actors.session import ShardParts
 from raydt.batches import owning_shard
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
+from raydt.examples import owned_rows
 from raydt.examples.row_owners import RowOwners, are_in, component_of
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
 from raydt.examples.weights import UNIT
@@ -29,6 +30,8 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_ch
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt import dynamic_tree, owned_coordinator
+from raydt.learners.fudyadt import shard as fudyadt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state_components, understood
 from raydt.sessions.session import InProcessSession
 from raydt.sources.opening import open_source
@@ -79,6 +82,18 @@ class Case:
     def write(self, store: CheckpointStore, updates: int, snapshot: Snapshot) -> int:
         """Write a checkpoint; returns its bytes."""
         return store.write(CheckpointContent(updates, self.meta | {"offset": updates}, snapshot, {}))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def windows() -> Iterator[None]:
+    """What owners and coordinator tell each other in windows takes several of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owned_coordinator, "_SENT", 3)
+        patch.setattr(fudyadt_shard, "_TOLD", 3)
+        patch.setattr(owned_rows, "_WINDOW", 40)
+        patch.setattr(dynamic_tree, "PLACED_ROWS", 3)
+        patch.setattr(dynamic_tree, "FETCHED_ROWS", 5)
+        yield
 
 
 def actors_of(session: InProcessSession, shards_of_each: int) -> list[Any]:

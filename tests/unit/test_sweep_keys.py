@@ -66,6 +66,20 @@ def test_a_stream_that_no_key_can_have_is_refused(tmp_path: Path) -> None:
     assert message("keyed.stream", model="batches") in str(caught.value)
 
 
+def test_a_setting_that_fails_says_why_and_after_how_many_updates(tmp_path: Path) -> None:
+    rows = [{"op": "insert", "id": i, "k": "uv"[i % 2], "a": i % 7, "y": "pq"[i % 3 == 0]} for i in range(300)]
+    unknown = {"op": "delete", "id": 9999, "k": "u", "a": None, "y": None}
+    pq.write_table(pa.Table.from_pylist([*rows, unknown]), tmp_path / "log.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "log.parquet"), "label": "y", "id": "id", "op": "op"}
+    base = config(tmp_path, model="changelog") | {"source": {**source, "key": "k"}}
+    base["cluster"]["batch_size"] = 10  # a block of rows has 16 of these
+    table = pipelines.sweep(base, {"learner.epsilon": [0.1, 0.4]}, tmp_path / "sweep").table
+    for row in table.to_pylist():
+        assert row["updates"] == 160
+        assert "9999" in row["error"]
+        assert "checkpoint" not in row["error"]
+
+
 @pytest.mark.nightly
 def test_processes_of_ray_find_the_same(tmp_path: Path) -> None:
     base, axes = config(tmp_path), {"learner.epsilon": [0.1, 0.4]}

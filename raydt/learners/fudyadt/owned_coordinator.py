@@ -192,7 +192,8 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
             if state is not None:
                 owner, slots = owners.of(state["id"]), owners.first_slots(state["id"])
                 for index, payload in enumerate(each):
-                    payload["rows"] = {name: array[owner == index] for name, array in state.items()}
+                    rows = {name: array[owner == index] for name, array in state.items() if name != "leaf"}
+                    payload["rows"] = rows
             yield Tell("own", {**given, "slots": slots}, each)
             if state is not None and slots is not None:
                 self.live.make_room_for(int(slots.max(initial=-1)) + 1)

@@ -70,7 +70,7 @@ class TreeRows(OwnedRows):
     def fill(self, rows: Mapping[str, AnyArray]) -> None:
         """As of all owners; the leaves wait for the coordinator."""
         super().fill(rows)
-        self.leaf = rows["leaf"]
+        self.leaf = rows.get("leaf", _NO_LEAVES)
         self._digest.forget()
 
     def leaves(self, begin: int, stop: int) -> Arrays:
@@ -87,7 +87,7 @@ class TreeRows(OwnedRows):
         """Take leaves by local slot from ``begin`` on, for the state that is set aside next."""
         if begin == 0:
             self.leaf = np.full(self.store.used, -1, dtype=np.int32)
-        part = leaf[: len(self.leaf) - begin]
+        part = leaf[: max(0, len(self.leaf) - begin)]  # an owner may have fewer slots than others
         self.leaf[begin : begin + len(part)] = part
 
     def changing(self, local: Slots) -> Arrays:
