@@ -9,14 +9,19 @@ import copy
 import gc
 import random
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from raydt import ExactForestClassifier
 from raydt.keyed.awake import ROUNDS, Awake
+from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
+
+#: Updates before the first model.
+WARMUP = 30
 
 
 @every_case("trimmed models", often=one_of_each)
@@ -44,6 +49,20 @@ def test_a_trimmed_model_goes_on(trial: Trial, tmp_path: Path) -> None:
     assert plain.finish().keys() == trimmed.finish().keys()
     assert plain.digest() == trimmed.digest()
     assert plain.coordinator.statistics() == trimmed.coordinator.statistics()
+
+
+@every_case("models that are looked at", often=lambda trial: one_of_each(trial) or trial.name.startswith("forest"))
+def test_a_look_changes_nothing(trial: Trial, tmp_path: Path) -> None:
+    stream = trial.stream(tmp_path, 70)
+    features = trial.features(stream.source)
+    plain, seen = (InProcessSession(trial.learner, trial.options, features, 1, WorkPlan()) for _ in range(2))
+    for batch in stream.batches(9):
+        batch = replace(batch, warmup=WARMUP)
+        seen.model()
+        seen.coordinator.predict(batch.X, batch.sparse)
+        results = [one.take(copy.deepcopy(batch), skip_refused=True) for one in (plain, seen)]
+        np.testing.assert_array_equal(results[0].predictions, results[1].predictions)
+        assert plain.digest() == seen.digest()
 
 
 def same(one: InProcessSession, other: InProcessSession) -> None:

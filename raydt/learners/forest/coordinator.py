@@ -310,7 +310,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _votes(self, X: Floats) -> Ints:
         """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""
-        if self._shared and self._saved is None and self._seq >= self._warmup:
+        if self._shared and self._saved is None and self._seq >= max(1, self._warmup):  # a look builds open leaves
             return merged_votes([part.votes(X) for part in self.store.parts])
         return ForestPredictor(self.features, self.model()).votes(X)
 
