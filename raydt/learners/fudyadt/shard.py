@@ -109,11 +109,16 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
     def _on_rows(self, slots: Any, y: Any, X: Any) -> None:  # type: ignore[override]
         """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
         self._held.put(slots, X, *_NO_ONES)
-        if len(self.columns):
-            need = int(slots.max()) + 1
-            if need > len(self._labels):
-                self._labels = grown(self._labels, max(need, len(self._held.X)))
-            self._labels[slots] = y
+        self._keep_labels(slots, y)
+
+    def _keep_labels(self, slots: Slots, y: AnyArray) -> None:
+        """Keep the labels of rows in some slots, if there are columns that are sorted with them."""
+        if not len(self.columns):
+            return
+        need = int(slots.max(initial=-1)) + 1
+        if need > len(self._labels):
+            self._labels = grown(self._labels, max(need, len(self._held.X)))
+        self._labels[slots] = y
 
     def _on_read(self, slots: Any, rows: Any, blocks: Any, y: Any) -> None:  # type: ignore[override]
         assert self.reader is not None
@@ -126,11 +131,7 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
         for begin in range(0, most, _TOLD):
             own = rows.store.y[begin : min(begin + _TOLD, rows.store.used)]
             for shard, y in enumerate((yield [own] * shards)):
-                slots = self._owners.slots(np.arange(begin, begin + len(y)), shard)
-                need = int(slots.max(initial=-1)) + 1
-                if need > len(self._labels):
-                    self._labels = grown(self._labels, max(need, len(self._held.X)))
-                self._labels[slots] = y
+                self._keep_labels(self._owners.slots(np.arange(begin, begin + len(y)), shard), y)
 
     def _on_delete_oldest(self, slots: Any) -> Steps[dict[str, Any]]:
         """Find the oldest live row in some slots together with the other shards; its owner deletes it.
@@ -143,7 +144,8 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
         own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
         if own:
             rows.delete(slot)
-        return {"slots": rows.slots(np.array([slot][:own], dtype=np.int32)), "born": born, "counts": rows.counts()}
+        deleted = np.array([slot] if own else [], dtype=np.int32)
+        return {"slots": rows.slots(deleted), "born": born, "counts": rows.counts()}
 
     def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
         """Make a BUILD with the other shards."""
