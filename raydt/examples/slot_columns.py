@@ -129,7 +129,10 @@ class OwnedColumns(SlotColumns, OwnedStore):
 
     def make_room(self, slots: int) -> None:
         """Make room for so many slots, of which the last may be used."""
+        had = 0 if self.weight is None else len(self.weight)
         super().make_room(slots)
+        if self.weight is not None:
+            self.weight[had:] = UNIT  # a slot without a row looks like one of weight 1, which is in a leaf
         self._used = max(self._used, slots)
 
     def reserve(self, extra: int) -> None:

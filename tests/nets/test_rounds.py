@@ -103,8 +103,10 @@ class RecordingDriver(InProcessDriver):
         self.sent[method] = self.sent[method].plus(**counts)
 
 
-def recorded(trial: Trial, stream: Stream, shards: int, batch: int = BATCH) -> dict[str, Sent]:
-    """What was sent for a whole stream, its end and the digest."""
+def recorded(
+    trial: Trial, stream: Stream, shards: int, batch: int = BATCH, *, restored: bool = False
+) -> dict[str, Sent]:
+    """What was sent for a whole stream, its end and the digest; also for a state, and a digest once it is restored."""
     features = trial.features(stream.source)
     session = InProcessSession(trial.learner, trial.options, features, shards, DIVIDED)
     session.driver = driver = RecordingDriver(session.shards)
@@ -112,6 +114,9 @@ def recorded(trial: Trial, stream: Stream, shards: int, batch: int = BATCH) -> d
         session.apply(updates, skip_refused=True)
     session.finish()
     session.digest()
+    if restored:
+        session.restore(*session.state())
+        session.digest()
     return dict(sorted(driver.sent.items()))
 
 
@@ -123,7 +128,7 @@ def rounds_of(sent: dict[str, Sent]) -> dict[str, tuple[int, int]]:
 @every_case("rounds and bytes of messages")
 def test_no_round_and_no_byte_more_than_before(trial: Trial, tmp_path: Path) -> None:
     """The number of shards changes no round: it is the model that has them meet."""
-    alone, two, three = (recorded(trial, trial.stream(tmp_path), shards) for shards in (1, 2, 3))
+    alone, two, three = (recorded(trial, trial.stream(tmp_path), shards, restored=True) for shards in (1, 2, 3))
     assert rounds_of(alone) == rounds_of(two) == rounds_of(three)
     assert not any(one.swapped for one in alone.values()), "a shard that is alone sends itself something"
     if trial.shipped:
@@ -175,12 +180,13 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "steps": OfARow(38, 122, weight=(12, 0), features="all to each"),
         "fetch": OfARow(0, 82, weight=(0, 30)),
     },
-    # Operation, id, label, birth and weight go to the owner, which answers with a slot; then all get slot and label.
+    # Operation, id, label (of 8 bytes, if it is a number), birth and weight go to the owner, which answers with a slot;
+    # then all get slot and label.
     # A digest has hashes of buckets, and more have rows. To build, a bit of each slot; back come the node and, in trees
     # of a row or two in a leaf, a split for two rows; shards tell each other two bits at each level, and candidates of
     # open nodes. Rows with weights are gathered instead: a slot, and four features.
     "fudyadt": {
-        "admit": OfARow(21, 10.2, weight=(4, 0)),
+        "admit": OfARow(25, 10.2, weight=(4, 0)),
         "rows": OfARow(12, features="each to one"),
         "hash_rows": OfARow(0, 15.7, weight=(0, 4)),
         "build": OfARow(0.125, 15, swapped=30),
@@ -257,14 +263,14 @@ def boosted() -> Trial:
 
 
 def test_an_extra_meeting_of_a_pass_is_found(boosted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, steps = recorded(boosted, boosted.stream(tmp_path), 2), RowShard.train_steps
+    known, steps = recorded(boosted, boosted.stream(tmp_path), 2, restored=True), RowShard.train_steps
 
     def longer(self: RowShard, *arguments: Any) -> Iterator[Any]:
         yield from steps(self, *arguments)
         yield [np.empty(0, np.int64)] * 2
 
     monkeypatch.setattr(RowShard, "train_steps", longer)
-    found = recorded(boosted, boosted.stream(tmp_path), 2)
+    found = recorded(boosted, boosted.stream(tmp_path), 2, restored=True)
     assert found == {**known, "train": known["train"].plus(met=known["train"].rounds)}
 
 
@@ -290,7 +296,7 @@ def main() -> None:
     found: dict[str, dict[str, Sent]] = {}
     for trial in (trial for trial in CASES if trial.shipped):
         with tempfile.TemporaryDirectory() as folder:
-            found[trial.name] = recorded(trial, trial.stream(Path(folder)), 2)
+            found[trial.name] = recorded(trial, trial.stream(Path(folder)), 2, restored=True)
     lines = [f"{json.dumps(name)}: {json.dumps(sent)}" for name, sent in found.items()]
     KNOWN.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
 
