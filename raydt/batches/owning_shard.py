@@ -139,7 +139,7 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         return rows
 
     def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
-        """What may change of the own rows, and what the model has of them."""
+        """Return births and waiting updates of the own rows, and leaves and ledger, for a state."""
         state: dict[int | Buckets, dict[str, Any]] = {}
         for piece, local in self._pieces():
             state[piece] = {**self.rows_here.changing(local), **self._of_model(local)}

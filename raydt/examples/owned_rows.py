@@ -32,7 +32,7 @@ _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 
 
 class AppliedUpdates:
-    """What waits at an owner where updates take effect at once: the release of the slots that were emptied."""
+    """Emptied slots of an owner that are not released yet; updates take effect at once, so none waits."""
 
     def __init__(self) -> None:
         self.inserts = self.deletes = self.freed = _NO_SLOTS

@@ -39,7 +39,7 @@ class OwnedStore:
         self.births: Ints = np.empty(0, dtype=np.int64)
         #: How often updates may have changed some examples.
         self.changes = 0
-        self._emptied = False  # owners release, with the next updates, the slots that earlier batches have emptied
+        self._emptied = False  # earlier batches have emptied slots that owners have not released
 
     def admit(
         self,
@@ -65,8 +65,9 @@ class OwnedStore:
         owned = [named[owner == shard] for shard in range(self.owners.shards)]
         self.changes += 1  # before, so that a change that is broken off is counted
         self.weighted |= batch.weight is not None
-        told, self._emptied = {"skip": skip, "release": self._emptied}, False
-        replies = yield Ask("admit", told, [_sent(batch, own, admission) for own in owned])
+        replies = yield Ask(
+            "admit", {"skip": skip, "release": self.take_emptied()}, [_sent(batch, own, admission) for own in owned]
+        )
         ends = [int(reply["stop"]) for reply in replies]
         if any(reply["lacks"] for reply in replies) or not self._has_room_for(replies, make_room):
             yield Ask("retract", {}, [{"updates": end} for end in ends])
@@ -106,8 +107,13 @@ class OwnedStore:
         return True
 
     def release(self, slots: Slots) -> None:
-        """Have the owners release the slots that a batch has emptied, with the updates of the next one."""
+        """Have the owners release the slots that a batch has emptied, with the first request of the next one."""
         self._emptied = self._emptied or len(slots) > 0
+
+    def take_emptied(self) -> bool:
+        """Whether the request that comes next, the first of a batch that deletes, has owners release slots before."""
+        emptied, self._emptied = self._emptied, False
+        return emptied
 
     def end_batch(self) -> Exchange[None]:
         """Have nothing wait any more: slots of deleted examples are free."""

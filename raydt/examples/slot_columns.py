@@ -1,4 +1,4 @@
-"""What is kept of examples by slot for kernels: labels, weights and, as far as a budget goes, features.
+"""Labels, weights and, as far as a budget goes, features of examples, by slot, for kernels.
 
 Who has ids and births, and deals the slots, is another matter: the store of one process
 (:class:`~raydt.examples.store.ExampleStore`), or the shards that own the rows (:class:`OwnedColumns`).
@@ -139,8 +139,10 @@ class OwnedColumns(SlotColumns, OwnedStore):
         """Nothing: which slots are used is known once the owners have admitted the examples."""
 
     def release(self, slots: Slots) -> None:
-        """Have the owners release slots, too."""
+        """Have the owners release slots, too; a free one looks like a row of weight 1, which is in a leaf."""
         SlotColumns.release(self, slots)
+        if self.weight is not None:
+            self.weight[slots] = UNIT
         OwnedStore.release(self, slots)
 
     def fill(self, live: int) -> None:

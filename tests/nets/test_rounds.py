@@ -106,7 +106,7 @@ class RecordingDriver(InProcessDriver):
 def recorded(
     trial: Trial, stream: Stream, shards: int, batch: int = BATCH, *, restored: bool = False
 ) -> dict[str, Sent]:
-    """What was sent for a whole stream, its end and the digest; also for a state, and a digest once it is restored."""
+    """Messages of a whole stream, its end and the digest; also of a state, and of a digest once it is restored."""
     features = trial.features(stream.source)
     session = InProcessSession(trial.learner, trial.options, features, shards, DIVIDED)
     session.driver = driver = RecordingDriver(session.shards)
@@ -146,6 +146,7 @@ class OfARow(NamedTuple):
     back: float = 0.0
     swapped: float = 0.0
     weight: tuple[float, float] = (0.0, 0.0)  #: For the weight of a row that has one: to each shard, and back.
+    number: float = 0.0  #: For a label that is a number: to each shard.
     features: str = ""  #: Whether the row's features are sent: each to one shard, or all to each.
 
 
@@ -180,13 +181,13 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "steps": OfARow(38, 122, weight=(12, 0), features="all to each"),
         "fetch": OfARow(0, 82, weight=(0, 30)),
     },
-    # Operation, id, label (of 8 bytes, if it is a number), birth and weight go to the owner, which answers with a slot;
-    # then all get slot and label.
-    # A digest has hashes of buckets, and more have rows. To build, a bit of each slot; back come the node and, in trees
-    # of a row or two in a leaf, a split for two rows; shards tell each other two bits at each level, and candidates of
-    # open nodes. Rows with weights are gathered instead: a slot, and four features.
+    # Operation, id, label (a number has 4 bytes more), birth and weight go to the owner, which answers with a slot;
+    # then all get slot and label. A digest has hashes of buckets, and more have rows. To build, a bit of each slot;
+    # back come the node and, in trees of a row or two in a leaf, a split for two rows; shards tell each other two
+    # bits at each level, and candidates of open nodes. Rows with weights are gathered instead: a slot, and four
+    # features.
     "fudyadt": {
-        "admit": OfARow(25, 10.2, weight=(4, 0)),
+        "admit": OfARow(21, 10.2, weight=(4, 0), number=4),
         "rows": OfARow(12, features="each to one"),
         "hash_rows": OfARow(0, 15.7, weight=(0, 4)),
         "build": OfARow(0.125, 15, swapped=30),
@@ -237,7 +238,8 @@ def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
         more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
         stated = OF_A_ROW.get(trial.name, OF_A_ROW[trial.learner.kind]).get(method, OfARow())
         features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
-        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, trial.weighs)).tolist()
+        label = stated.number if trial.reading.regression else 0.0
+        to_each, back = np.add([stated.to_each + label, stated.back], np.multiply(stated.weight, trial.weighs)).tolist()
         most = (features + shards * to_each, back, shards * stated.swapped)
         if any(more[[1, 2, 4]] > most):
             found.append(f"{method}: {more[[1, 2, 4]].tolist()}, stated are {most}")

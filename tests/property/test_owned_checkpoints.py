@@ -18,7 +18,7 @@ from raydt.batches import owning_shard
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples import owned_rows
 from raydt.examples.row_owners import RowOwners, are_in, component_of
-from raydt.examples.updates import CARRIES_ROW, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, UpdateBatch
 from raydt.examples.weights import UNIT
 from raydt.exchange.faults import injected
 from raydt.exchange.messages import Buckets
@@ -86,7 +86,7 @@ class Case:
 
 @pytest.fixture(scope="module", autouse=True)
 def windows() -> Iterator[None]:
-    """What owners and coordinator tell each other in windows takes several of them."""
+    """Owners and coordinator send leaves, labels, births and columns in several windows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owned_coordinator, "_SENT", 3)
         patch.setattr(fudyadt_shard, "_TOLD", 3)
@@ -403,15 +403,19 @@ def test_a_state_whose_coordinator_has_the_rows_goes_on(shards: int, tmp_path: P
                 assert outcome(resumed, batch) == expected[batch.stop]
 
 
-@pytest.mark.parametrize("kind", FIXED)
-def test_a_session_goes_on_where_the_memory_of_an_owner_ended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "owner"), [*((kind, True) for kind in FIXED), ("fudyadt", False)])
+def test_a_session_goes_on_where_memory_ended(kind: str, owner: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At an owner, or at a coordinator with leaves by slot, which knows the slots once owners have admitted."""
     case = Case(kind)
     session, other = case.session(3), case.session(3)
     for count, batch in enumerate(case.batches()):
         if count in (1, 5):  # in the warm-up, and once there is a model
             before = session.digest()
             with monkeypatch.context() as patch:
-                patch.setattr(session.shards[1].worker.rows_here.store, "reserve", out_of_memory)
+                if owner:
+                    patch.setattr(session.shards[1].worker.rows_here.store, "reserve", out_of_memory)
+                else:
+                    patch.setattr(session.coordinator.live, "make_room_for", out_of_memory)
                 with pytest.raises(MemoryError):
                     session.apply(batch)
             assert session.digest() == before
@@ -420,21 +424,24 @@ def test_a_session_goes_on_where_the_memory_of_an_owner_ended(kind: str, monkeyp
     assert session.digest() == other.digest()
 
 
-def test_a_session_goes_on_where_the_memory_of_the_coordinator_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has leaves by slot: which slots a batch takes is known once the owners have admitted it."""
-    case = Case("fudyadt")
-    session, other = case.session(3), case.session(3)
-    for count, batch in enumerate(case.batches()):
-        if count in (1, 5):
-            before = session.digest()
-            with monkeypatch.context() as patch:
-                patch.setattr(session.coordinator.live, "make_room_for", out_of_memory)
-                with pytest.raises(MemoryError):
-                    session.apply(batch)
-            assert session.digest() == before
-        session.apply(batch)
-        other.apply(batch)
-    assert session.digest() == other.digest()
+def test_a_slot_is_not_used_again_in_the_batch_that_empties_it() -> None:
+    """Here by value, before the first request that releases slots of the batch before; then rows have other weights."""
+    case, X = Case("fudyadt"), np.arange(30.0).reshape(5, 6)
+    given = [  # operation, row, weight
+        [(INSERT, 0, 1), (INSERT, 1, 1), (INSERT, 2, 1)],
+        [(DELETE, 0, 1)],
+        [(DELETE_VALUE, 1, 1), (INSERT, 3, 1), (INSERT, 4, 2)],
+    ]
+    one, others, start = case.session(0), [case.session(1), case.session(2)], 0
+    for updates in given:
+        op, row, weight = map(np.array, zip(*updates, strict=True))
+        rows = row[CARRIES_ROW[op]]
+        batch = UpdateBatch(start, op.astype(np.int8), row, X[rows], (rows % 2).astype(np.int32), 2, row)
+        batch = replace(batch, weight=(UNIT * weight[CARRIES_ROW[op]]).astype(np.uint32))
+        start = batch.stop
+        for session in (one, *others):
+            session.apply(batch)
+            assert session.digest() == one.digest()
 
 
 def test_leaves_that_are_not_those_of_the_tree_are_refused() -> None:

@@ -94,7 +94,8 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
             admitted.fault[position] = UNKNOWN_VALUE
             return
         self._owned.changes += 1  # before, so that a change that is broken off is counted
-        ended = yield from together("delete_oldest", {"slots": slots})
+        told = {"slots": slots, "release": self._owned.take_emptied()}
+        ended = yield from together("delete_oldest", told)
         self._owned.take([of_shard.result["counts"] for of_shard in ended])
         found = [of_shard.result for of_shard in ended if len(of_shard.result["slots"])]
         if found:

@@ -133,12 +133,14 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
             for shard, y in enumerate((yield [own] * shards)):
                 self._keep_labels(self._owners.slots(np.arange(begin, begin + len(y)), shard), y)
 
-    def _on_delete_oldest(self, slots: Any) -> Steps[dict[str, Any]]:
+    def _on_delete_oldest(self, slots: Any, release: bool) -> Steps[dict[str, Any]]:
         """Find the oldest live row in some slots together with the other shards; its owner deletes it.
 
-        Returns its slot where that is, its birth, and how many rows there are.
+        ``release``: earlier batches are over. Returns its slot where that is, its birth, and how many rows there are.
         """
         rows = self.rows_here
+        if release:
+            rows.end_batch()
         slot, born = rows.oldest(rows.live_ones(rows.mine(slots)))
         births = yield [np.array([born])] * self._owners.shards
         own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
