@@ -139,7 +139,32 @@ class ExampleStore(SlotColumns):
         self.reg = np.array([0, -1, 0], dtype=np.int64)
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
-        self.table = np.full(16, -1, dtype=np.int32)
+        self._table: Int32s | None = np.full(16, -1, dtype=np.int32)
+        self._listed: npt.NDArray[np.uint8] | None = None  # without a table: its slots as bits, and its length
+        self._length = 16
+
+    @property
+    def table(self) -> Int32s:
+        """The map; made again, in O(n), if :meth:`trim` has given it up."""
+        if self._table is None:
+            self._table = self._made(self.slots(), self._length)
+        return self._table
+
+    def _made(self, slots: Int32s, length: int) -> Int32s:
+        """Return a map of so many entries to some slots."""
+        table = grown(np.empty(0, dtype=np.int32), length)
+        table[:] = -1
+        _fill(Index(table, length.bit_length() - 1, self.id), slots)
+        return table
+
+    def trim(self) -> None:
+        """Give up the map, too, which takes 4 to 12 bytes for each example."""
+        super().trim()
+        if self._table is not None:
+            live = np.zeros(self.used, dtype=np.bool_)
+            live[self.slots()] = True
+            self._listed, self._length = np.packbits(live), len(self._table)
+            self._table = None
 
     @property
     def _index(self) -> Index:
@@ -159,13 +184,10 @@ class ExampleStore(SlotColumns):
         """Make room for ``extra`` more examples. Amortised O(1) per example; without effect if memory ends."""
         self.make_room(self.used + extra)
         if 3 * (self.live + extra) > 2 * len(self.table):
-            slots, bits = self.slots(), self._index.bits
-            while 3 * (self.live + extra) > 2 << bits:
-                bits += 1
-            table = grown(np.empty(0, dtype=np.int32), 1 << bits)
-            table[:] = -1
-            _fill(Index(table, bits, self.id), slots)
-            self.table = table
+            length = len(self.table)
+            while 3 * (self.live + extra) > 2 * length:
+                length *= 2
+            self._table = self._made(self.slots(), length)
 
     def admit(
         self,
@@ -218,7 +240,10 @@ class ExampleStore(SlotColumns):
 
     def slots(self) -> Int32s:
         """Live slots in ascending order."""
-        return np.sort(self.table[self.table >= 0])
+        if self._table is None:
+            assert self._listed is not None
+            return np.flatnonzero(np.unpackbits(self._listed, count=self.used)).astype(np.int32)
+        return np.sort(self._table[self._table >= 0])
 
     def in_order_of_birth(self) -> Int32s:
         """Live slots, the oldest example first."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.compressed import Compressed
 from raydt.arrays.memory import empty, grown, trimmed
 from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.binning import Bins
@@ -79,7 +80,7 @@ class LiveConfidenceTree:
         self.store = ExampleStore(0, 0)  #: Ids and labels of the live examples.
         self.weighting = Weighting(options.class_weight == "balanced")
         self.unit = 1  #: How much of all counts one row is: ``UNIT`` once an example has another weight than 1.
-        self.members = np.empty(0, dtype=MEMBER)  #: By slot: its leaf, and its neighbours in the leaf's list.
+        self._members: AnyArray | Compressed = np.empty(0, dtype=MEMBER)
         self.tree: ConfidenceTreeArrays = new_tree()
         self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
         self.splits: dict[int, SplitRecord] = {}  #: By inner node.
@@ -99,10 +100,22 @@ class LiveConfidenceTree:
             self.right = grown(self.right, self.store.capacity)
             self.members = grown(self.members, self.store.capacity)
 
+    @property
+    def members(self) -> AnyArray:
+        """By slot: its leaf, and its neighbours in the leaf's list."""
+        if isinstance(self._members, Compressed):
+            self._members = self._members["members"]
+        return self._members
+
+    @members.setter
+    def members(self, members: AnyArray) -> None:
+        self._members = members
+
     def trim(self) -> None:
-        """Give up room for more examples and nodes, and what :attr:`outline` has."""
+        """Give up room for more examples and nodes, and what :attr:`outline` has; the lists wait compressed."""
         self.store.trim()
-        self.right, self.members = (trimmed(array, self.store.capacity) for array in (self.right, self.members))
+        self.right = trimmed(self.right, self.store.capacity)
+        self._members = Compressed({"members": trimmed(self.members, self.store.capacity)})
         self.tree = without_room(self.tree)
         self.outline.forget()
 

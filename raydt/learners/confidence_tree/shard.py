@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.compressed import Compressed
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
@@ -29,7 +30,6 @@ from raydt.learners.confidence_tree.statistics import (
     Held,
     HeldDense,
     Naive,
-    NarrowStatistics,
     Search,
     Sparse,
     Statistics,
@@ -58,7 +58,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def _clear(self) -> None:
         self._bins: Bins | None = None
         self._encoded: npt.NDArray[np.uint16] | None = None
-        self._counted: Statistics | NarrowStatistics = Statistics.none()
+        self._counted: Statistics | Compressed = Statistics.none()
         self._of_bins: tuple[Pools, NormalScores] | None = None
         self._pool: Pool = new_pool(0)
         self._table = xlogx_table(0)
@@ -116,8 +116,8 @@ class ConfidenceTreeShard(ShardWithRows):
 
     @property
     def _counts(self) -> Statistics:
-        if isinstance(self._counted, NarrowStatistics):
-            self._counted = self._counted.whole()
+        if isinstance(self._counted, Compressed):
+            self._counted = Statistics(**self._counted)
         return self._counted
 
     def _encode(self, slots: Any, X: Any) -> None:
@@ -134,7 +134,7 @@ class ConfidenceTreeShard(ShardWithRows):
         """Give up room for more rows, sites and classes, and what can be made again of rows and bins."""
         super().trim()
         self._encoded = self._of_bins = None
-        self._counted = NarrowStatistics.of(self._counts)
+        self._counted = Compressed(self._counts.without_room()._asdict())
 
     # ---------------------------------------------------------------- one row at a time
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.arrays.sparse import group_of
-from raydt.arrays.types import AnyArray, Int32s, Ints
+from raydt.arrays.types import Int32s, Ints
 from raydt.batches.binning import Bins
 from raydt.examples import weights
 from raydt.examples.features import CATEGORICAL
@@ -89,29 +89,6 @@ class Statistics(NamedTuple):
         places = int(np.flatnonzero(counted.any(axis=1)).max(initial=-1)) + 1
         classes = max(2, int(np.flatnonzero(counted.any(axis=0)).max(initial=-1)) + 1)
         return Statistics(self.totals[:places, :classes], self.bins[:places, :, :classes])
-
-
-class NarrowStatistics(NamedTuple):
-    """Statistics in the narrowest integers that hold them, without room: of a tree that waits."""
-
-    totals: AnyArray
-    bins: AnyArray
-    kind: np.dtype[Any]  #: of the bins of the statistics
-
-    @classmethod
-    def of(cls, counts: Statistics) -> NarrowStatistics:
-        """Narrow some counts; they are copied."""
-        totals, bins = counts.without_room()
-        return cls(_narrowed(totals), _narrowed(bins), counts.bins.dtype)
-
-    def whole(self) -> Statistics:
-        """Return the counts."""
-        return Statistics(self.totals.astype(np.int64), self.bins.astype(self.kind))
-
-
-def _narrowed(counts: AnyArray) -> AnyArray:
-    """Return a copy of counts, which are at least 0, in the narrowest integers."""
-    return counts.astype(np.min_scalar_type(counts.max(initial=0)))
 
 
 class Naive(NamedTuple):

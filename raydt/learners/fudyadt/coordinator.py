@@ -146,7 +146,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     def trim(self) -> None:
         """Rest, and give up room for more examples and nodes."""
         super().trim()
-        self.listed = None
+        self.listed, self._advance, self._advanced = None, Repeated(advance), self.live.tree
 
     def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class of most examples in the leaf of a row; None with smoothing."""
