@@ -30,7 +30,8 @@ def main() -> None:
     took = time.process_time() - began
     print(f"{receipt.active_before:,} -> {receipt.active:,} customers in {1e3 * took:.1f} ms of processor time")
     print(f"digest {receipt.digest_before[:20]}... -> {receipt.digest_after[:20]}...")
-    print(f"audit: conformance {ours.audit().conformance}, feasibility {ours.audit().feasibility}")
+    audit = ours.audit()
+    print(f"audit: conformance {audit.conformance}, feasibility {audit.feasibility}")
 
     try:
         from lightgbm import LGBMClassifier

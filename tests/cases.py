@@ -138,14 +138,10 @@ def is_common(trial: Trial) -> bool:
     return not trial.weighs or trial.name == weighs[0].name
 
 
-#: Each test run takes one in so many common cases of a net.
-SHARE = 6
-
-
-def _is_of_share(name: str, trial: Trial) -> bool:
-    """Whether each test run takes a case in the net of this name."""
-    drawn = zlib.crc32(f"{name}, {trial.name}".encode()) % SHARE == 0
-    return one_of_each(trial) or (drawn and is_common(trial))
+def _is_of_turn(name: str, trial: Trial) -> bool:
+    """Whether each test run takes a case in the net of this name: one of each learner, another in each net."""
+    common = [one for one in CASES if one.learner is trial.learner and is_common(one)]
+    return trial.name == common[zlib.crc32(f"{name}, {trial.learner.kind}".encode()) % len(common)].name
 
 
 def first_cases() -> list[Trial]:
@@ -186,11 +182,11 @@ def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: C
 def every_case(name: str, often: Callable[[Trial], bool] | None = None, among: Iterable[Trial] | None = None) -> Any:
     """Parametrise a test by ``trial``; see :func:`net`. A net whose test takes minutes is ``among`` some cases.
 
-    By default each test run takes the first case of each learner, and a share of the common ones: each net another.
+    By default each test run takes a common case of each learner: each net another.
     """
     daily, nightly = NETS.setdefault(name, (set(), set()))
     params = []
-    often = often or partial(_is_of_share, name)
+    often = often or partial(_is_of_turn, name)
     for trial in CASES if among is None else among:
         (daily if often(trial) else nightly).add(trial.name)
         params.append(pytest.param(trial, id=trial.name, marks=[] if often(trial) else pytest.mark.nightly))

@@ -26,8 +26,11 @@ def of_each_learner(trial: Trial) -> int:
 
 
 def compared_often(trial: Trial) -> bool:
-    """Return True if every test run compares a case: learners that divide rows, features, trees and counts."""
-    return one_of_each(trial) and trial.learner.kind in ("gbdt", "fudyadt", "forest", "best_split")
+    """Return True if every test run compares a case: learners that divide trees and counts.
+
+    Those of rows and features are compared where a process is killed.
+    """
+    return one_of_each(trial) and trial.learner.kind in ("forest", "best_split")
 
 
 @every_case("identity on Ray", compared_often)

@@ -434,7 +434,8 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("quote", "words"), [(True, ["-v"]), (False, ["-v"]), pytest.param(False, [], marks=pytest.mark.nightly)]
+    ("quote", "words"),
+    [(False, ["-v"]), *(pytest.param(*more, marks=pytest.mark.nightly) for more in ((True, ["-v"]), (False, [])))],
 )
 def test_unexpected_errors(quote: bool, words: list[str], tmp_path: Path) -> None:
     """They are named, with the place, and their text is in no file and not on the terminal."""

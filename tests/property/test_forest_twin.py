@@ -347,7 +347,7 @@ def test_every_digest_is_that_of_a_forest_from_nothing(seed: int, numeric: bool,
                 patch.setattr(nodes, "NEAR_CELLS", 8)
             run = Run(draws, numeric, missing)
             ways = WAYS if volume.nightly else WAYS[:-1]  # the last one takes ten times as long as another
-            ways[(seed + sequence) % len(ways)](run, int(draws.integers(1, 30)))
+            ways[(seed + sequence) % len(ways)](run, int(draws.integers(1, 30 if volume.nightly else 16)))
             run.same()
             if draws.random() < 0.3:
                 run.restart()

@@ -50,7 +50,7 @@ def crashes_everywhere(setup, workload, shards, survivors, store=Memory):
     assert 4 * len(quiet.silent) < quiet.places  # of two places at a shard and two at the coordinator
     unnoticed = 0
     places = [place for place in range(quiet.places) if place not in quiet.silent]
-    for place in volume.spread(places, 30):
+    for place in volume.spread(places, 12):
         faults = Faults(crash_at=frozenset([place]), survivors=survivors)
         simulation = simulate(setup, workload, shards, faults=faults, store=store)
         assert simulation.run() == expected, f"{setup.name}, {shards} shards, crash at place {place}"
