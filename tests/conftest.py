@@ -19,7 +19,7 @@ from tests import volume
 
 # Every run draws the same examples, so that a failure on any machine is the failure on every machine. Nightly runs draw
 # fresh ones, all that a test names (``tests.volume``), and print how to repeat a failure.
-settings.register_profile("default", derandomize=True, print_blob=True, deadline=None)
+settings.register_profile("default", max_examples=20, derandomize=True, print_blob=True, deadline=None)
 settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 

@@ -300,7 +300,7 @@ def streams_and_settings() -> Iterator[Any]:
         )
 
 
-@pytest.mark.parametrize(("make", "name"), streams_and_settings())
+@pytest.mark.parametrize(("make", "name"), list(streams_and_settings()))
 def test_adversarial_streams(make: Callable[[], Stream], name: str) -> None:
     run = Run(make(), SETTINGS[name], size=11)
     assert run.twin.rebuilt_rows <= run.most_rows()

@@ -38,6 +38,7 @@ from raydt.sources.opening import open_source
 from raydt.sources.options import Hyperplane
 from raydt.streams.options import make_stream
 from raydt.streams.sliding_window import SlidingWindow
+from tests import volume
 from tests.actors_here import Handle, Waiting
 
 SOURCE = Hyperplane(n=450, n_features=6)
@@ -165,6 +166,7 @@ MOVES = list(product(OPTIONS, WAYS, (1, None)))
 DAILY = [(OPTIONS[1], WAYS[2], 1), (OPTIONS[4], WAYS[1], None)]
 
 
+@pytest.mark.share
 @pytest.mark.parametrize(
     ("options", "ways", "pieces_of"),
     [pytest.param(*move, marks=[] if move in DAILY else pytest.mark.nightly) for move in MOVES],
@@ -179,6 +181,7 @@ def test_any_number_of_shards_goes_on(
 ) -> None:
     """With one part of each shard, or with one of each bucket."""
     shards, others = ways
+    moments = volume.spread(AT, 2)
     if pieces_of is not None:
         monkeypatch.setattr(owning_shard, "_PIECE", pieces_of)
     case = Case(**options)
@@ -187,7 +190,7 @@ def test_any_number_of_shards_goes_on(
     stores = {name: CheckpointStore(Folder(folder), 9) for name, folder in folders.items()}
     for batch in case.batches():
         assert outcome(session, batch) == expected[batch.stop]
-        if batch.stop in AT:
+        if batch.stop in moments:
             for name, store in stores.items():
                 snapshot = snapshot_of(session, store)
                 if name == "arrays":
@@ -196,7 +199,7 @@ def test_any_number_of_shards_goes_on(
                     snapshot.parts = remote_parts(session, snapshot, here=name == "shards")
                 assert case.write(store, batch.stop, snapshot) > 0
     assert files_of(folders["shards"]) == files_of(folders["driver"]) == files_of(folders["arrays"])
-    for at in AT:
+    for at in moments:
         folder = Folder(folders["shards"]).inside(str(at))
         whole, apart = saved_in(folder, apart=False), saved_in(folder, apart=True)
         trained = at >= 200 or case.learner.kind == "fudyadt"  # its leaves are with the rows

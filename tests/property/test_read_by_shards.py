@@ -324,7 +324,7 @@ def pairs() -> Iterator[Any]:
                     yield pytest.param(case, learner, marks=[] if by_day else pytest.mark.nightly)
 
 
-@pytest.mark.parametrize(("case", "learner"), pairs())
+@pytest.mark.parametrize(("case", "learner"), list(pairs()))
 def test_the_run_is_that_of_rows_that_are_sent(case: str, learner: str, files: Path, tmp_path: Path) -> None:
     expected = outcome(config_of(files, case, learner), tmp_path / "sent")
     assert not WITHOUT

@@ -25,7 +25,7 @@ from tests.simulation.streams import NAMED
 ROOT = Path(__file__).parents[2]
 
 #: Seeds of a nightly run, in blocks, and those after them that every test run takes.
-SEEDS, BLOCK, DAILY = 640, 128, 60
+SEEDS, BLOCK, DAILY = 640, 128, 48
 
 WHO = "shard", "coordinator", "driver"
 STREAMS, KINDS = list(NAMED), sorted({trial.learner.kind for trial in CASES})
@@ -142,9 +142,10 @@ def test_a_driver_crashes_while_it_removes_checkpoints_that_cannot_be_restored(t
     assert events["crash going back"] >= 5
 
 
+@pytest.mark.share
 @net("a second crash", "trial, name", itertools.product(CASES, NAMED), often)
 def test_a_second_crash_while_recovering_from_the_first(trial, name, tmp_path):
-    assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 12
+    assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 0.7
 
 
 @pytest.mark.parametrize("name", ["chain", "gbdt: two classes"])
@@ -165,18 +166,18 @@ def test_channels_that_break_delay_and_repeat_in_the_middle_of_a_pass(name, tmp_
 @pytest.mark.share
 def test_a_second_crash_of_the_chain(tmp_path):
     streams = volume.spread(list(NAMED.values()), 4)
-    assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in streams) > 12 * len(streams)
+    assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in streams) > 0.7 * len(streams)
 
 
 def crashes_twice(setup, workload):
-    """Crash, and again at a place of the recovery; how often there was a recovery to crash in, of 16 times."""
-    draw, recovering = random.Random(setup.name), 0
+    """Crash, and again at a place of the recovery; the share of the crashes of which there was a recovery."""
+    draw, recovering, times = random.Random(setup.name), 0, 4 if volume.nightly else 2
     workload = fitted(setup, workload)
     expected = undisturbed(setup, workload)
     for shards in (1, 3):
         quiet = simulate(setup, workload, shards)
         assert quiet.run() == expected
-        for survivors in (True, False) * 4:
+        for survivors in (True, False) * times:
             crashes = frozenset([draw.randrange(quiet.places - 5)])
             once = simulate(setup, workload, shards, faults=Faults(crash_at=crashes, survivors=survivors))
             assert once.run() == expected, f"{setup.name}, {shards} shards, a crash at {sorted(crashes)}"
@@ -187,7 +188,7 @@ def crashes_twice(setup, workload):
             assert twice.run() == expected, f"{setup.name}, {shards} shards, crashes at {sorted(crashes)}"
             assert twice.events["crash in recovery"] == 1
             recovering += 1
-    return recovering
+    return recovering / (4 * times)
 
 
 noted("random faults", CASES)

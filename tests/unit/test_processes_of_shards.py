@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -55,11 +56,18 @@ def batches(source: Any, reading: DividedReading | None = None) -> Iterator[Upda
         yield replace(batch, blocks=reading.blocks_of(batch.row)) if reading is not None and without else batch
 
 
-@pytest.mark.parametrize("reads", [False, True])
-@pytest.mark.parametrize("kind", OPTIONS)
-@pytest.mark.parametrize(("processes", "cpus"), [(2, 1), (1, 2), (1, 3), (2, 2), (2, 3)])
+def settings() -> Iterator[Any]:
+    """All settings; every test run takes half of them: each crew with both learners, one of which reads."""
+    for crew, (i, kind), reads in product(
+        ((2, 1), (1, 2), (1, 3), (2, 2), (2, 3)), enumerate(OPTIONS), (False, True)
+    ):
+        by_day = (crew[0] * crew[1] + i + reads) % 2
+        yield pytest.param(*crew, kind, reads, marks=[] if by_day else pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("processes", "cpus", "kind", "reads"), list(settings()))
 def test_processes_with_several_shards(
-    kind: str, reads: bool, processes: int, cpus: int, monkeypatch: pytest.MonkeyPatch
+    processes: int, cpus: int, kind: str, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(actor, "compile_missing", lambda *_: None)
