@@ -13,7 +13,7 @@ T = TypeVar("T")
 nightly = False
 
 #: Every run draws this share of a test's examples, and at least so many.
-SHARE, LEAST = 28, 4
+SHARE, LEAST = 28, 3
 
 
 def examples(n: int, **rest: Any) -> settings:

@@ -26,11 +26,11 @@ def of_each_learner(trial: Trial) -> int:
 
 
 def compared_often(trial: Trial) -> bool:
-    """Return True if every test run compares a case: learners that divide trees and counts.
+    """Return True if every test run compares a case: learners that divide features, trees and counts.
 
-    Those of rows and features are compared where a process is killed.
+    That of rows is compared where a process is killed.
     """
-    return one_of_each(trial) and trial.learner.kind in ("forest", "best_split")
+    return one_of_each(trial) and trial.learner.kind in ("fudyadt", "forest", "best_split")
 
 
 @every_case("identity on Ray", compared_often)
@@ -69,11 +69,11 @@ def killed(trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: 
 
 
 def killed_often(trial: Trial) -> bool:
-    """Return True if every test run kills a process of a case: of a learner that divides features, and of one for rows.
+    """Return True if every test run kills a process of a case: of a learner whose shards own rows.
 
-    The simulator kills machines of all of them.
+    With models by key (``test_keyed_ray.py``) it is one that divides features; the simulator kills machines of all.
     """
-    return one_of_each(trial) and trial.learner.kind in ("fudyadt", "gbdt")
+    return one_of_each(trial) and trial.learner.kind == "gbdt"
 
 
 @every_case("a kill on Ray", killed_often)

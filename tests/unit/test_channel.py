@@ -310,7 +310,7 @@ def test_a_shard_shows_that_it_waits_for_one_that_connects_late():
 
 @pytest.mark.parametrize("case", [{"secrets": [SECRET, b"t" * 32]}, {"epochs": [1, 2]}])
 def test_another_secret_or_epoch_is_refused_by_both(case, monkeypatch):
-    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 0.5)
     with channels(2, **case) as (made, connecting, _):
         address = "{}:{}".format(*made[0].address)
         with pytest.raises(ProcessLostError) as caught:

@@ -58,9 +58,7 @@ def batches(source: Any, reading: DividedReading | None = None) -> Iterator[Upda
 
 def settings() -> Iterator[Any]:
     """All settings; every test run takes half of them: each crew with both learners, one of which reads."""
-    for crew, (i, kind), reads in product(
-        ((2, 1), (1, 2), (1, 3), (2, 2), (2, 3)), enumerate(OPTIONS), (False, True)
-    ):
+    for crew, (i, kind), reads in product(((2, 1), (1, 2), (1, 3), (2, 2), (2, 3)), enumerate(OPTIONS), (False, True)):
         by_day = (crew[0] * crew[1] + i + reads) % 2
         yield pytest.param(*crew, kind, reads, marks=[] if by_day else pytest.mark.nightly)
 
