@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests import volume
 
-# Every run draws the same examples, so that a failure on any machine is the failure on every machine. Nightly runs draw
-# fresh ones, all that a test names (``tests.volume``), and print how to repeat a failure.
+# Every run draws the same examples, so that a failure on any machine is the failure on every machine; few where a test
+# names no number. Nightly runs draw fresh ones, all that a test names (``tests.volume``), and print how to repeat a
+# failure.
 settings.register_profile("default", max_examples=20, derandomize=True, print_blob=True, deadline=None)
 settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")

@@ -349,6 +349,8 @@ def test_doctor_prints_facts(raydt):
 
 
 def test_doctor_lists_the_port_that_shards_open(raydt, monkeypatch):
+    monkeypatch.setattr("pipelines.doctor._ANSWER_SECONDS", 0.2)  # the port of a shard answers no HTTP
+
     def here(_cluster, work, parts):
         return ((0, work(shared, item)) for shared, items in parts for item in items)
 
