@@ -256,7 +256,9 @@ def feature_of_root_at_turns(pendulum: Pendulum, options: Options) -> list[int]:
     return features
 
 
-@pytest.mark.parametrize("beta", [0.05, 0.1, 0.2])
+@pytest.mark.parametrize(
+    "beta", [pytest.param(0.05, marks=pytest.mark.nightly), 0.1, pytest.param(0.2, marks=pytest.mark.nightly)]
+)
 def test_the_root_follows_the_pendulum_at_the_price_of_1_over_beta(beta: float) -> None:
     margin, swings = 0.01, 5
     pendulum = Pendulum(100, beta, margin, swings)
