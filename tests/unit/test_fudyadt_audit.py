@@ -264,7 +264,7 @@ WRONG_CERTIFICATES: list[tuple[type[FudyadtTwin], str]] = [
 
 @pytest.mark.parametrize(("kind", "finding"), WRONG_CERTIFICATES)
 def test_a_wrong_certificate_is_found(kind: type[FudyadtTwin], finding: str) -> None:
-    updates = 300 if kind is StaleMass else 500  # it rebuilds its root at every update, from some time on
+    updates = 300 if kind is StaleMass else 1000  # it rebuilds its root at every update, from some time on
     report = audited(run(twin_for(CERTIFIED, kind), batch(updates)), CERTIFIED)
     assert report.conformance == "violated"
     assert finding in findings(report)
