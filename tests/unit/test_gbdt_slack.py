@@ -66,7 +66,7 @@ def judging_all(session: InProcessSession) -> None:
     ],
 )
 def test_the_model_is_the_same_if_every_split_is_judged(seed: int, changed: dict[str, Any]) -> None:
-    options = GBDTOptions(max_iter=20, max_leaf_nodes=6, update_every=2, retrain="never", **changed)
+    options = GBDTOptions(max_iter=20, max_bins=200, max_leaf_nodes=6, update_every=2, retrain="never", **changed)
     one, all_judged, shards = (
         InProcessSession(learners()["gbdt"], options, FEATURES, shards, plan)
         for shards, plan in ((1, WorkPlan()), (1, WorkPlan()), (2, WorkPlan(0, 0, False)))
