@@ -70,7 +70,7 @@ def test_a_training_takes_over_classes_categories_missing_values_and_scale() -> 
     assert boosting.score(new, labels) > 0.9
     assert boosting.audit().feasibility == "proven"
 
-    regressor = OnlineGradientBoostingRegressor(max_iter=5).fit(X, 100 * X[:, 0])
+    regressor = OnlineGradientBoostingRegressor(max_iter=5, max_bins=100).fit(X, 100 * X[:, 0])
     regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
     regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
     assert (regressor.last_update_["trained"], regressor.audit().conformance) == (300, "holds")
