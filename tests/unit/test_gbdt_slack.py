@@ -15,12 +15,11 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Slack
 from raydt.sessions.session import InProcessSession
-from tests import volume
 
 pytestmark = pytest.mark.timeout(900)
 
 FEATURES = Features(("a", "b", "c"), (False,) * 3)
-ROWS, GONE = 600, 60 if volume.nightly else 20
+ROWS, GONE = 600, 60
 
 
 def batches(seed: int) -> list[UpdateBatch]:
@@ -54,7 +53,6 @@ def judging_all(session: InProcessSession) -> None:
         slack_of(session).level[:] = np.inf
 
 
-@pytest.mark.share
 @pytest.mark.parametrize(
     ("seed", "changed"),
     [
@@ -80,7 +78,7 @@ def test_the_model_is_the_same_if_every_split_is_judged(seed: int, changed: dict
         if batch.start:
             slack = slack_of(one)
             stayed += int((np.isfinite(slack.level) & (slack.G > 0)).sum())  # a look would have made G 0 again
-    assert stayed > 5 * GONE
+    assert stayed > 300
 
 
 @pytest.mark.parametrize("labels", ["classes", "numbers"])
