@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import Ints, Slots
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import ShardWithRows
 from raydt.examples.features import Features
 from raydt.examples.owned_rows import OwnedRows, slots_in_order
@@ -84,11 +84,8 @@ class OwningShard(ShardWithRows, Generic[Rows]):
             self._held.place(slots)
             self._rows.fill(rows)
 
-    def _on_read_own(self, shards: int, index: int) -> Steps[dict[str, Any]]:
-        """Begin as one of so many owners with the own rows of the parts that were restored.
-
-        Returns how many there are, and how many have another weight than 1.
-        """
+    def _on_read_own(self, shards: int, index: int) -> Steps[Ints]:
+        """Begin as one of so many owners with the own rows of the parts that were restored; returns their counts."""
         self._on_own(shards, index)
         mine, rows, gone, found = self._owners.buckets(index), self.rows_here, [_NO_BIRTHS], list[dict[str, Any]]()
         later = False
@@ -112,13 +109,27 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         if len(self.groups) and len(slots) != self._held.used:
             raise ValueError(message("models.uneven", columns="X", examples=len(slots)))
         self._held.place(slots)
-        return {"counts": rows.counts(), "uneven": rows.uneven()}
+        return rows.counts()
 
     def _parts_of(self, buckets: Buckets) -> list[Buckets]:
         """Return the parts of a restored state that have rows of some buckets."""
         return parts_for([buckets], [key for key in self._saved if isinstance(key, Buckets)])
 
-    # ---------------------------------------------------------------- states
+    # ---------------------------------------------------------------- digests and states
+
+    def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
+        """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
+
+        ``weighted``: not all rows of all owners have a weight of 1.
+        """
+        rows, gone = self.rows_here, self.rows_here.pending.deletes
+        hashes = rows.digest.hashes(self._owners.buckets(self._index), self._hashed, weighted)
+        leaving = {"id": rows.store.id[gone], **self._hashed(gone)}
+        return {**hashes, "leaving": leaving | {"weight": rows.weights(gone)} if weighted else leaving}
+
+    def _hashed(self, local: Slots) -> Arrays:
+        """Return what the digest has of some of the own rows, beside ids and weights."""
+        return {"y": self.rows_here.store.y[local]}
 
     def _on_order(self, since: int) -> Steps[None]:
         """Find with the other shards the slots of the rows born from ``since`` on, for the snapshot that follows."""

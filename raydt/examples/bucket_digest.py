@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from raydt.arrays.blake2b import SIZE
-from raydt.arrays.types import AnyArray, Bools, Slots
+from raydt.arrays.digest import Part
+from raydt.arrays.types import AnyArray, Arrays
+from raydt.examples.row_digest import Columns, RowDigest, part_of, record_of
 from raydt.examples.row_owners import BUCKETS, buckets_of
 from raydt.examples.row_tree import Records, RowTree
-from raydt.examples.row_trie import CHILDREN, MOST, Ids
+from raydt.examples.row_trie import CHILDREN, MOST
 from raydt.exchange.messages import Buckets
 
 #: Rows, hash, and whether there are records instead, of every bucket of a shard; and these records.
 Hashes = Mapping[str, AnyArray]
-
-#: A tree of so few rows, or of fewer than eight times the changes, is made anew.
-_FEW = 64
 
 
 class BucketTree(RowTree):
@@ -59,45 +59,30 @@ class BucketTree(RowTree):
         return {"rows": rows, "hash": hashes, "given": given, "records": told.view(np.uint8).reshape(-1)}
 
 
-class BucketDigest:
+class BucketDigest(RowDigest):
     """Hashes of the rows of a shard: made once, then kept up with what changes."""
 
-    def __init__(self) -> None:
-        self._tree: BucketTree | None = None
-        self._changed: list[tuple[Ids, Slots]] = []
-        self._changes = 0
+    Tree = BucketTree
 
-    def note(self, ids: Ids, slots: Slots) -> None:
-        """Note that these rows were inserted, deleted or changed; where they are now, or were."""
-        if self._tree is None or not len(ids):
-            return
-        self._changes += len(ids)
-        if 8 * self._changes > max(len(self._tree), _FEW):
-            self.forget()
-        else:
-            self._changed.append((ids.copy(), slots.copy()))
+    def hashes(self, buckets: Buckets, columns: Columns, weighted: bool) -> dict[str, AnyArray]:
+        """As :meth:`BucketTree.hashes`; records have ``columns`` and, if ``weighted``, weights."""
+        records = self._records(columns, weighted)
+        hashes: dict[str, AnyArray] = self._followed().hashes(buckets, records)
+        return hashes
 
-    def forget(self) -> None:
-        """All rows may have changed."""
-        self._tree, self._changed, self._changes = None, [], 0
 
-    def hashes(self, buckets: Buckets, ids: Ids, live: Bools, records: Records) -> dict[str, AnyArray]:
-        """As :meth:`BucketTree.hashes`; ``ids``, ``live``: by slot."""
-        if self._tree is None:
-            slots = np.flatnonzero(live).astype(np.int32)
-            self._tree = BucketTree(ids[slots], slots)
-        elif self._changed:
-            noted, where = (np.unique(np.concatenate(part)) for part in zip(*self._changed, strict=True))
-            here = where[live[where]]
-            order = np.argsort(ids[here], kind="stable")
-            here, named = here[order], ids[here[order]]
-            at = np.minimum(np.searchsorted(named, noted), max(0, len(named) - 1))
-            found = named[at] == noted if len(named) else np.zeros(len(noted), dtype=np.bool_)
-            slots = np.full(len(noted), -1, dtype=np.int32)
-            slots[found] = here[at[found]]
-            self._tree.change(noted, slots)
-        self._changed, self._changes = [], 0
-        return self._tree.hashes(buckets, records)
+def joined_part(parts: Sequence[Mapping[str, Any]]) -> tuple[Arrays, Part]:
+    """Return the columns of rows that wait to be deleted, by id, and the part of all rows, from what shards gave.
+
+    Of each, :meth:`BucketDigest.hashes` and the columns of its rows that are ``leaving``; if these are none, too.
+    """
+    given = [one["leaving"] for one in parts]
+    leaving = {name: np.concatenate([columns[name] for columns in given]) for name in given[0]}
+    order = np.argsort(leaving["id"])
+    leaving = {name: column[order] for name, column in leaving.items()}
+    none: AnyArray = np.empty(0, dtype=np.int64)
+    record = record_of(lambda slots: {name: leaving[name][slots] for name in leaving if name != "id"}, none, none).dtype
+    return leaving, part_of(record, joined_root(parts, record.itemsize))
 
 
 def joined_root(parts: Sequence[Hashes], width: int) -> bytes:

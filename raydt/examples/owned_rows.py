@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from raydt.arrays.types import AnyArray, Arrays, Bools, Ints, Slots
 from raydt.examples.admission import nothing_admitted
+from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
-from raydt.examples.weights import Weights, filled, unless_equal
+from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights, filled, unless_equal
 from raydt.exchange.meeting import Steps
 from raydt.exchange.snapshot import living
 
@@ -48,13 +49,14 @@ class OwnedRows:
     #: What a state has of each row beside its features and what else the model has of it.
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "y", "born")
     #: Requests that an owner answers by the methods of these names.
-    ANSWERS: ClassVar[frozenset[str]] = frozenset(("admit", "retract", "end_batch", "living", "uneven"))
+    ANSWERS: ClassVar[frozenset[str]] = frozenset(("admit", "retract", "end_batch", "living"))
     #: What waits, and for what: with ``inserts`` and ``deletes``, which are in the model later, and slots to be freed.
     Pending: ClassVar[type[Any]] = AppliedUpdates
 
     def __init__(self, owners: RowOwners, index: int, target_dtype: np.dtype[Any]) -> None:
         self.owners, self.index = owners, index
         self.store, self.pending = ExampleStore(0, None, target_dtype), self.Pending()
+        self.digest = BucketDigest(self.store)
         self._undo: tuple[Any, Slots, Slots] | None = None
 
     def slots(self, local: npt.NDArray[np.integer]) -> Slots:
@@ -67,12 +69,19 @@ class OwnedRows:
         return self.owners.local(slots[self.owners.shard_of(slots) == self.index])
 
     def counts(self) -> Ints:
-        """Count the live examples, and those that wait to be inserted and to be deleted."""
-        return np.array([self.store.live, len(self.pending.inserts), len(self.pending.deletes)])
+        """Count the live examples, those that wait to be inserted and to be deleted, and those of other weights than 1.
 
-    def uneven(self) -> int:
-        """Count the rows of other weights than 1, with those whose slots are not free yet."""
-        return self.store.uneven
+        The latter with those whose slots are not free yet, and then those whose slots the end of the batch frees.
+        """
+        store, pending = self.store, self.pending
+        uneven = store.uneven, store.uneven_of(pending.freed)
+        return np.array([store.live, len(pending.inserts), len(pending.deletes), *uneven])
+
+    @classmethod
+    def counts_of(cls, state: Mapping[str, AnyArray]) -> Ints:
+        """Return the :meth:`counts` of the rows of a state."""
+        weight = state.get("weight", NO_WEIGHTS)
+        return np.array([len(state["id"]), 0, 0, np.count_nonzero(weight != UNIT), 0])
 
     def weights(self, local: Slots) -> Weights:
         """Weights of some of the own rows, as an array."""
@@ -102,7 +111,7 @@ class OwnedRows:
             store.enter(new[added], y[rows], born[added], None if weight is None else weight[rows])
             self._enter(new[added])
             self._wait(old, new)
-            told = {**self._told(old), "counts": self.counts()}
+            told = {**self._told_of_deleted(old), "counts": self.counts()}
         except MemoryError:
             self.retract(stop)
             stop, lacks, old, new = 0, True, admitted.old[:0], admitted.new[:0]
@@ -136,8 +145,8 @@ class OwnedRows:
         """Have updates wait, of which these local slots were emptied and filled (-1: none)."""
         self.pending.add(new[new >= 0], old[old >= 0])
 
-    def _told(self, old: Slots) -> dict[str, Any]:
-        """Return what else the coordinator gets of updates, which have emptied some slots (-1: none)."""
+    def _told_of_deleted(self, old: Slots) -> dict[str, Any]:
+        """Return what the coordinator gets of rows whose slots updates have emptied (-1: none)."""
         return {}
 
     # ---------------------------------------------------------------- all rows

@@ -1,4 +1,4 @@
-"""The coordinator's half of rows that shards own: how many there are, and of which updates each owner decides.
+"""The coordinator's half of rows that shards own: how many there are, who owns and hashes them, who admits what.
 
 What an update does depends on the updates of the same id only, so every owner decides about its own
 (:mod:`~raydt.examples.owned_rows`). The coordinator sends each its updates of a batch and gets their slots, in one
@@ -11,35 +11,46 @@ the slots are others (:class:`~raydt.examples.row_owners.RowOwners`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import Ints, Slots
+from raydt.arrays.digest import Part
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.examples.admission import Admission
+from raydt.examples.bucket_digest import joined_part
+from raydt.examples.owned_rows import OwnedRows
 from raydt.examples.row_owners import RowOwners
-from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UpdateBatch
+from raydt.exchange.meeting import together
+from raydt.exchange.messages import Ask, Exchange, Payload, Tell
+from raydt.exchange.snapshot import OWNED
 
 
 class OwnedStore:
     """Numbers of examples, and their owners.
 
-    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'. ``weighted``: whether
-    some may have another weight than 1. ``births``: of the examples that updates of the batch under way have deleted,
-    by the update's position in the batch.
+    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'. ``uneven``: those that
+    have another weight than 1, of all whose slots are not free. ``births``: of the examples that updates of the batch
+    under way have deleted, by the update's position in the batch, if the owners tell them. ``state``: a state that was
+    restored, by row, until owners have it; None if they read it themselves.
     """
 
-    def __init__(self, shards: int) -> None:
-        self.owners = RowOwners(shards)
-        self.live = self.inserts = self.deletes = 0
-        self.weighted = False
+    def __init__(self, rows: type[OwnedRows], shards: int) -> None:
+        self.owners, self._rows = RowOwners(shards), rows
+        self.live = self.inserts = self.deletes = self.uneven = 0
+        self._leaving = 0  # of the uneven ones, those whose slots are free once the batch is over
         self.births: Ints = np.empty(0, dtype=np.int64)
         #: How often updates may have changed some examples.
         self.changes = 0
         self._emptied = False  # earlier batches have emptied slots that owners have not released
+        self._known = self._restored = False  # the shards know which rows are theirs; of a state
+        self.state: Arrays | None = None
+        self._hashes: Sequence[Mapping[str, Any]] | None = None
+
+    # ---------------------------------------------------------------- updates
 
     def admit(
         self,
@@ -64,7 +75,6 @@ class OwnedStore:
         owner = self.owners.of(batch.id[named])
         owned = [named[owner == shard] for shard in range(self.owners.shards)]
         self.changes += 1  # before, so that a change that is broken off is counted
-        self.weighted |= batch.weight is not None
         replies = yield Ask(
             "admit", {"skip": skip, "release": self.take_emptied()}, [_sent(batch, own, admission) for own in owned]
         )
@@ -106,9 +116,27 @@ class OwnedStore:
             return False
         return True
 
+    def delete(self, method: str, payload: Payload, each: Any, admission: Admission, position: int) -> Exchange[None]:
+        """Have the shards find the oldest example that equals that of an update, by a pass, and its owner delete it.
+
+        The shards return ``slots``, ``born`` if owners tell births, and ``counts`` (:meth:`OwnedRows.counts`).
+        """
+        self.changes += 1  # before, so that a change that is broken off is counted
+        ended = yield from together(method, payload, each)
+        self.take([of_shard.result["counts"] for of_shard in ended])
+        found = [of_shard.result for of_shard in ended if len(of_shard.result["slots"])]
+        if not found:
+            self.changes -= 1
+            admission.fault[position] = UNKNOWN_VALUE
+            return
+        admission.old[position] = found[0]["slots"][0]
+        if "born" in found[0]:
+            self.births[position] = found[0]["born"]
+
     def release(self, slots: Slots) -> None:
         """Have the owners release the slots that a batch has emptied, with the first request of the next one."""
         self._emptied = self._emptied or len(slots) > 0
+        self._forget_leaving()
 
     def take_emptied(self) -> bool:
         """Whether the request that comes next, the first of a batch that deletes, has owners release slots before."""
@@ -119,10 +147,61 @@ class OwnedStore:
         """Have nothing wait any more: slots of deleted examples are free."""
         yield Tell("end_batch", {})
         self.inserts = self.deletes = 0
+        self._forget_leaving()
+
+    def _forget_leaving(self) -> None:
+        self.uneven, self._leaving = self.uneven - self._leaving, 0
 
     def take(self, counts: Sequence[Any]) -> None:
         """Take note of how many examples the owners have (:meth:`OwnedRows.counts`)."""
-        self.live, self.inserts, self.deletes = np.sum(counts, axis=0).tolist()
+        self.live, self.inserts, self.deletes, self.uneven, self._leaving = np.sum(counts, axis=0).tolist()
+
+    # ---------------------------------------------------------------- states and digests
+
+    def counted(self) -> Ints:
+        """What a state has of the examples: how many live, and wait to be inserted and to be deleted."""
+        return np.array([self.live, self.inserts, self.deletes])
+
+    def restore(self, state: Arrays) -> None:
+        """Continue with the examples of a saved state, once :meth:`begin` has told the owners."""
+        self.changes += 1
+        self._known, self._restored, self.state = False, True, None
+        if OWNED not in state:
+            self.state = {name: state[name] for name in (*self._rows.COLUMNS, "weight") if name in state}
+        self.take([self._rows.counts_of(state) if OWNED not in state else [*state[OWNED], 0, 0]])
+
+    def begin(self, **given: Any) -> Exchange[list[int] | None]:
+        """Tell the shards which rows are theirs, once; after a restore, they take those of the state, or read them.
+
+        Returns how many each then has, if there was a restore. ``given`` is sent, too.
+        """
+        if self._known:
+            return None
+        shards, state, rows = self.owners.shards, self.state, [0] * self.owners.shards
+        given, each = {**given, "shards": shards}, [dict[str, Any](index=index) for index in range(shards)]
+        if self._restored and state is None:
+            counts = [of_shard.result for of_shard in (yield from together("read_own", given, each))]
+            self.take(counts)
+            rows = [int(live + deletes) for live, _, deletes, *_ in counts]
+        else:
+            if state is not None:
+                owner, given["slots"] = self.owners.of(state["id"]), self.owners.first_slots(state["id"])
+                rows = np.bincount(owner, minlength=shards).tolist()
+                for index, payload in enumerate(each):
+                    payload["rows"] = {name: array[owner == index] for name, array in state.items()}
+            yield Tell("own", given, each)
+        restored, self._known, self._restored, self.state = self._restored, True, False, None
+        return rows if restored else None
+
+    def gather_hashes(self) -> Exchange[None]:
+        """Have the owners hash their rows."""
+        self._hashes = yield Ask("hash_rows", {"weighted": self.uneven > 0})
+
+    def hashed(self) -> tuple[Arrays, Part]:
+        """Return the columns of examples that wait to be deleted, and the part of all, after :meth:`gather_hashes`."""
+        assert self._hashes is not None, "gather_hashes comes first"
+        hashes, self._hashes = self._hashes, None
+        return joined_part(hashes)
 
 
 def _sent(batch: UpdateBatch, own: npt.NDArray[np.intp], admission: Admission) -> dict[str, Any]:

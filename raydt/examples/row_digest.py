@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +32,11 @@ _FEW = 64
 class RowDigest:
     """Digest of the rows of one store."""
 
+    Tree: ClassVar[type[RowTree]] = RowTree
+
     def __init__(self, store: ExampleStore) -> None:
         self._store, self._filled, self._weighted = store, store.filled, False
-        self._tree: RowTree | None = None
+        self._tree: Any = None  # a ``Tree``, once somebody has asked
         self._changed: list[Ids] = []
         self._changes = 0
 
@@ -54,21 +57,31 @@ class RowDigest:
     def part(self, columns: Columns) -> Part:
         """Part of a digest: columns with types (of weights, unless all are 1) as its name, and the root of the rows."""
         store = self._store
-        if (self._filled, self._weighted) != (store.filled, store.uneven > 0):
-            self.forget()
-            self._filled, self._weighted = store.filled, store.uneven > 0
-        records = partial(record_of, partial(with_weights, columns, store) if self._weighted else columns)
+        records = self._records(columns, store.uneven > 0)
         if self._tree is None and store.live <= MOST:
             return _part_of_leaf(store, records)
+        none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
+        return part_of(none.dtype, self._followed().root(records))
+
+    def _records(self, columns: Columns, weighted: bool) -> Records:
+        """Return what gives the records of rows, with weights if it is ``weighted``; others are made all anew."""
+        store = self._store
+        if (self._filled, self._weighted) != (store.filled, weighted):
+            self.forget()
+            self._filled, self._weighted = store.filled, weighted
+        return partial(record_of, partial(with_weights, columns, store) if weighted else columns)
+
+    def _followed(self) -> Any:
+        """Return the tree of the rows as they are."""
+        store = self._store
         if self._tree is None:
             slots = store.slots()
-            self._tree = RowTree(store.id[slots], slots)
+            self._tree = self.Tree(store.id[slots], slots)
         elif self._changed:
             ids = np.concatenate(self._changed)
             self._tree.change(ids, store.find(ids))
         self._changed, self._changes = [], 0
-        none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
-        return part_of(none.dtype, self._tree.root(records))
+        return self._tree
 
 
 def _part_of_leaf(store: ExampleStore, records: Records) -> Part:

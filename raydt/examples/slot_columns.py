@@ -1,7 +1,7 @@
 """Labels, weights and, as far as a budget goes, features of examples, by slot, for kernels.
 
 Who has ids and births, and deals the slots, is another matter: the store of one process
-(:class:`~raydt.examples.store.ExampleStore`), or the shards that own the rows (:class:`OwnedColumns`).
+(:class:`~raydt.examples.store.ExampleStore`), or the shards that own the rows (``owned_columns``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from raydt.arrays.blocks import put_rows
-from raydt.arrays.memory import extended, grown, trimmed
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints, Slots
-from raydt.examples.owned_store import OwnedStore
+from raydt.arrays.memory import grown, trimmed
+from raydt.arrays.types import AnyArray, Floats, Int32s
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.weights import DTYPE, UNIT, Weights, unless_equal
 
@@ -30,14 +29,14 @@ class SlotColumns:
     BY_SLOT: ClassVar[tuple[str, ...]] = ("y",)
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
-        self.columns, self._target_dtype = columns, target_dtype
+        self.columns, self.target_dtype = columns, target_dtype
         self.max_cached = None if cache_bytes is None else cache_bytes // (8 * max(1, columns))
         self._clear()
 
     def _clear(self) -> None:
         self.capacity = 0
         self.X = np.empty((0, self.columns))
-        self.y: Targets = np.empty(0, dtype=self._target_dtype)
+        self.y: Targets = np.empty(0, dtype=self.target_dtype)
         self.weight: Weights | None = None
         self.uneven = 0
 
@@ -72,24 +71,18 @@ class SlotColumns:
                 columns["weight"] = trimmed(self.weight, used)
             self.__dict__.update(columns, capacity=used)  # at once: all have as many slots, wherever a signal arrives
 
-    def enter(self, slots: Any, y: Targets, born: Ints, weights: Weights | None) -> None:
+    def label(self, slots: Any, y: Targets, weights: Weights | None) -> None:
         """Record labels and weights (None: all are 1) of examples that were admitted."""
         self.y[slots] = y
         if weights is not None:
             self.weigh()
         if self.weight is not None:
             self.weight[slots] = UNIT if weights is None else weights
-            self.uneven += np.count_nonzero(self.weight[slots] != UNIT)
 
     def weigh(self) -> None:
         """Keep weights from now on, by slot; those of all examples there are, are 1."""
         if self.weight is None:
             self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
-
-    def release(self, slots: Slots) -> None:
-        """Take note that slots, emptied by a batch that is acknowledged everywhere, are free."""
-        if self.uneven and self.weight is not None:
-            self.uneven -= np.count_nonzero(self.weight[slots] != UNIT)
 
     def put(self, slots: Int32s, X: Floats) -> None:
         """Keep the features of rows whose slots lie within the budget."""
@@ -102,51 +95,3 @@ class SlotColumns:
     def weights(self, slots: Any) -> Weights | None:
         """Weights of the examples in some slots, copied; None if all are 1."""
         return None if self.weight is None or not self.uneven else unless_equal(np.array(self.weight[slots]))
-
-
-class OwnedColumns(SlotColumns, OwnedStore):
-    """The coordinator's store where shards own the rows: ids and births are with them."""
-
-    #: By slot nothing: births of examples come with their deletion (:attr:`OwnedStore.births`).
-    born: Ints = np.empty(0, dtype=np.int64)
-
-    def __init__(self, shards: int, columns: int, cache_bytes: int | None, target_dtype: np.dtype[Any]) -> None:
-        OwnedStore.__init__(self, shards)
-        SlotColumns.__init__(self, columns, cache_bytes, target_dtype)
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._used = 0
-
-    @property
-    def used(self) -> int:
-        """Slots that have had an example, and free ones between: those before this one."""
-        return self._used
-
-    def grown(self, array: AnyArray, capacity: int) -> AnyArray:
-        """As of all stores, but the former array is used up: an update that is broken off is admitted already."""
-        return extended(array, capacity)
-
-    def make_room(self, slots: int) -> None:
-        """Make room for so many slots, of which the last may be used."""
-        had = 0 if self.weight is None else len(self.weight)
-        super().make_room(slots)
-        if self.weight is not None:
-            self.weight[had:] = UNIT  # a slot without a row looks like one of weight 1, which is in a leaf
-        self._used = max(self._used, slots)
-
-    def reserve(self, extra: int) -> None:
-        """Nothing: which slots are used is known once the owners have admitted the examples."""
-
-    def release(self, slots: Slots) -> None:
-        """Have the owners release slots, too; a free one looks like a row of weight 1, which is in a leaf."""
-        SlotColumns.release(self, slots)
-        if self.weight is not None:
-            self.weight[slots] = UNIT
-        OwnedStore.release(self, slots)
-
-    def fill(self, live: int) -> None:
-        """Begin again with so many examples, whose owners say later what there is by slot."""
-        self._clear()
-        self.changes += 1
-        self.take([[live, 0, 0]])

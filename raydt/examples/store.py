@@ -22,7 +22,7 @@ from raydt.examples.admission import Admission
 from raydt.examples.slot_columns import SlotColumns
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
-from raydt.examples.weights import Weights
+from raydt.examples.weights import UNIT, Weights
 
 #: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
 USED, FREE, LIVE = 0, 1, 2
@@ -222,15 +222,21 @@ class ExampleStore(SlotColumns):
     def enter(self, slots: Any, y: Targets, born: Ints, weights: Weights | None) -> None:
         """Record labels, births and weights (None: all are 1) of examples that were admitted."""
         self.born[slots] = born
-        super().enter(slots, y, born, weights)
+        self.label(slots, y, weights)
+        if self.weight is not None:
+            self.uneven += np.count_nonzero(self.weight[slots] != UNIT)
 
     def release(self, slots: Int32s) -> None:
         """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""
-        super().release(slots)
+        self.uneven -= self.uneven_of(slots)
         if len(slots):
             self.id[slots[:-1]] = slots[1:]
             self.id[slots[-1]] = self.reg[FREE]
             self.reg[FREE] = slots[0]
+
+    def uneven_of(self, slots: Int32s) -> int:
+        """Count the examples in some slots that have another weight than 1."""
+        return 0 if self.weight is None or not self.uneven else int(np.count_nonzero(self.weight[slots] != UNIT))
 
     def find(self, keys: Ints) -> Int32s:
         """Slot of each id, -1 where it is not live."""

@@ -109,7 +109,7 @@ class SequentialCoordinator(BatchCoordinator):
         m = len(batch)
         shortened = yield from self._shorten_warmup(batch)
         yield from self._prepare(batch)
-        result = BatchResult(m, no_targets(m, self.store.y.dtype), path=np.zeros(m, dtype=np.int32))
+        result = BatchResult(m, no_targets(m, self.store.target_dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
         logs = [shortened]
         for part in self._parts_of(batch):

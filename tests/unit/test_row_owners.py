@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from raydt.examples.admission import nothing_admitted
 from raydt.examples.bucket_digest import BucketDigest, joined_root
 from raydt.examples.owned_rows import NEVER, slots_in_order
 from raydt.examples.owned_store import OwnedStore
-from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import (
     BUCKETS,
     RowOwners,
@@ -32,7 +30,7 @@ from raydt.examples.targets import CODES
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.exchange.meeting import side_by_side
 from raydt.exchange.messages import Buckets
-from raydt.learners.gbdt.owned_rows import PendingRows, counts_of
+from raydt.learners.gbdt.owned_rows import PendingRows
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
@@ -127,7 +125,7 @@ class Owned:
     """As :class:`One`, by owner."""
 
     def __init__(self, shards: int) -> None:
-        self.store = OwnedStore(shards)
+        self.store = OwnedStore(PendingRows, shards)
         self.rows = [PendingRows(self.store.owners, shard, CODES) for shard in range(shards)]
 
     def run(self, exchange: Any) -> Any:
@@ -284,7 +282,7 @@ def test_rows_of_a_state_are_taken_by_their_owners() -> None:
     y, born = np.array([0, 1, 2, 0], dtype=CODES), np.array([1, 4, 6, 9], dtype=np.int64)
     for shards in OWNERS:
         many = Owned(shards)
-        many.store.take([counts_of(pending)])
+        many.store.take([PendingRows.counts_of({"id": ids, "pending": pending})])
         for shard, rows in enumerate(many.rows):
             own, columns = rows.owners.of(ids) == shard, {"id": ids, "y": y, "born": born, "pending": pending}
             rows.fill({name: column[own] for name, column in columns.items()})
@@ -297,30 +295,29 @@ class Shards:
     """Rows by owner, and their hashes."""
 
     def __init__(self, shards: int) -> None:
-        self.owners, self.digests = RowOwners(shards), [BucketDigest() for _ in range(shards)]
-        self.ids, self.values = [np.empty(0, np.int64)] * shards, [np.empty(0, np.int64)] * shards
-        self.live = [np.empty(0, bool)] * shards
+        self.owners, self.stores = RowOwners(shards), [ExampleStore(0, None, CODES) for _ in range(shards)]
+        self.digests = [BucketDigest(store) for store in self.stores]
 
     def change(self, rows: dict[int, int | None]) -> None:
         """Insert, change (in another slot) or delete rows."""
         for number, value in rows.items():
-            shard = int(self.owners.of(np.array([number]))[0])
-            former = np.flatnonzero(self.live[shard] & (self.ids[shard] == number)).astype(np.int32)
-            self.digests[shard].note(self.ids[shard][former], former)
-            self.live[shard][former] = False
+            ids = np.array([number])
+            shard = int(self.owners.of(ids)[0])
+            store, former = self.stores[shard], self.stores[shard].find(ids)
+            self.digests[shard].note(ids)
+            op = np.array([DELETE] * int(former[0] >= 0) + [INSERT] * (value is not None), dtype=np.int8)
+            admitted = nothing_admitted(op)
+            store.reserve(1)
+            assert store.admit(op, np.repeat(ids, len(op)), 0, False, admitted) == len(op)
             if value is not None:
-                slot = np.array([len(self.ids[shard])], dtype=np.int32)
-                self.ids[shard] = np.append(self.ids[shard], number)
-                self.values[shard] = np.append(self.values[shard], value)
-                self.live[shard] = np.append(self.live[shard], True)
-                self.digests[shard].note(self.ids[shard][slot], slot)
+                store.enter(admitted.new[-1:], np.array([value]), ids, None)
+            store.release(former[former >= 0])
 
     def root(self) -> bytes:
         parts = []
-        for shard, digest in enumerate(self.digests):
-            records = partial(record_of, lambda slots, shard=shard: {"value": self.values[shard][slots]})
-            own = self.owners.buckets(shard)
-            parts.append(digest.hashes(own, self.ids[shard], self.live[shard], records))
+        for shard, (store, digest) in enumerate(zip(self.stores, self.digests, strict=True)):
+            columns = lambda slots, store=store: {"value": store.y[slots].astype(np.int64)}  # noqa: E731
+            parts.append(digest.hashes(self.owners.buckets(shard), columns, False))
         return joined_root(parts, 16)
 
 

@@ -8,7 +8,7 @@ shards own them, ``owned_coordinator`` has these admit updates.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,11 +50,12 @@ class FuDyADTCoordinator(TreeCoordinator):
     """Tree, rows and counters."""
 
     live: FuDyADTTree
+    Tree: ClassVar[type[FuDyADTTree]] = FuDyADTTree
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
-        self.live = FuDyADTTree(features, options, shards, plan)
+        self.live = self.Tree(features, options, shards, plan)
         self._weighting = self.live.weighting
         self._one: RowUpdates | None = None  #: Made for the first of them: most of very many trees never meet one.
         self._step, self._one_log = np.zeros(1, dtype=STEP), new_log(1)

@@ -16,12 +16,11 @@ from raydt.arrays.memory import empty, grown, trimmed
 from raydt.arrays.types import Arrays, Floats, Int32s, Ints
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.examples.slot_columns import OwnedColumns
 from raydt.examples.store import ExampleStore
-from raydt.examples.targets import Targets, dtype_of
+from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import LARGEST_SUM, NO_WEIGHTS, UNIT, Weights, filled
+from raydt.examples.weights import LARGEST_SUM, NO_WEIGHTS
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange
@@ -35,7 +34,7 @@ from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE, LeafCounts, count_rows
+from raydt.trees.canonical_arrays import RANGE
 from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
 from raydt.trees.records import NODES, Examples, link_members, mark_rows, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
@@ -72,9 +71,7 @@ class FuDyADTTree(LiveTree):
         label_range, d = options.declared_range(), len(features)
         self._fewest_classes = 2 if label_range is None else 1
         dtype = dtype_of(label_range is not None)
-        store: Any = ExampleStore(d, plan.row_cache_bytes, dtype)
-        if not plan.shared_store:
-            store = OwnedColumns(shards, d, plan.row_cache_bytes, dtype)
+        store: Any = self._new_store(shards, d, plan.row_cache_bytes, dtype)
         weighting = Weighting(options.class_weight == "balanced", LARGEST_SUM if label_range is None else MOST_WEIGHT)
         super().__init__(features, options.rules(), store, weighting, self._fewest_classes)
         self.plan, self._options = plan, options
@@ -87,6 +84,9 @@ class FuDyADTTree(LiveTree):
             self._take_range(label_range)
         self._rows_to_fetch = 0
         self.keeps, self._most_kept = True, store.max_cached  #: Whether features are kept here; of how many slots.
+
+    def _new_store(self, shards: int, columns: int, cache_bytes: int | None, dtype: np.dtype[Any]) -> Any:
+        return ExampleStore(columns, cache_bytes, dtype)
 
     @property
     def examples(self) -> Examples:
@@ -116,12 +116,6 @@ class FuDyADTTree(LiveTree):
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
 
-    def make_room_for(self, slots: int) -> None:
-        """Make room for so many slots, of which the owners of the rows have given the last."""
-        self.store.make_room(slots)
-        self._follow_store()
-        self.weighting.reserve(self.store)
-
     def _follow_store(self) -> None:
         super()._follow_store()
         if self.label_range is not None and len(self.units) < self.store.capacity:
@@ -135,13 +129,7 @@ class FuDyADTTree(LiveTree):
     @property
     def takes_rows(self) -> bool:
         """Whether a tree of classes that counts rows can be updated with what is here, by an example at a time."""
-        here = (
-            not self.weighted
-            and self.keeps
-            and self.plan.shared_store
-            and self._most_kept is None
-            and not self._rows_to_fetch
-        )
+        here = not self.weighted and self.keeps and self._most_kept is None and not self._rows_to_fetch
         if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
             return False
         return self.store.live < largest_build(self.tree.counts.shape[1])
@@ -155,35 +143,6 @@ class FuDyADTTree(LiveTree):
         super().restore(state)
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
-        self._labels_sent = self.plan.shared_store
-
-    def _restore_rows(self, state: Arrays) -> None:
-        if self.plan.shared_store:
-            super()._restore_rows(state)
-        else:
-            self.members, self._counted = self.members[:0], LeafCounts(self.tree)
-
-    def restore_rows(self, slots: Int32s, leaf: Int32s, y: Targets, weights: Weights | None) -> None:
-        """Take some rows of a restored state, from their owners; :meth:`complete` comes after all."""
-        self.members["leaf"][slots] = leaf
-        link_members(self.tree, self.members, slots[leaf >= 0])
-        self.store.enter(slots, y, self.store.born, weights)
-        mass = filled(self.weighting.of(weights, y), len(y)) if self.weighted else None
-        self._counted.add(leaf, y if self.label_range is None else np.zeros_like(leaf), mass)
-
-    def complete(self) -> None:
-        """Make what follows from the rows of a restored state. ValueError if these are not those of the tree."""
-        self._counted.check()
-        if self.weighted:
-            count_rows(self.tree, self._counted.rows)
-        self.weighting.enter(self.store, np.arange(self.store.used))
-        if self.label_range is not None:
-            self._take_range(self.label_range)
-        self._rows_to_fetch = min(self.store.used, len(self.store.X))
-
-    def sum_of_weights(self) -> int:
-        """Return what all live examples count, in units: what the root does."""
-        return int(self.tree.statistics["n"][0]) * (UNIT // self.rules.unit)
 
     def count_in_units(self, slots: Int32s) -> None:
         """Bring numeric labels of new examples into units."""
@@ -297,7 +256,7 @@ class FuDyADTTree(LiveTree):
         return found
 
     def _build(self, node: int, X: Floats, rows: Int32s, slots: Int32s, stamp: int) -> None:
-        labels, numbers = self.examples.y[slots], NO_NUMBERS
+        labels, numbers = self.examples.y[slots].astype(np.int32, copy=False), NO_NUMBERS
         if self.label_range is not None:
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
         weights = self.cached.weight[slots] if self.weighted else NO_WEIGHTS

@@ -8,32 +8,27 @@ Invariant: the model is that of :class:`~raydt.learners.fudyadt.coordinator.FuDy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
+from raydt.arrays.digest import Part
+from raydt.arrays.types import Arrays, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
-from raydt.examples.bucket_digest import joined_root
-from raydt.examples.features import Features
-from raydt.examples.row_digest import part_of, record_of
-from raydt.examples.slot_columns import OwnedColumns
+from raydt.examples.owned_columns import OwnedColumns
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, UpdateBatch
-from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.exchange.snapshot import OWNED
-from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fudyadt.owned_rows import TreeRows
+from raydt.learners.fudyadt.owned_tree import OwnedTree
 from raydt.trees.counted_tree import WARMUP_LEFT
 from raydt.trees.records import preorder
 
-#: Local slots of each owner whose leaves are sent at once.
-_SENT = 1 << 18
+#: Slots of all owners whose leaves are sent at once.
+_SENT = 1 << 20
 
 
 class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
@@ -41,13 +36,12 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
 
     rows_are_owned = True
 
-    def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
-        super().__init__(options, features, shards, plan)
-        self._owned: OwnedColumns = cast(OwnedColumns, self.live.store)
-        self._told = False  # the shards know which rows are theirs
-        self._restored = False  # leaves and labels have to be fetched
-        self._state: Arrays | None = None  # by row, until shards have it; none, if their owners read it themselves
-        self._hashes: Sequence[dict[str, Any]] | None = None
+    live: OwnedTree
+    Tree = OwnedTree
+
+    @property
+    def _owned(self) -> OwnedColumns:
+        return self.live.store
 
     # ---------------------------------------------------------------- one batch
 
@@ -93,16 +87,8 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
         if not len(slots):
             admitted.fault[position] = UNKNOWN_VALUE
             return
-        self._owned.changes += 1  # before, so that a change that is broken off is counted
         told = {"slots": slots, "release": self._owned.take_emptied()}
-        ended = yield from together("delete_oldest", told)
-        self._owned.take([of_shard.result["counts"] for of_shard in ended])
-        found = [of_shard.result for of_shard in ended if len(of_shard.result["slots"])]
-        if found:
-            admitted.old[position], self._owned.births[position] = found[0]["slots"][0], found[0]["born"]
-        else:
-            self._owned.changes -= 1
-            admitted.fault[position] = UNKNOWN_VALUE
+        yield from self._owned.delete("delete_oldest", told, None, admitted, position)
 
     def _weightless(self) -> Slots:
         """Slots without a row, too: their owners know."""
@@ -132,32 +118,26 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
         """Send the owners the leaves of their rows, which they write."""
         yield from self._resume()
         position = preorder(self.live.tree)[1]
-        for begin, local in self._windows():
-            each = [position[self.live.members["leaf"][slots]] for slots in local]
+        for begin, _, of_each in self._windows():
+            each = [position[self.live.members["leaf"][slots]] for slots in of_each]
             yield Tell("take_leaves", {"begin": begin}, [{"leaf": leaf} for leaf in each])
 
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed."""
         yield from self._resume()
-        self._hashes = yield Ask("hash_rows", {"weighted": self._owned.uneven > 0})
+        yield from self._owned.gather_hashes()
 
-    def _row_part(self) -> Any:
-        assert self._hashes is not None, "gather_digest comes first"
-        hashes, self._hashes = self._hashes, None
-        none: AnyArray = np.empty(0, dtype=np.int32)
-        columns = {"y": self._owned.y[:0]}
-        if self._owned.uneven:
-            columns["weight"] = self.live.cached.weight[:0]
-        record = record_of(lambda slots: columns, none.astype(np.int64), none).dtype
-        return part_of(record, joined_root(hashes, record.itemsize))
+    def _row_part(self) -> Part:
+        return self._owned.hashed()[1]
 
-    def _windows(self) -> Any:
-        """Yield where windows of local slots begin, and for each owner the slots in it, up to the last one used."""
+    def _windows(self) -> Iterator[tuple[int, int, list[Slots]]]:
+        """Yield where windows of local slots begin and end, and for each owner the slots in it, up to the last used."""
         owners, used = self._owned.owners, self._owned.used
-        for begin in range(0, max(1, owners.local_capacity(used)), _SENT):
-            local = np.arange(begin, min(begin + _SENT, owners.local_capacity(used)))
+        most, width = owners.local_capacity(used), max(1, _SENT // owners.shards)
+        for begin in range(0, max(1, most), width):
+            local = np.arange(begin, min(begin + width, most))
             of_each = [owners.slots(local, shard) for shard in range(owners.shards)]
-            yield begin, [slots[slots < used] for slots in of_each]
+            yield begin, begin + width, [slots[slots < used] for slots in of_each]
 
     # ---------------------------------------------------------------- states
 
@@ -165,51 +145,23 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
         """Canonical arrays of the tree, the totals, and how many rows there are; these are with the shards."""
         state = super().state(slots)
         state.pop("leaf")
-        return {**state, OWNED: np.array([self._owned.live, 0, 0])}
+        return {**state, OWNED: self._owned.counted()}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
-        self._state = None
-        live = int(state[OWNED][0]) if OWNED in state else len(state["id"])
-        if OWNED not in state:
-            self._state = {name: state[name] for name in (*TreeRows.COLUMNS, "weight") if name in state}
-        self._owned.fill(live)
+        self._owned.restore(state)
         super().restore(state)
-        self._told, self._restored = False, True
 
     def _resume(self) -> Exchange[None]:
-        """Tell the shards which rows are theirs and, after a restore, take leaves and labels."""
-        if self._told:
+        """Tell the shards which rows are theirs and, after a restore, take leaf, label and weight of all rows."""
+        rows = yield from self._owned.begin()
+        if rows is None:
             return
-        owners, state = self._owned.owners, self._state
-        given: dict[str, Any] = {"shards": owners.shards}
-        each: list[dict[str, Any]] = [{"index": index} for index in range(owners.shards)]
-        if self._restored and state is None:
-            found = [of_shard.result for of_shard in (yield from together("read_own", given, each))]
-            self._owned.take([of_shard["counts"] for of_shard in found])
-            yield from self._fetch([int(of_shard["counts"][0]) for of_shard in found])
-        else:
-            slots = None
-            if state is not None:
-                owner, slots = owners.of(state["id"]), owners.first_slots(state["id"])
-                for index, payload in enumerate(each):
-                    rows = {name: array[owner == index] for name, array in state.items() if name != "leaf"}
-                    payload["rows"] = rows
-            yield Tell("own", {**given, "slots": slots}, each)
-            if state is not None and slots is not None:
-                self.live.make_room_for(int(slots.max(initial=-1)) + 1)
-                self.live.restore_rows(slots, state["leaf"], state["y"], state.get("weight"))
-        if self._restored:
-            self.live.complete()
-        self._told, self._restored, self._state = True, False, None
-
-    def _fetch(self, rows: Sequence[int]) -> Exchange[None]:
-        """Take leaf, label and weight of all rows from their owners, each of which has so many."""
-        owners, tree = self._owned.owners, self.live
-        last = [owners.slots(np.array([n - 1]), shard) for shard, n in enumerate(rows)]
-        tree.make_room_for(1 + int(np.max(last)))
-        for begin in range(0, max(rows), _SENT):
-            replies = yield Ask("leaves", {"begin": begin, "stop": begin + _SENT})
-            for shard, reply in enumerate(replies):
-                slots = owners.slots(np.arange(begin, begin + len(reply["y"])), shard)
-                tree.restore_rows(slots, reply["leaf"], reply["y"], reply.get("weight"))
+        last = [self._owned.owners.slots(np.array([n - 1]), shard) for shard, n in enumerate(rows)]
+        self.live.make_room_for(1 + int(np.max(last)))
+        for begin, stop, of_each in self._windows():
+            replies = yield Ask("leaves", {"begin": begin, "stop": stop})
+            for slots, reply in zip(of_each, replies, strict=True):
+                count = len(reply["y"])
+                self.live.restore_rows(slots[:count], reply["leaf"], reply["y"], reply.get("weight"))
+        self.live.complete()

@@ -1,4 +1,4 @@
-"""The rows that a shard of FuDyADT owns, and their hashes.
+"""The rows that a shard of FuDyADT owns.
 
 The leaf of a row is with the coordinator, who walks the tree. It passes through here on its way to a state and back.
 """
@@ -6,15 +6,12 @@ The leaf of a row is with the coordinator, who walks the tree. It passes through
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from raydt.arrays.types import AnyArray, Arrays, Int32s, Slots
-from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.owned_rows import OwnedRows
-from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import RowOwners
 
 _NO_LEAVES: Int32s = np.empty(0, dtype=np.int32)
@@ -24,22 +21,21 @@ class TreeRows(OwnedRows):
     """An owner's examples, whose updates take effect at once."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (*OwnedRows.COLUMNS, "leaf")
-    ANSWERS: ClassVar[frozenset[str]] = OwnedRows.ANSWERS | {"hash_rows", "leaves", "take_leaves"}
+    ANSWERS: ClassVar[frozenset[str]] = OwnedRows.ANSWERS | {"leaves", "take_leaves"}
 
     def __init__(self, owners: RowOwners, index: int, target_dtype: np.dtype[Any]) -> None:
         super().__init__(owners, index, target_dtype)
         #: By local slot, as positions in preorder: of a state that was restored, or that is about to be set aside.
         self.leaf = _NO_LEAVES
-        self._digest, self._weighted = BucketDigest(), False
 
     # ---------------------------------------------------------------- updates
 
     def _wait(self, old: Slots, new: Slots) -> None:
         super()._wait(old, new)
         changed = np.concatenate([old[old >= 0], new[new >= 0]])
-        self._digest.note(self.store.id[changed], changed)
+        self.digest.note(self.store.id[changed])
 
-    def _told(self, old: Slots) -> dict[str, Any]:
+    def _told_of_deleted(self, old: Slots) -> dict[str, Any]:
         """Return the births of deleted rows, for certificates."""
         return {"born": self.store.born[old[old >= 0]]}
 
@@ -49,29 +45,12 @@ class TreeRows(OwnedRows):
         live: Slots = local[self.store.find(self.store.id[local]) == local]
         return live
 
-    # ---------------------------------------------------------------- all rows
-
-    def hash_rows(self, weighted: bool) -> dict[str, AnyArray]:
-        """Return the hashes of the own rows (``BucketTree.hashes``), by label and, if ``weighted``, by weight."""
-        store = self.store
-        if weighted != self._weighted:
-            self._digest, self._weighted = BucketDigest(), weighted
-        live = np.zeros(store.capacity, dtype=np.bool_)
-        live[store.slots()] = True
-
-        def columns(slots: Slots) -> Arrays:
-            told: Arrays = {"y": store.y[slots]}
-            return told | {"weight": self.weights(slots)} if weighted else told
-
-        return self._digest.hashes(self.owners.buckets(self.index), store.id, live, partial(record_of, columns))
-
     # ---------------------------------------------------------------- states
 
     def fill(self, rows: Mapping[str, AnyArray]) -> None:
         """As of all owners; the leaves wait for the coordinator."""
         super().fill(rows)
         self.leaf = rows.get("leaf", _NO_LEAVES)
-        self._digest.forget()
 
     def leaves(self, begin: int, stop: int) -> Arrays:
         """Return leaf, label and weight of the rows in local slots from ``begin`` to before ``stop``, of a state."""

@@ -5,16 +5,13 @@ Format: ``docs/reference/formats.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays.digest import Digest, Padded, Part, begin_digest, digest
-from raydt.arrays.types import AnyArray, Arrays, Ints
+from raydt.arrays.types import Arrays, Ints
 from raydt.batches.binning import SPARSE, Bins
-from raydt.examples.bucket_digest import joined_root
-from raydt.examples.row_digest import part_of, record_of
 from raydt.learners.gbdt.ensemble import Ensemble
 
 #: Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the same
@@ -64,14 +61,3 @@ class ModelDigest:
             longer = {f"bins_{name}": Padded(arrays[f"bins_{name}"], width, *after) for name, after in rest.items()}
             self._begun = bins, begin_digest((name, longer.get(name, arrays[name])) for name in sorted(arrays))
         return self._begun[1]
-
-
-def joined_hashes(of_shards: Sequence[dict[str, Any]]) -> tuple[Arrays, Part]:
-    """Return the columns of rows that wait to be deleted, by id, and the part of all rows, from what shards gave."""
-    given = [one["leaving"] for one in of_shards]
-    leaving = {name: np.concatenate([columns[name] for columns in given]) for name in given[0]}
-    order = np.argsort(leaving["id"])
-    leaving = {name: column[order] for name, column in leaving.items()}
-    none: AnyArray = np.empty(0, dtype=np.int64)
-    record = record_of(lambda slots: {name: leaving[name][slots] for name in leaving if name != "id"}, none, none).dtype
-    return leaving, part_of(record, joined_root(of_shards, record.itemsize))

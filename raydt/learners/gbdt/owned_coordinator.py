@@ -19,19 +19,19 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.owned_store import OwnedStore
-from raydt.examples.updates import INSERT, UNKNOWN_VALUE, UPDATE, BatchResult, Log, UpdateBatch
+from raydt.examples.targets import MOST_CLASSES
+from raydt.examples.updates import INSERT, UPDATE, BatchResult, Log, UpdateBatch
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
 from raydt.exchange.snapshot import OWNED
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
-from raydt.learners.gbdt.digest import joined_hashes
 from raydt.learners.gbdt.ensemble import Ensemble, restored
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.owned_rows import PendingRows, counts_of
+from raydt.learners.gbdt.owned_rows import PendingRows
 from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary
 from raydt.learners.gbdt.trainer import Patience
-from raydt.learners.gbdt.update_batch import TO_INSERT, Counts
+from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 
@@ -42,15 +42,11 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__(options, features, shards, plan)
-        self._owned = self._store = OwnedStore(shards)  # type: ignore[assignment]
+        self._owned = self._store = OwnedStore(PendingRows, shards)  # type: ignore[assignment]
         self._ensemble: Ensemble | None = None  # without leaves and ledger
-        self._told = False  # the shards know which rows are theirs
-        self._state: Arrays | None = None  # by row, until shards have it; none, if their owners read it themselves
-        self._saved = False  # shards make what is not saved
         self._largest = 0  # no label among those that wait to be inserted is larger
         # What was fetched from the shards:
         self._only: float | None = None
-        self._hashes: list[dict[str, Any]] | None = None
         self._counts: Ints | None = None
 
     @property
@@ -73,15 +69,8 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:
         """Have the shards look for the oldest live example that equals a row, on which its owner has it wait."""
         parts = self._rows.parts(RowBlock.of(batch.X, batch.sparse).take(np.array([row])))
-        self._owned.changes += 1  # before, so that a change that is broken off is counted
-        ended = yield from together("delete_equal", {"y": batch.y[row].item()}, [{"row": part} for part in parts])
-        self._owned.take([of_shard.result["counts"] for of_shard in ended])
-        found = [of_shard.result["slots"] for of_shard in ended if len(of_shard.result["slots"])]
-        if found:
-            admitted.old[position] = found[0][0]
-        else:
-            self._owned.changes -= 1
-            admitted.fault[position] = UNKNOWN_VALUE
+        each = [{"row": part} for part in parts]
+        yield from self._owned.delete("delete_equal", {"y": batch.y[row].item()}, each, admitted, position)
 
     def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Give the shards the new rows; their owners have labels and births."""
@@ -172,29 +161,14 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def _resume(self) -> Exchange[None]:
         """Tell the shards which rows are theirs and, after a restore, have them make what is not saved."""
-        owners, state, e = self._owned.owners, self._state, self._ensemble
-        given = {"shards": owners.shards, "factors": self._weighting.factors}
-        each: list[dict[str, Any]] = [{"index": index} for index in range(owners.shards)]
-        if not self._told and self._saved and state is None:
-            found = [of_shard.result for of_shard in (yield from together("read_own", given, each))]
-            self._owned.take([of_shard["counts"] for of_shard in found])
-            self._owned.weighted = any(of_shard["uneven"] for of_shard in found)
-            self._largest = 0 if self.options.regression else max(int(of_shard["largest"]) for of_shard in found)
-        elif not self._told:
-            if state is not None:
-                owner = owners.of(state["id"])
-                for index, payload in enumerate(each):
-                    payload["rows"] = {name: array[owner == index] for name, array in state.items()}
-            slots = owners.first_slots(state["id"]) if state is not None else None
-            yield Tell("own", {**given, "slots": slots}, each)
-        self._told = True
-        if self._saved and e is not None:
+        state, e = self._owned.state, self._ensemble
+        restored = yield from self._owned.begin(factors=self._weighting.factors)
+        if restored is not None and e is not None:
             yield from self._encode(True)
             rows = None if state is None else self._rows_in_trees(e, state["id"])
             yield Tell("restore_rows", {"trees": e.trees}, rows)
             e.release()
             yield from together("sum_up", {})
-        self._state, self._saved = None, False
 
     def _rows_in_trees(self, e: Ensemble, ids: Ints) -> list[Payload] | None:
         """Return what a state has of the rows of each owner in the trees; None if the owners have that."""
@@ -228,9 +202,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed."""
         yield from self._resume()
-        if self._owned.weighted:
-            self._owned.weighted = any((yield Ask("uneven", {})))
-        self._hashes = yield Ask("hash_rows", {"weighted": self._owned.weighted})
+        yield from self._owned.gather_hashes()
 
     def _constant(self) -> float:
         if self._ensemble is not None:
@@ -240,9 +212,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def digest(self) -> str:
         """Digest of trees, sums, bins, and of label and ledger by id, after :meth:`gather_digest`. O(nodes)."""
-        assert self._hashes is not None, "gather_digest comes first"
-        hashes, self._hashes = self._hashes, None
-        return self._digest.of(self._ensemble, self._weighting.factors, *joined_hashes(hashes))
+        return self._digest.of(self._ensemble, self._weighting.factors, *self._owned.hashed())
 
     def model(self) -> Arrays:
         """Arrays of the predict-only model, after :meth:`gather`."""
@@ -256,8 +226,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Trees and bins, the totals, and how many rows there are; these are with the shards."""
-        store = self._owned
-        return {**self._model_state(), OWNED: np.array([store.live, store.inserts, store.deletes])}
+        return {**self._model_state(), OWNED: self._owned.counted()}
 
     def trim(self) -> None:
         """Rest: rows, and what grows with them, are with their owners."""
@@ -266,17 +235,8 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
         self._restore_model(state)
-        self._told, self._saved, self._only = False, True, None
-        if OWNED in state:
-            self._owned.take([state[OWNED]])
-            self._state, self._largest = None, 0
-        else:
-            self._owned.take([counts_of(state["pending"])])
-            self._owned.weighted = "weight" in state
-            self._state = {name: state[name] for name in (*PendingRows.COLUMNS, "weight") if name in state}
-            waiting = state["y"][state["pending"] == TO_INSERT]
-            self._largest = 0 if self.options.regression else int(waiting.max(initial=0))
-        self._ensemble = None
+        self._owned.restore(state)
+        self._largest, self._only, self._ensemble = MOST_CLASSES, None, None
         if "tree_nodes" in state:
             whole = state if "leaf" in state else state | no_rows(state)
             self._ensemble = restored(self.options, whole, len(whole["leaf"]))

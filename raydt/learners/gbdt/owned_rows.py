@@ -15,15 +15,9 @@ from raydt.arrays.types import AnyArray, Arrays, Bools, Ints, Slots
 from raydt.examples.owned_rows import Ids, OwnedRows
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import sums_by_class
+from raydt.examples.weights import UNIT, sums_by_class
 from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
-
-
-def counts_of(pending: npt.NDArray[np.int8]) -> Ints:
-    """Return the counts of the rows of a state (:meth:`OwnedRows.counts`)."""
-    inserts, deletes = np.count_nonzero(pending == TO_INSERT), np.count_nonzero(pending == TO_DELETE)
-    return np.array([len(pending) - deletes, inserts, deletes])
 
 
 class PendingRows(OwnedRows):
@@ -36,6 +30,15 @@ class PendingRows(OwnedRows):
     def __init__(self, owners: RowOwners, index: int, target_dtype: np.dtype[Any]) -> None:
         super().__init__(owners, index, target_dtype)
         self._weighting = Weighting(False)  # whose factors the coordinator resolves
+
+    @classmethod
+    def counts_of(cls, state: Mapping[str, AnyArray]) -> Ints:
+        """Return the counts of the rows of a state."""
+        rows, _, _, uneven, _ = super().counts_of(state)
+        inserts, deletes = (state["pending"] == waits for waits in (TO_INSERT, TO_DELETE))
+        leaving = np.count_nonzero(state["weight"][deletes] != UNIT) if "weight" in state else 0
+        gone = np.count_nonzero(deletes)
+        return np.array([rows - gone, np.count_nonzero(inserts), gone, uneven, leaving])
 
     # ---------------------------------------------------------------- labels and weights
 
@@ -108,7 +111,7 @@ class PendingRows(OwnedRows):
         return {**super().changing(local), "pending": self.pending.status(local)}
 
     def status(self) -> npt.NDArray[np.int8]:
-        """Return ``pending`` by local slot, shape (slots,)."""
-        status = np.full(self.store.capacity, NOT_PENDING, dtype=np.int8)
+        """Return ``pending`` by local slot, shape (slots ever used,)."""
+        status = np.full(self.store.used, NOT_PENDING, dtype=np.int8)
         status[self.pending.inserts], status[self.pending.deletes] = TO_INSERT, TO_DELETE
         return status

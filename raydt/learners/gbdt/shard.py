@@ -7,20 +7,17 @@ with its id, label and birth (``owned_rows``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.sparse import SparseRows, merged
-from raydt.arrays.types import AnyArray, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock
-from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
 from raydt.examples.owned_rows import NEVER
-from raydt.examples.row_digest import record_of
 from raydt.exchange.meeting import Steps
 from raydt.exchange.messages import MET, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
@@ -48,9 +45,10 @@ class GBDTShard(ShardOfOwner):
         self._kinds = features.kinds[self.columns]
         self._training = _NO_SLOTS  # the own rows that this model is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
-        self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
+        # Of a digest: ids of rows that waited at the last one, and ``pending`` by local slot at this one.
+        self._waiting, self._status = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int8)
         self._scores = np.empty((0, 0))  # of the rows of a training
-        self._weighted = self._holds_out = False  # whether the digest has weights, and some of those rows are held out
+        self._holds_out = False  # whether some of those rows are held out
         self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
 
     def handle(self, method: str, payload: Payload) -> Any:
@@ -62,7 +60,6 @@ class GBDTShard(ShardOfOwner):
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
         """Also begin without a model."""
         self._own = None
-        self._digest.forget()
         super().restore(state)
 
     # ---------------------------------------------------------------- the own rows
@@ -126,7 +123,7 @@ class GBDTShard(ShardOfOwner):
 
     def _on_begin(self, bins: Any, factors: Any, **given: Any) -> None:
         """Take the bins of all features and make room for trees; the first rows come next."""
-        self._digest.forget()
+        self.rows_here.digest.forget()
         self.rows_here.balance(factors)
         ensemble = Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0)
         self._own_bins = ensemble.bins.select(self.columns)
@@ -220,7 +217,7 @@ class GBDTShard(ShardOfOwner):
                     self.own.cells.arrange(local, ones)
             own, end = self.own, self.own.ensemble.leaf.shape[1]
             counts.append((yield from own.update_steps(mine, role, others, anew, 0, end)))
-            self._digest.note(self.rows_here.store.id[own.taken], own.taken)
+            self.rows_here.digest.note(self.rows_here.store.id[own.taken])
         return {"counts": counts, **self._trees()}
 
     def _on_sum_up(self) -> Steps[None]:
@@ -230,7 +227,7 @@ class GBDTShard(ShardOfOwner):
     def _on_extend(self, classes: int) -> Steps[Any]:
         """Continue with more classes; returns the trees."""
         former, slots, shards = self.own, self._all(), self._owners.shards
-        self._digest.forget()
+        self.rows_here.digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
         sums = ensemble.sums_of_roots(known, former.targets, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
@@ -265,29 +262,24 @@ class GBDTShard(ShardOfOwner):
         return counts[tree, order[tree, i]]
 
     def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
-        """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
+        """As of all owners; what waits and what has waited is hashed anew.
 
         Rows that wait to be inserted are hashed, although they are not in the model yet; those still in it are not.
-        ``weighted``: not all rows of all owners have a weight of 1.
         """
-        rows, e = self.rows_here, self._own.ensemble if self._own is not None else None
-        ids, new, gone, status = rows.store.id, rows.pending.inserts, rows.pending.deletes, rows.status()
-        live = status == TO_INSERT
-        live[rows.store.slots()] = True
+        rows, pending = self.rows_here, self.rows_here.pending
+        rows.digest.note(self._waiting)
+        self._waiting = rows.store.id[np.concatenate([pending.inserts, pending.deletes])]
+        rows.digest.note(self._waiting)
+        self._status = rows.status()
+        hashes = super()._on_hash_rows(weighted)
+        self._status = self._status[:0]
+        return hashes
 
-        def columns(slots: Slots) -> dict[str, AnyArray]:
-            told: dict[str, AnyArray] = {"y": rows.store.y[slots], "pending": status[slots]}
-            if e is not None:
-                held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
-                ledger[held] = e.ledger[:, slots[held]].T
-                told["ledger"] = ledger
-            return told | {"weight": rows.weights(slots)} if weighted else told
-
-        if weighted != self._weighted:
-            self._digest, self._weighted = BucketDigest(), weighted
-        self._digest.note(*self._waiting)
-        waiting = np.concatenate([new, gone])
-        self._waiting = ids[waiting], waiting
-        self._digest.note(*self._waiting)
-        hashes = self._digest.hashes(self._owners.buckets(self._index), ids, live, partial(record_of, columns))
-        return {**hashes, "leaving": {"id": ids[gone], **columns(gone)}}
+    def _hashed(self, local: Slots) -> Arrays:
+        """Also whether the rows wait, and their ledger."""
+        hashed: Arrays = {**super()._hashed(local), "pending": self._status[local]}
+        if self._own is not None:
+            e, held = self._own.ensemble, hashed["pending"] != TO_INSERT
+            hashed["ledger"] = np.zeros((len(local), len(e.leaf)), dtype=e.ledger.dtype)
+            hashed["ledger"][held] = e.ledger[:, local[held]].T
+        return hashed

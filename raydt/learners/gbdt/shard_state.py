@@ -58,12 +58,11 @@ class ShardOfOwner(OwningShard[PendingRows]):
         super()._on_own(shards, index, slots, rows)
         self.rows_here.balance(factors)
 
-    def _on_read_own(self, shards: int, index: int, factors: Any = None) -> Steps[dict[str, Any]]:
-        """Also return the largest label that waits."""
-        found = yield from super()._on_read_own(shards, index)
-        rows = self.rows_here
-        rows.balance(factors)
-        return {**found, "largest": rows.store.y[rows.pending.inserts].max(initial=0)}
+    def _on_read_own(self, shards: int, index: int, factors: Any = None) -> Steps[Ints]:
+        """Also take the weights of classes."""
+        counts = yield from super()._on_read_own(shards, index)
+        self.rows_here.balance(factors)
+        return counts
 
     # ---------------------------------------------------------------- states
 
