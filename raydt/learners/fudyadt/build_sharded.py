@@ -48,6 +48,9 @@ from raydt.trees.records import USED, link, split_node
 SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
 #: Flags of a round: what becomes of the two children of an open node.
 KEEP_LEFT, KEEP_RIGHT = 1, 2
+#: Rows of a BUILD whose nodes go to the coordinator at once.
+FETCHED = 1 << 20
+_NO_NODES: AnyArray = np.empty(0, dtype=np.uint8)
 
 Words = Ints
 
@@ -282,11 +285,16 @@ def flags_of(bits: npt.NDArray[np.uint8], count: int | None = None) -> npt.NDArr
     return np.unpackbits(bits, count=count, bitorder="little")
 
 
+def slots_of(bits: npt.NDArray[np.uint8]) -> Int32s:
+    """Return the slots with a bit, ascending."""
+    return np.flatnonzero(flags_of(bits).view(np.bool_)).astype(np.int32)
+
+
 def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: tuple[int, int]) -> Steps[Any]:
     """Make a BUILD with the other shards; this one is the first of ``place`` among so many.
 
-    Returns the nodes of this shard's rows, numbered in the order in which they are made, the root first; and of the
-    first shard the ``splits`` of all open nodes in that order.
+    Returns which is the first of this shard's rows, and their nodes, numbered in the order in which they are made, the
+    root first; and of the first shard the splits of all open nodes in that order.
     """
     index, shards = place
     n, K = len(level.side), len(order.counts)
@@ -321,8 +329,27 @@ def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: 
             bounds = np.empty((2 * len(children.keep), 2), dtype=np.int64)
             next_level(level, children.keep, children.size_left, bounds)
             level = level._replace(bounds=bounds[: len(nodes)].copy())
-    rows = {"node_of": node_of.astype(np.min_scalar_type(int(tree.reg[USED])))}
-    return rows if index else {**rows, "splits": np.concatenate(splits)}
+    numbers = node_of.astype(np.min_scalar_type(int(tree.reg[USED])))
+    return 8 * edges[index], numbers, np.concatenate(splits)[: None if index == 0 else 0]
+
+
+class BuildingShard:
+    """A shard's rows of the last BUILD and their nodes, which the coordinator fetches a part at a time."""
+
+    _first, _node_of = 0, _NO_NODES
+
+    def _built(self, steps: Steps[Any]) -> Steps[dict[str, AnyArray]]:
+        """Make the steps of a BUILD; returns the ``splits``, and what :meth:`_on_nodes` does of the first rows."""
+        self._first, self._node_of, splits = yield from steps
+        return {"splits": splits, "node_of": self._on_nodes(0)}
+
+    def _on_nodes(self, begin: int) -> AnyArray:
+        """Return the nodes of the own rows among :data:`FETCHED` ones from ``begin`` on."""
+        place = max(0, begin - self._first), max(0, begin + FETCHED - self._first)
+        nodes = self._node_of[slice(*place)]
+        if place[1] >= len(self._node_of):
+            self._node_of = _NO_NODES
+        return nodes
 
 
 def _one_leaf(order: BuildOrder) -> CountedTree:

@@ -27,7 +27,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
 from raydt.learners.fudyadt.build_divided import DividedBuild, spare_nodes
-from raydt.learners.fudyadt.build_sharded import BuildOrder, place_rows, split_alike
+from raydt.learners.fudyadt.build_sharded import FETCHED, BuildOrder, place_rows, slots_of, split_alike
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
@@ -204,13 +204,16 @@ class FuDyADTTree(LiveTree):
             room = most_nodes(n, depth, self.rules) + spare_nodes(n, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
         stays = bool(stays_leaf(self.tree, node, self.rules))
-        rows: Any = self._taken(node, n) if here or stays else self._marked(node)
+        rows: Any = self._taken(node, n) if here else self._marked(node)
         before = int(self.tree.reg[NODES])
         if stays:
             place = RESET
             start_node(self.tree, node, stamp, self.rules)
-            self.members["leaf"][rows] = node
-            link_members(self.tree, self.members, rows)
+            for begin in range(0, len(rows), FETCHED_ROWS):
+                some = rows[begin : begin + FETCHED_ROWS]
+                slots = some if here else slots_of(some) + np.int32(8 * begin)
+                self.members["leaf"][slots] = node
+                link_members(self.tree, self.members, slots)
         elif here:
             place = COORDINATOR
             X, places = yield from self._features_of(rows)
@@ -279,7 +282,7 @@ class FuDyADTTree(LiveTree):
     def _spread(self, root: int, rows: npt.NDArray[np.uint8], stamp: int) -> Exchange[None]:
         """BUILD on the shards, which meet twice a level; what is left of little work is finished here.
 
-        Of the rows there are only a bit of each slot, and the numbers of their nodes: no array of all of them.
+        Of the rows there is only a bit of each slot, and the nodes of :data:`FETCHED` ones: no array of all of them.
         """
         if not self._labels_sent:
             yield from together("labels", {})
@@ -302,12 +305,13 @@ class FuDyADTTree(LiveTree):
         waits[nodes] = np.arange(len(nodes))
         most = int(self.tree.statistics["n"][nodes].sum())
         found = np.zeros(1, dtype=np.int64), np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
-        slot = 0
-        for one in ended:
-            node_of = one.result["node_of"]
-            for begin in range(0, len(node_of), PLACED_ROWS):  # of one type, whatever the numbers
-                some = node_of[begin : begin + PLACED_ROWS].astype(np.int32)
-                slot = int(place_rows((self.tree, self.members), (rows, slot), some, made, waits, found))
+        slot, parts = 0, [one.result["node_of"] for one in ended]
+        for fetched in range(0, int(order.counts.sum()), FETCHED):
+            parts = parts if fetched == 0 else (yield Ask("nodes", {"begin": fetched}))
+            for node_of in parts:
+                for begin in range(0, len(node_of), PLACED_ROWS):  # of one type, whatever the numbers
+                    some = node_of[begin : begin + PLACED_ROWS].astype(np.int32)
+                    slot = int(place_rows((self.tree, self.members), (rows, slot), some, made, waits, found))
         if len(nodes):
             yield from self._finish_open(nodes, found[1], found[2], stamp)
 

@@ -20,7 +20,14 @@ from raydt.exchange.faults import fault
 from raydt.exchange.meeting import Meeting, Steps
 from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.fudyadt.build import NO_NUMBERS
-from raydt.learners.fudyadt.build_sharded import BuildOrder, ShardColumns, Sorted, build_steps, flags_of
+from raydt.learners.fudyadt.build_sharded import (
+    BuildingShard,
+    BuildOrder,
+    ShardColumns,
+    Sorted,
+    build_steps,
+    slots_of,
+)
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.owned_rows import TreeRows
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
@@ -31,7 +38,7 @@ _TOLD = 1 << 18
 _NO_ONES = np.zeros(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
 
-class FuDyADTShard:
+class FuDyADTShard(BuildingShard):
     """A shard in the coordinator's process, whose store has the rows: nothing is sent."""
 
     def __init__(self, features: Features, groups: Ints, store: ExampleStore) -> None:
@@ -68,10 +75,11 @@ class FuDyADTShard:
 
     def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
         """Make a BUILD with the other shards."""
-        slots = slots_below(order)
+        slots = slots_of(np.array(order.rows))
         X, rows = block(self._store.X, slots, self.columns), np.arange(len(slots), dtype=np.int32)
         labels = self._store.y[slots if len(self.columns) else slots[:0]]
-        return self._meeting.begin(begun(X, rows, labels, (self.columns, self._categorical), order, place))
+        steps = begun(X, rows, labels, (self.columns, self._categorical), order, place)
+        return self._meeting.begin(self._built(steps))
 
     def _on_gather(self, slots: Any) -> Floats:
         """Columns of some rows, shape (rows, columns of this shard)."""
@@ -82,7 +90,7 @@ class FuDyADTShard:
         return equal_rows(block(self._store.X, slots, self.columns), np.asarray(x)[self.columns])
 
 
-class OwningFuDyADTShard(OwningShard[TreeRows]):
+class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
     """A shard in a process of its own: it has its columns and the labels of every row, and owns the rows of buckets."""
 
     def __init__(self, options: FuDyADTOptions, features: Features, groups: Ints) -> None:
@@ -151,10 +159,10 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
 
     def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
         """Make a BUILD with the other shards."""
-        slots = slots_below(order)
+        slots = slots_of(np.array(order.rows))
         self._held.make_room(slots)
         labels = self._labels[slots if len(self.columns) else slots[:0]]
-        return begun(self._held.X, slots, labels, (self.columns, self._categorical), order, place)
+        return self._built(begun(self._held.X, slots, labels, (self.columns, self._categorical), order, place))
 
     def _on_gather(self, slots: Any) -> Any:
         """Columns of some rows, shape (rows, columns of this shard)."""
@@ -164,11 +172,6 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
     def _on_equal(self, slots: Any, x: Any) -> Bools:  # type: ignore[override]
         """Which of some rows equal ``x`` in every column of this shard."""
         return self._held.equal(slots, np.asarray(x)[self.columns], *_NO_ONES)
-
-
-def slots_below(order: BuildOrder) -> Int32s:
-    """Return the slots of the rows of a BUILD, ascending."""
-    return np.flatnonzero(flags_of(np.array(order.rows)).view(np.bool_)).astype(np.int32)
 
 
 def begun(
