@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import Arrays, Ints, Slots
+from raydt.arrays.types import Arrays, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import ShardWithRows
 from raydt.examples.features import Features
 from raydt.examples.owned_rows import OwnedRows, slots_in_order
@@ -84,7 +84,7 @@ class OwningShard(ShardWithRows, Generic[Rows]):
             self._held.place(slots)
             self._rows.fill(rows)
 
-    def _on_read_own(self, shards: int, index: int) -> Steps[Ints]:
+    def _on_read_own(self, shards: int, index: int) -> Steps[Int32s]:
         """Begin as one of so many owners with the own rows of the parts that were restored; returns their counts."""
         self._on_own(shards, index)
         mine, rows, gone, found = self._owners.buckets(index), self.rows_here, [_NO_BIRTHS], list[dict[str, Any]]()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import AnyArray, Arrays, Bools, Ints, Slots
+from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.examples.admission import nothing_admitted
 from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.row_owners import RowOwners
@@ -68,14 +68,14 @@ class OwnedRows:
         slots = np.asarray(slots)
         return self.owners.local(slots[self.owners.shard_of(slots) == self.index])
 
-    def counts(self) -> Ints:
+    def counts(self) -> Int32s:
         """Count the live examples, those that wait to be inserted and to be deleted, and those of other weights than 1.
 
         The latter with those whose slots are not free yet, and then those whose slots the end of the batch frees.
         """
         store, pending = self.store, self.pending
         uneven = store.uneven, store.uneven_of(pending.freed)
-        return np.array([store.live, len(pending.inserts), len(pending.deletes), *uneven])
+        return np.array([store.live, len(pending.inserts), len(pending.deletes), *uneven], dtype=np.int32)
 
     @classmethod
     def counts_of(cls, state: Mapping[str, AnyArray]) -> Ints:
@@ -118,7 +118,7 @@ class OwnedRows:
             self._undo, told = (self.pending, old, new), {"counts": self.counts()}
         return {"stop": stop, "old": old, "new": new, "fault": admitted.fault, **told, "lacks": lacks}
 
-    def retract(self, updates: int) -> Ints:
+    def retract(self, updates: int) -> Int32s:
         """Take back the last updates of those just admitted; returns :meth:`counts`."""
         assert self._undo is not None
         self.pending, old, new = self._undo

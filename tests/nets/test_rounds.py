@@ -182,13 +182,13 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "fetch": OfARow(0, 82, weight=(0, 30)),
     },
     # Operation, id, label (a number has 4 bytes more), birth and weight go to the owner, which answers with a slot;
-    # then all get slot and label. A digest has hashes of buckets, and more have rows. To build, a bit of each slot;
-    # back come the node and, in trees of a row or two in a leaf, a split for two rows; shards tell each other two
-    # bits at each level, and candidates of open nodes. Rows with weights are gathered instead: a slot, and four
-    # features.
+    # then all get slot and label, a class as a byte. A digest has hashes of buckets, and more have rows. To build, a bit
+    # of each slot; back come the node and, in trees of a row or two in a leaf, a split for two rows; shards tell each
+    # other two bits at each level, and candidates of open nodes. Rows with weights are gathered instead: a slot, and
+    # four features.
     "fudyadt": {
         "admit": OfARow(21, 10.2, weight=(4, 0), number=4),
-        "rows": OfARow(12, features="each to one"),
+        "rows": OfARow(5, features="each to one", number=7),
         "hash_rows": OfARow(0, 15.7, weight=(0, 4)),
         "build": OfARow(0.125, 15, swapped=30),
         "gather": OfARow(weight=(4, 32)),

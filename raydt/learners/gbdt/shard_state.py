@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import Bools, Ints, Slots
+from raydt.arrays.types import Bools, Int32s, Ints, Slots
 from raydt.batches.owning_shard import OwningShard
 from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.examples.features import Features
@@ -58,7 +58,7 @@ class ShardOfOwner(OwningShard[PendingRows]):
         super()._on_own(shards, index, slots, rows)
         self.rows_here.balance(factors)
 
-    def _on_read_own(self, shards: int, index: int, factors: Any = None) -> Steps[Ints]:
+    def _on_read_own(self, shards: int, index: int, factors: Any = None) -> Steps[Int32s]:
         """Also take the weights of classes."""
         counts = yield from super()._on_read_own(shards, index)
         self.rows_here.balance(factors)
