@@ -74,6 +74,14 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def resident_mib(pid: int, field: str) -> float:
+    """One of the sizes of a process in ``/proc/PID/status``, in MiB. Linux only."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    raise KeyError(field)
+
+
 def electricity(folder: Path = DATA) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
     """Electricity in file order: (X float64 (45312, 8), y int32, 1 = DOWN)."""
     import pyarrow.parquet as pq

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from first_model import OPTIONS, write
-from measure import machine
+from measure import machine, resident_mib
 from works import ALL_TO_SHARDS, WIDTH, Work
 
 from actors.cluster import Cluster, bundles, connect
@@ -53,13 +53,6 @@ def write_libsvm(path: str, rows: int) -> None:
                 file.write(f"{label} {' '.join(f'{one}:1' for one in row.tolist())}\n")
 
 
-def _status(pid: int, field: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) / 1024
-    raise KeyError(field)
-
-
 class Table:
     """Peaks of the processes of one session, a row for each step."""
 
@@ -75,7 +68,7 @@ class Table:
         began = time.perf_counter()
         yield
         seconds = time.perf_counter() - began
-        cells = [f"{_status(pid, 'VmHWM'):.0f} ({_status(pid, 'RssAnon'):.0f})" for pid in pids]
+        cells = [f"{resident_mib(pid, 'VmHWM'):.0f} ({resident_mib(pid, 'RssAnon'):.0f})" for pid in pids]
         self._rows.append(f"| {name} | {seconds:.2f} | {' | '.join(cells)} |")
         print(self._rows[-1], flush=True)
 

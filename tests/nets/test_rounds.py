@@ -183,9 +183,9 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
     },
     # Operation, id, label (a number has 4 bytes more), birth and weight go to the owner, which answers with a slot;
     # then all get slot and label, a class as a byte. A digest has hashes of buckets, and more have rows. To build, a
-    # bit of each slot; back come the node and, in trees of a row or two in a leaf, a split for two rows; shards tell each
-    # other two bits at each level, and candidates of open nodes. Of rows with weights a slot goes out instead, and four
-    # features come back.
+    # bit of each slot; back come the node and, in trees of a row or two in a leaf, a split for two rows; shards tell
+    # each other two bits at each level, and candidates of open nodes. Of rows with weights a slot goes out instead,
+    # and four features come back.
     "fudyadt": {
         "admit": OfARow(21, 10.2, weight=(4, 0), number=4),
         "rows": OfARow(5, features="each to one", number=7),

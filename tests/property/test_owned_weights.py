@@ -1,0 +1,130 @@
+"""Weights that come and go: the digest is that of one process whatever the number of shards, also once all are 1 again.
+
+A digest has weights as long as one row, of any owner, has another than 1 and its slot is not free; and none after it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from raydt.examples.features import Features
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, UPDATE, UpdateBatch
+from raydt.examples.weights import UNIT
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import InProcessSession
+from tests.volume import examples
+
+#: Options of each learner whose shards own rows; some batches end within a D'.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fudyadt": {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 3},
+    "gbdt": {"max_iter": 2, "max_bins": 8, "update_every": 9, "retrain": "never", "max_leaf_nodes": 4},
+}
+FEATURES = Features(("a", "b"), (False, False), groups=2)
+SHARDS = (1, 2, 3, 8)
+DIVIDED = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)
+
+
+class Rows:
+    """Live rows, and the updates that change them."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, tuple[int, int]] = {}  # cell and weight by id, the oldest first
+        self.updates: list[tuple[int, int, int, int]] = []  # operation, id, cell, weight
+        self.ever = 0
+
+    def insert(self, cell: int, weight: int) -> None:
+        self.live[self.ever] = cell, weight
+        self.updates.append((INSERT, self.ever, cell, weight))
+        self.ever += 1
+
+    def update(self, number: int, weight: int) -> None:
+        cell, _ = self.live.pop(number)
+        self.live[number] = cell, weight
+        self.updates.append((UPDATE, number, cell, weight))
+
+    def delete(self, number: int, by_value: bool) -> None:
+        cell, _ = self.live.pop(number)
+        oldest = all(cell != other for before, (other, _) in self.live.items() if before < number)
+        self.updates.append((DELETE_VALUE if by_value and oldest else DELETE, number, cell, 1))
+
+    @property
+    def uneven(self) -> list[int]:
+        return [number for number, (_, weight) in self.live.items() if weight != 1]
+
+
+def batch_of(start: int, updates: list[tuple[int, int, int, int]], always: bool) -> UpdateBatch:
+    """Updates as a batch, with weights ``always`` or if one is not 1."""
+    op, number, cell, weight = np.array(updates, dtype=np.int64).reshape(-1, 4).T
+    carries = CARRIES_ROW[op]
+    cell, weight = cell[carries], weight[carries]
+    X = np.stack([cell % 5, cell % 3], axis=1).astype(np.float64)
+    return UpdateBatch(
+        *(start, op.astype(np.int8), number, X, (cell % 2).astype(np.int32), 2, np.full(len(op), -1)),
+        0 if start else len(op),
+        weight=(UNIT * weight).astype(np.uint32) if always or (weight != 1).any() else None,
+    )
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[UpdateBatch], list[bool]]:
+    """Batches; after each, whether rows of other weights than 1 live. In some all such rows go, or get a weight of 1."""
+    rows, found, uneven, start = Rows(), list[UpdateBatch](), [False], 0
+    for _ in range(8):
+        rows.insert(draw(st.integers(0, 9)), draw(st.sampled_from((1, 1, 1, 2))))
+    for _ in range(draw(st.integers(2, 7))):
+        for _ in range(draw(st.integers(0, 5))):
+            kind = draw(st.sampled_from((INSERT, INSERT, DELETE, UPDATE)))
+            number = draw(st.sampled_from(sorted(rows.live))) if rows.live else None
+            if kind == INSERT or number is None:
+                rows.insert(draw(st.integers(0, 9)), draw(st.sampled_from((1, 1, 2))))
+            elif kind == UPDATE:
+                rows.update(number, draw(st.sampled_from((1, 2))))
+            else:
+                rows.delete(number, draw(st.booleans()))
+        if draw(st.booleans()):
+            for number in rows.uneven:
+                if draw(st.booleans()):
+                    rows.update(number, 1)
+                else:
+                    rows.delete(number, draw(st.booleans()))
+        found.append(batch_of(start, rows.updates, draw(st.booleans())))
+        start, rows.updates = found[-1].stop, []
+        uneven.append(bool(rows.uneven))
+    return found, uneven
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+@examples(250)
+@given(stream=streams(), data=st.data())
+def test_the_digest_is_that_of_one_process(
+    kind: str, stream: tuple[list[UpdateBatch], list[bool]], data: st.DataObject
+) -> None:
+    learner, (batches, uneven) = learners()[kind], stream
+    options = learner.Options.model_validate({"kind": kind, "feature_groups": 2, **OPTIONS[kind]})
+
+    def session(shards: int) -> InProcessSession:
+        return InProcessSession(learner, options, FEATURES, max(1, shards), DIVIDED if shards else WorkPlan())
+
+    event(f"weights come and all become 1 again: {(True, False) in pairwise(uneven)}")
+    one, others = session(0), [session(shards) for shards in SHARDS]
+    at = data.draw(st.integers(0, len(batches) - 1), "restored after")
+    for number, batch in enumerate(batches):
+        expected = one.apply(batch).predictions.tolist(), one.digest()
+        for place, other in enumerate(others):
+            assert (other.apply(batch).predictions.tolist(), other.digest()) == expected, SHARDS[place]
+        if number == at:
+            saved = others[data.draw(st.integers(0, 3), "whose state")].state()
+            others = [session(shards) for shards in SHARDS]
+            for other in others:
+                other.restore(*saved)
+                assert other.digest() == expected[1]
+    for other in others:
+        one.finish(), other.finish()
+        assert other.digest() == one.digest()
