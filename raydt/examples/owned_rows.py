@@ -36,7 +36,7 @@ class AppliedUpdates:
     """Emptied slots of an owner that are not released yet; updates take effect at once, so none waits."""
 
     def __init__(self) -> None:
-        self.inserts = self.deletes = self.freed = _NO_SLOTS
+        self.inserts = self.deletes = self.cancelled = self.freed = _NO_SLOTS
 
     def add(self, new: Slots, old: Slots) -> None:
         """Add deletions of the examples in the slots ``old``."""
@@ -71,10 +71,12 @@ class OwnedRows:
     def counts(self) -> Int32s:
         """Count the live examples, those that wait to be inserted and to be deleted, and those of other weights than 1.
 
-        The latter with those whose slots are not free yet, and then those whose slots the end of the batch frees.
+        The latter with those whose slots are not free yet, and then those whose slots the end of the batch frees; but
+        without those that no model will have.
         """
         store, pending = self.store, self.pending
-        uneven = store.uneven, store.uneven_of(pending.freed)
+        cancelled = store.uneven_of(pending.cancelled)
+        uneven = store.uneven - cancelled, store.uneven_of(pending.freed) - cancelled
         return np.array([store.live, len(pending.inserts), len(pending.deletes), *uneven], dtype=np.int32)
 
     @classmethod

@@ -54,10 +54,10 @@ class RowDigest:
         """All rows may have changed."""
         self._tree, self._changed, self._changes = None, [], 0
 
-    def part(self, columns: Columns) -> Part:
+    def part(self, columns: Columns, weighted: bool) -> Part:
         """Part of a digest: columns with types (of weights, unless all are 1) as its name, and the root of the rows."""
         store = self._store
-        records = self._records(columns, store.uneven > 0)
+        records = self._records(columns, weighted)
         if self._tree is None and store.live <= MOST:
             return _part_of_leaf(store, records)
         none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))

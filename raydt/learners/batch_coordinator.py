@@ -371,4 +371,8 @@ class BatchCoordinator(ABC):
         """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""
         if self._digested is None:
             self._digested = RowDigest(self.store)
-        return self._digested.part(self._row_columns)
+        return self._digested.part(self._row_columns, self._has_weights())
+
+    def _has_weights(self) -> bool:
+        """Whether a digest has weights: an example has another than 1, of all whose slots are not free."""
+        return self.store.uneven > 0

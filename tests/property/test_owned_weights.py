@@ -74,7 +74,7 @@ def batch_of(start: int, updates: list[tuple[int, int, int, int]], always: bool)
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[list[UpdateBatch], list[bool]]:
-    """Batches; after each, whether rows of other weights than 1 live. In some all such rows go, or get a weight of 1."""
+    """Batches; after each, whether rows of other weights than 1 live. In some all such rows go, or get 1."""
     rows, found, uneven, start = Rows(), list[UpdateBatch](), [False], 0
     for _ in range(8):
         rows.insert(draw(st.integers(0, 9)), draw(st.sampled_from((1, 1, 1, 2))))

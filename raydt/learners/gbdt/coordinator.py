@@ -305,9 +305,12 @@ class GBDTCoordinator(BatchCoordinator):
         slots = self._pending.deletes
         slots = slots[np.argsort(self.store.id[slots])]
         leaving = {"id": self.store.id[slots], **self._row_columns(slots)}
-        if self.store.uneven:
+        if self._has_weights():
             leaving["weight"] = filled(self.store.weights(slots), len(slots))
         return self._digest.of(self.ensemble, self._weighting.factors, leaving, self._row_part())
+
+    def _has_weights(self) -> bool:
+        return self.store.uneven > self.store.uneven_of(self._pending.cancelled)  # these are in no state
 
     def _row_columns(self, slots: Slots) -> Arrays:
         """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""

@@ -34,12 +34,12 @@ class PendingUpdates:
 
     Attributes
     ----------
-    inserts, deletes : ndarray of int32
-        Their slots.
+    inserts, deletes, cancelled : ndarray of int32
+        Their slots, and those of examples that were to be inserted and are deleted again: no model has them.
     """
 
     def __init__(self) -> None:
-        self.inserts, self.deletes, self._cancelled = _NONE, _NONE, _NONE
+        self.inserts, self.deletes, self.cancelled = _NONE, _NONE, _NONE
 
     def __len__(self) -> int:
         return len(self.inserts) + len(self.deletes)
@@ -51,7 +51,7 @@ class PendingUpdates:
         self.deletes = np.concatenate([self.deletes, old[~cancelled]])
         if cancelled.any():
             self.inserts = self.inserts[~np.isin(self.inserts, old)]
-            self._cancelled = np.concatenate([self._cancelled, old[cancelled]])
+            self.cancelled = np.concatenate([self.cancelled, old[cancelled]])
 
     def in_model(self, live: Slots) -> Slots:
         """Return slots of the rows in the model: of those that live and do not wait, and of those to delete."""
@@ -60,7 +60,7 @@ class PendingUpdates:
     @property
     def freed(self) -> Slots:
         """Slots that are free once the batch is applied."""
-        return np.concatenate([self.deletes, self._cancelled])
+        return np.concatenate([self.deletes, self.cancelled])
 
     def status(self, slots: Slots) -> npt.NDArray[np.int8]:
         """``pending`` of some examples, shape (slots,)."""
