@@ -33,10 +33,10 @@ def test_few_rows_have_the_digest_of_their_tree(monkeypatch: pytest.MonkeyPatch,
         def columns(slots: Any, store: ExampleStore = store) -> Mapping[str, Any]:
             return {"y": store.y[slots]}
 
-        few = RowDigest(store).part(columns, False)
+        few = RowDigest(store).part(columns, weighted)
         with monkeypatch.context() as patched:
             patched.setattr(row_digest, "MOST", -1)
-            tree = RowDigest(store).part(columns, False)
+            tree = RowDigest(store).part(columns, weighted)
         assert few[0] == tree[0]
         assert few[1].tobytes() == tree[1].tobytes()
         if not weighted:
