@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from raydt.arrays.types import Arrays, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import ShardWithRows
 from raydt.examples.features import Features
-from raydt.examples.owned_rows import OwnedRows, slots_in_order
+from raydt.examples.owned_rows import NEVER, OwnedRows, slots_in_order
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
 from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.meeting import Meeting, Steps
@@ -36,8 +36,6 @@ _ROW = 32
 class OwningShard(ShardWithRows, Generic[Rows]):
     """A shard with rows of its own."""
 
-    #: Arrays of the parts of a state that a learner takes later than the rows.
-    LATER: ClassVar[tuple[str, ...]] = ()
     _owners: RowOwners
     _index: int
 
@@ -83,6 +81,8 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         if rows is not None:
             self._held.place(slots)
             self._rows.fill(rows)
+            if any(name in rows for name in self._rows.LATER):  # else parts that were restored have them
+                self._saved = {self._owners.buckets(index): rows}
 
     def _on_read_own(self, shards: int, index: int) -> Steps[Int32s]:
         """Begin as one of so many owners with the own rows of the parts that were restored; returns their counts."""
@@ -91,7 +91,7 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         later = False
         for key in self._parts_of(mine):
             part = self._saved[key]
-            own, later = are_in(part["id"], mine), any(name in part for name in self.LATER)
+            own, later = are_in(part["id"], mine), any(name in part for name in rows.LATER)
             found.append({name: part[name][own] for name in rows.COLUMNS})
             found[-1]["weight"] = filled(part.get("weight"), len(own))[own]
             if key.begin in mine:  # of those that nobody has, one owner tells
@@ -114,6 +114,17 @@ class OwningShard(ShardWithRows, Generic[Rows]):
     def _parts_of(self, buckets: Buckets) -> list[Buckets]:
         """Return the parts of a restored state that have rows of some buckets."""
         return parts_for([buckets], [key for key in self._saved if isinstance(key, Buckets)])
+
+    def delete_oldest(self, slot: int, born: int) -> Steps[dict[str, Any]]:
+        """Delete the oldest of the rows that the shards have found, each of its own (:meth:`OwnedRows.oldest`).
+
+        Returns its slot where that is, its birth, and the counts of the own rows.
+        """
+        rows, births = self.rows_here, (yield [np.array([born])] * self._owners.shards)
+        own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
+        if own:
+            rows.delete(slot)
+        return {"slots": rows.slots(np.array([slot][:own], dtype=np.int32)), "born": born, "counts": rows.counts()}
 
     # ---------------------------------------------------------------- digests and states
 

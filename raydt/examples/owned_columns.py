@@ -28,16 +28,9 @@ class OwnedColumns(SlotColumns, OwnedStore):
     #: By slot nothing: births of examples come with their deletion (:attr:`OwnedStore.births`).
     born: Ints = np.empty(0, dtype=np.int64)
 
-    def __init__(
-        self,
-        rows: type[OwnedRows],
-        shards: int,
-        columns: int,
-        cache_bytes: int | None,
-        target_dtype: np.dtype[Any],
-    ) -> None:
+    def __init__(self, rows: type[OwnedRows], shards: int, *columns: Any) -> None:
         OwnedStore.__init__(self, rows, shards)
-        SlotColumns.__init__(self, columns, cache_bytes, target_dtype)
+        SlotColumns.__init__(self, *columns)
 
     def _clear(self) -> None:
         super()._clear()

@@ -19,7 +19,7 @@ from raydt.examples.admission import nothing_admitted
 from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
-from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights, filled, unless_equal
+from raydt.examples.weights import Weights, filled, unless_equal
 from raydt.exchange.meeting import Steps
 from raydt.exchange.snapshot import living
 
@@ -48,6 +48,10 @@ class OwnedRows:
 
     #: What a state has of each row beside its features and what else the model has of it.
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "y", "born")
+    #: What a state has of rows in the model, which a learner takes later than these.
+    LATER: ClassVar[tuple[str, ...]] = ()
+    #: Whether the coordinator gets the births of rows that updates delete.
+    TELLS_BIRTHS: ClassVar[bool] = False
     #: Requests that an owner answers by the methods of these names.
     ANSWERS: ClassVar[frozenset[str]] = frozenset(("admit", "retract", "end_batch", "living"))
     #: What waits, and for what: with ``inserts`` and ``deletes``, which are in the model later, and slots to be freed.
@@ -80,10 +84,9 @@ class OwnedRows:
         return np.array([store.live, len(pending.inserts), len(pending.deletes), *uneven], dtype=np.int32)
 
     @classmethod
-    def counts_of(cls, state: Mapping[str, AnyArray]) -> Ints:
-        """Return the :meth:`counts` of the rows of a state."""
-        weight = state.get("weight", NO_WEIGHTS)
-        return np.array([len(state["id"]), 0, 0, np.count_nonzero(weight != UNIT), 0])
+    def counts_of(cls, state: Mapping[str, AnyArray]) -> list[int]:
+        """Count the live rows of a state, and those that wait to be inserted and to be deleted."""
+        return [len(state["id"]), 0, 0]
 
     def weights(self, local: Slots) -> Weights:
         """Weights of some of the own rows, as an array."""
@@ -113,7 +116,7 @@ class OwnedRows:
             store.enter(new[added], y[rows], born[added], None if weight is None else weight[rows])
             self._enter(new[added])
             self._wait(old, new)
-            told = {**self._told_of_deleted(old), "counts": self.counts()}
+            told = {"counts": self.counts()} | ({"born": store.born[old[old >= 0]]} if self.TELLS_BIRTHS else {})
         except MemoryError:
             self.retract(stop)
             stop, lacks, old, new = 0, True, admitted.old[:0], admitted.new[:0]
@@ -145,11 +148,9 @@ class OwnedRows:
 
     def _wait(self, old: Slots, new: Slots) -> None:
         """Have updates wait, of which these local slots were emptied and filled (-1: none)."""
-        self.pending.add(new[new >= 0], old[old >= 0])
-
-    def _told_of_deleted(self, old: Slots) -> dict[str, Any]:
-        """Return what the coordinator gets of rows whose slots updates have emptied (-1: none)."""
-        return {}
+        new, old = new[new >= 0], old[old >= 0]
+        self.pending.add(new, old)
+        self.digest.note(self.store.id[np.concatenate([old, new])])
 
     # ---------------------------------------------------------------- all rows
 

@@ -34,8 +34,7 @@ class OwnedStore:
 
     ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'. ``uneven``: those that
     have another weight than 1, of all whose slots are not free. ``births``: of the examples that updates of the batch
-    under way have deleted, by the update's position in the batch, if the owners tell them. ``state``: a state that was
-    restored, by row, until owners have it; None if they read it themselves.
+    under way have deleted, by the update's position in the batch, if the owners tell them.
     """
 
     def __init__(self, rows: type[OwnedRows], shards: int) -> None:
@@ -47,7 +46,7 @@ class OwnedStore:
         self.changes = 0
         self._emptied = False  # earlier batches have emptied slots that owners have not released
         self._known = self._restored = False  # the shards know which rows are theirs; of a state
-        self.state: Arrays | None = None
+        self._state: Arrays | None = None  # by row, until owners have it; none, if they read it themselves
         self._hashes: Sequence[Mapping[str, Any]] | None = None
 
     # ---------------------------------------------------------------- updates
@@ -119,7 +118,7 @@ class OwnedStore:
     def delete(self, method: str, payload: Payload, each: Any, admission: Admission, position: int) -> Exchange[None]:
         """Have the shards find the oldest example that equals that of an update, by a pass, and its owner delete it.
 
-        The shards return ``slots``, ``born`` if owners tell births, and ``counts`` (:meth:`OwnedRows.counts`).
+        Each returns what ``OwningShard.delete_oldest`` does.
         """
         self.changes += 1  # before, so that a change that is broken off is counted
         ended = yield from together(method, payload, each)
@@ -130,7 +129,7 @@ class OwnedStore:
             admission.fault[position] = UNKNOWN_VALUE
             return
         admission.old[position] = found[0]["slots"][0]
-        if "born" in found[0]:
+        if len(self.births):
             self.births[position] = found[0]["born"]
 
     def release(self, slots: Slots) -> None:
@@ -165,20 +164,21 @@ class OwnedStore:
     def restore(self, state: Arrays) -> None:
         """Continue with the examples of a saved state, once :meth:`begin` has told the owners."""
         self.changes += 1
-        self._known, self._restored, self.state = False, True, None
+        self._known, self._restored, self._state = False, True, None
         if OWNED not in state:
-            self.state = {name: state[name] for name in (*self._rows.COLUMNS, "weight") if name in state}
-        self.take([self._rows.counts_of(state) if OWNED not in state else [*state[OWNED], 0, 0]])
+            names = *self._rows.COLUMNS, *self._rows.LATER, "weight"
+            self._state = {name: state[name] for name in names if name in state}
+        self.take([[*(state[OWNED] if OWNED in state else self._rows.counts_of(state)), 0, 0]])
 
-    def begin(self, **given: Any) -> Exchange[list[int] | None]:
+    def begin(self) -> Exchange[list[int] | None]:
         """Tell the shards which rows are theirs, once; after a restore, they take those of the state, or read them.
 
-        Returns how many each then has, if there was a restore. ``given`` is sent, too.
+        Returns how many each then has, if there was a restore.
         """
         if self._known:
             return None
-        shards, state, rows = self.owners.shards, self.state, [0] * self.owners.shards
-        given, each = {**given, "shards": shards}, [dict[str, Any](index=index) for index in range(shards)]
+        shards, state, rows = self.owners.shards, self._state, [0] * self.owners.shards
+        given, each = dict[str, Any](shards=shards), [dict[str, Any](index=index) for index in range(shards)]
         if self._restored and state is None:
             counts = [of_shard.result for of_shard in (yield from together("read_own", given, each))]
             self.take(counts)
@@ -190,7 +190,7 @@ class OwnedStore:
                 for index, payload in enumerate(each):
                     payload["rows"] = {name: array[owner == index] for name, array in state.items()}
             yield Tell("own", given, each)
-        restored, self._known, self._restored, self.state = self._restored, True, False, None
+        restored, self._known, self._restored, self._state = self._restored, True, False, None
         return rows if restored else None
 
     def gather_hashes(self) -> Exchange[None]:

@@ -30,7 +30,7 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_ch
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt import build_sharded, dynamic_tree, owned_coordinator
+from raydt.learners.fudyadt import dynamic_tree, owned_coordinator
 from raydt.learners.fudyadt import shard as fudyadt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state_components, understood
 from raydt.sessions.session import InProcessSession
@@ -94,7 +94,7 @@ def windows() -> Iterator[None]:
         patch.setattr(owned_rows, "_WINDOW", 40)
         patch.setattr(dynamic_tree, "PLACED_ROWS", 3)
         patch.setattr(dynamic_tree, "FETCHED", 50)
-        patch.setattr(build_sharded, "FETCHED", 50)
+        patch.setattr(fudyadt_shard, "FETCHED", 50)
         patch.setattr(dynamic_tree, "FETCHED_ROWS", 5)
         yield
 

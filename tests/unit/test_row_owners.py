@@ -282,7 +282,7 @@ def test_rows_of_a_state_are_taken_by_their_owners() -> None:
     y, born = np.array([0, 1, 2, 0], dtype=CODES), np.array([1, 4, 6, 9], dtype=np.int64)
     for shards in OWNERS:
         many = Owned(shards)
-        many.store.take([PendingRows.counts_of({"id": ids, "pending": pending})])
+        many.store.take([[*PendingRows.counts_of({"pending": pending}), 0, 0]])
         for shard, rows in enumerate(many.rows):
             own, columns = rows.owners.of(ids) == shard, {"id": ids, "y": y, "born": born, "pending": pending}
             rows.fill({name: column[own] for name, column in columns.items()})

@@ -21,9 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import empty
 from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.examples.weights import NO_WEIGHTS, Weights
 from raydt.exchange.meeting import Steps
+from raydt.learners.fudyadt.build import NO_NUMBERS
+from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
 from raydt.learners.fudyadt.split_search import BLOCK, scan_column, scan_missing_left
 from raydt.learners.fudyadt.split_sides import (
     is_constant,
@@ -43,6 +46,7 @@ from raydt.trees.counted_tree import (
     with_room,
 )
 from raydt.trees.records import USED, link, split_node
+from raydt.trees.regression_sums import LabelRange
 
 #: Words of a candidate before the class counts.
 SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
@@ -50,7 +54,6 @@ SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
 KEEP_LEFT, KEEP_RIGHT = 1, 2
 #: Rows of a BUILD whose nodes go to the coordinator at once.
 FETCHED = 1 << 20
-_NO_NODES: AnyArray = np.empty(0, dtype=np.uint8)
 
 Words = Ints
 
@@ -290,6 +293,27 @@ def slots_of(bits: npt.NDArray[np.uint8]) -> Int32s:
     return np.flatnonzero(flags_of(bits).view(np.bool_)).astype(np.int32)
 
 
+def begun(
+    X: Floats, rows: Int32s, labels: AnyArray, own: tuple[Ints, Bools], order: BuildOrder, place: tuple[int, int]
+) -> Steps[Any]:
+    """Sort the ``own`` columns (numbers, and which are categorical) of the rows of a BUILD, and make its steps.
+
+    ``rows``: the row of ``X`` of each; no ``labels`` where there are no columns.
+    """
+    (features, categorical), n = own, len(rows)
+    width, bits, numbers = len(features), int(label_bits_of(len(order.counts))), NO_NUMBERS
+    if order.label_range is not None:
+        labels, numbers = np.zeros(len(labels), dtype=np.int32), LabelRange.of(*order.label_range).units(labels)
+    E, spare = empty((width, n), dtype=np.int64), empty(n, dtype=np.int64)
+    gaps = np.zeros(width, dtype=np.bool_)
+    if width:
+        presort(X, rows, labels, n, bits, E, spare, np.empty(DIGITS, dtype=np.int64))
+        gaps = np.isnan(X[rows[(E[:, -1] & 0xFFFFFFFF) >> bits], np.arange(width)])
+    columns = ShardColumns(X, rows, features, categorical, gaps, numbers)
+    level = Sorted(E, np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8), spare, bits)
+    return build_steps(level, columns, order, place)
+
+
 def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: tuple[int, int]) -> Steps[Any]:
     """Make a BUILD with the other shards; this one is the first of ``place`` among so many.
 
@@ -331,25 +355,6 @@ def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: 
             level = level._replace(bounds=bounds[: len(nodes)].copy())
     numbers = node_of.astype(np.min_scalar_type(int(tree.reg[USED])))
     return 8 * edges[index], numbers, np.concatenate(splits)[: None if index == 0 else 0]
-
-
-class BuildingShard:
-    """A shard's rows of the last BUILD and their nodes, which the coordinator fetches a part at a time."""
-
-    _first, _node_of = 0, _NO_NODES
-
-    def _built(self, steps: Steps[Any]) -> Steps[dict[str, AnyArray]]:
-        """Make the steps of a BUILD; returns the ``splits``, and what :meth:`_on_nodes` does of the first rows."""
-        self._first, self._node_of, splits = yield from steps
-        return {"splits": splits, "node_of": self._on_nodes(0)}
-
-    def _on_nodes(self, begin: int) -> AnyArray:
-        """Return the nodes of the own rows among :data:`FETCHED` ones from ``begin`` on."""
-        place = max(0, begin - self._first), max(0, begin + FETCHED - self._first)
-        nodes = self._node_of[slice(*place)]
-        if place[1] >= len(self._node_of):
-            self._node_of = _NO_NODES
-        return nodes
 
 
 def _one_leaf(order: BuildOrder) -> CountedTree:

@@ -110,10 +110,6 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
 
     # ---------------------------------------------------------------- what shards are asked for
 
-    def gather(self) -> Exchange[None]:
-        """Nothing: tree and counts are here."""
-        yield from ()
-
     def gather_state(self) -> Exchange[None]:
         """Send the owners the leaves of their rows, which they write."""
         yield from self._resume()

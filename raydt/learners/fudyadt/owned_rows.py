@@ -20,6 +20,7 @@ _NO_LEAVES: Int32s = np.empty(0, dtype=np.int32)
 class TreeRows(OwnedRows):
     """An owner's examples, whose updates take effect at once."""
 
+    TELLS_BIRTHS = True
     COLUMNS: ClassVar[tuple[str, ...]] = (*OwnedRows.COLUMNS, "leaf")
     ANSWERS: ClassVar[frozenset[str]] = OwnedRows.ANSWERS | {"leaves", "take_leaves"}
 
@@ -27,17 +28,6 @@ class TreeRows(OwnedRows):
         super().__init__(owners, index, target_dtype)
         #: By local slot, as positions in preorder: of a state that was restored, or that is about to be set aside.
         self.leaf = _NO_LEAVES
-
-    # ---------------------------------------------------------------- updates
-
-    def _wait(self, old: Slots, new: Slots) -> None:
-        super()._wait(old, new)
-        changed = np.concatenate([old[old >= 0], new[new >= 0]])
-        self.digest.note(self.store.id[changed])
-
-    def _told_of_deleted(self, old: Slots) -> dict[str, Any]:
-        """Return the births of deleted rows, for certificates."""
-        return {"born": self.store.born[old[old >= 0]]}
 
     def live_ones(self, local: Slots) -> Slots:
         """Return those of some local slots that have a live row."""

@@ -8,34 +8,43 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.blocks import block, blocks, equal_rows
-from raydt.arrays.memory import empty, grown
+from raydt.arrays.memory import grown
 from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints, Slots
 from raydt.batches.owning_shard import OwningShard
 from raydt.examples.features import Features
-from raydt.examples.owned_rows import NEVER
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import Meeting, Steps
 from raydt.exchange.messages import MET, Buckets, Payload
-from raydt.learners.fudyadt.build import NO_NUMBERS
-from raydt.learners.fudyadt.build_sharded import (
-    BuildingShard,
-    BuildOrder,
-    ShardColumns,
-    Sorted,
-    build_steps,
-    slots_of,
-)
+from raydt.learners.fudyadt.build_sharded import FETCHED, BuildOrder, begun, slots_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.owned_rows import TreeRows
-from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
-from raydt.trees.regression_sums import LabelRange
 
 #: Labels of each shard that shards tell each other at once.
 _TOLD = 1 << 18
+_NO_NODES: AnyArray = np.empty(0, dtype=np.uint8)
 _NO_ONES = np.zeros(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+
+
+class BuildingShard:
+    """A shard's rows of the last BUILD and their nodes, which the coordinator fetches a part at a time."""
+
+    _first, _node_of = 0, _NO_NODES
+
+    def _built(self, steps: Steps[Any]) -> Steps[dict[str, AnyArray]]:
+        """Make the steps of a BUILD; returns the ``splits``, and what :meth:`_on_nodes` does of the first rows."""
+        self._first, self._node_of, splits = yield from steps
+        return {"splits": splits, "node_of": self._on_nodes(0)}
+
+    def _on_nodes(self, begin: int) -> AnyArray:
+        """Return the nodes of the own rows among :data:`FETCHED` ones from ``begin`` on."""
+        place = max(0, begin - self._first), max(0, begin + FETCHED - self._first)
+        nodes = self._node_of[slice(*place)]
+        if place[1] >= len(self._node_of):
+            self._node_of = _NO_NODES
+        return nodes
 
 
 class FuDyADTShard(BuildingShard):
@@ -144,18 +153,12 @@ class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
     def _on_delete_oldest(self, slots: Any, release: bool) -> Steps[dict[str, Any]]:
         """Find the oldest live row in some slots together with the other shards; its owner deletes it.
 
-        ``release``: earlier batches are over. Returns its slot where that is, its birth, and how many rows there are.
+        ``release``: earlier batches are over.
         """
         rows = self.rows_here
         if release:
             rows.end_batch()
-        slot, born = rows.oldest(rows.live_ones(rows.mine(slots)))
-        births = yield [np.array([born])] * self._owners.shards
-        own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
-        if own:
-            rows.delete(slot)
-        deleted = np.array([slot] if own else [], dtype=np.int32)
-        return {"slots": rows.slots(deleted), "born": born, "counts": rows.counts()}
+        return (yield from self.delete_oldest(*rows.oldest(rows.live_ones(rows.mine(slots)))))
 
     def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
         """Make a BUILD with the other shards."""
@@ -172,24 +175,3 @@ class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
     def _on_equal(self, slots: Any, x: Any) -> Bools:  # type: ignore[override]
         """Which of some rows equal ``x`` in every column of this shard."""
         return self._held.equal(slots, np.asarray(x)[self.columns], *_NO_ONES)
-
-
-def begun(
-    X: Floats, rows: Int32s, labels: AnyArray, own: tuple[Ints, Bools], order: BuildOrder, place: tuple[int, int]
-) -> Steps[Any]:
-    """Sort the ``own`` columns (numbers, and which are categorical) of the rows of a BUILD, and make its steps.
-
-    ``rows``: the row of ``X`` of each; no ``labels`` where there are no columns.
-    """
-    (features, categorical), n = own, len(rows)
-    width, bits, numbers = len(features), int(label_bits_of(len(order.counts))), NO_NUMBERS
-    if order.label_range is not None:
-        labels, numbers = np.zeros(len(labels), dtype=np.int32), LabelRange.of(*order.label_range).units(labels)
-    E, spare = empty((width, n), dtype=np.int64), empty(n, dtype=np.int64)
-    gaps = np.zeros(width, dtype=np.bool_)
-    if width:
-        presort(X, rows, labels, n, bits, E, spare, np.empty(DIGITS, dtype=np.int64))
-        gaps = np.isnan(X[rows[(E[:, -1] & 0xFFFFFFFF) >> bits], np.arange(width)])
-    columns = ShardColumns(X, rows, features, categorical, gaps, numbers)
-    level = Sorted(E, np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8), spare, bits)
-    return build_steps(level, columns, order, place)

@@ -155,12 +155,6 @@ class Ensemble:
             self.drift, self.ledger = self.drift[:capacity].copy(), self.ledger[:, :capacity].copy()
             self.leaf = self.leaf[:, :capacity].copy()
 
-    def release(self) -> None:
-        """Forget leaves, ledger and drift of all rows."""
-        for name in ("leaf", "ledger"):
-            setattr(self, name, getattr(self, name)[:, :0].copy())
-        self.drift = self.drift[:0].copy()
-
     def shortened(self, iterations: int) -> Ensemble:
         """Return the same model with its first iterations only."""
         short = copy.copy(self)

@@ -161,27 +161,11 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def _resume(self) -> Exchange[None]:
         """Tell the shards which rows are theirs and, after a restore, have them make what is not saved."""
-        state, e = self._owned.state, self._ensemble
-        restored = yield from self._owned.begin(factors=self._weighting.factors)
-        if restored is not None and e is not None:
+        restored = yield from self._owned.begin()
+        if restored is not None and self._ensemble is not None:
             yield from self._encode(True)
-            rows = None if state is None else self._rows_in_trees(e, state["id"])
-            yield Tell("restore_rows", {"trees": e.trees}, rows)
-            e.release()
+            yield Tell("restore_rows", {"trees": self._ensemble.trees})
             yield from together("sum_up", {})
-
-    def _rows_in_trees(self, e: Ensemble, ids: Ints) -> list[Payload] | None:
-        """Return what a state has of the rows of each owner in the trees; None if the owners have that."""
-        if not e.leaf.shape[1]:
-            return None
-        owner, each = self._owned.owners.of(ids), list[Payload]()
-        for shard in range(self._owned.owners.shards):
-            own = np.flatnonzero(owner == shard)
-            local = np.flatnonzero(e.leaf[0, own] != e.absent)
-            own = own[local]
-            given = {"leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]}
-            each.append({"rows": {"local": local, **given}})
-        return each
 
     # ---------------------------------------------------------------- what shards are asked for
 
@@ -238,11 +222,5 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         self._owned.restore(state)
         self._largest, self._only, self._ensemble = MOST_CLASSES, None, None
         if "tree_nodes" in state:
-            whole = state if "leaf" in state else state | no_rows(state)
-            self._ensemble = restored(self.options, whole, len(whole["leaf"]))
-
-
-def no_rows(state: Arrays) -> Arrays:
-    """Leaves, ledger and drift in a state of no rows: what the coordinator has where shards have these."""
-    none: AnyArray = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
-    return {"leaf": none, "ledger": none, "drift": none[:, 0]}
+            none: AnyArray = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)  # shards have the rows
+            self._ensemble = restored(self.options, {**state, "leaf": none, "ledger": none, "drift": none[:, 0]}, 0)

@@ -15,7 +15,7 @@ from raydt.arrays.types import AnyArray, Arrays, Bools, Ints, Slots
 from raydt.examples.owned_rows import Ids, OwnedRows
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import UNIT, sums_by_class
+from raydt.examples.weights import sums_by_class
 from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 
@@ -23,6 +23,7 @@ from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, 
 class PendingRows(OwnedRows):
     """An owner's examples, and which of them wait for the end of a batch D'."""
 
+    LATER = ("leaf", "ledger", "drift")
     COLUMNS: ClassVar[tuple[str, ...]] = (*OwnedRows.COLUMNS, "pending")
     ANSWERS: ClassVar[frozenset[str]] = OwnedRows.ANSWERS | {"summaries", "summary_of_inserts", "sum_of_weights"}
     Pending = PendingUpdates
@@ -32,13 +33,10 @@ class PendingRows(OwnedRows):
         self._weighting = Weighting(False)  # whose factors the coordinator resolves
 
     @classmethod
-    def counts_of(cls, state: Mapping[str, AnyArray]) -> Ints:
-        """Return the counts of the rows of a state."""
-        rows, _, _, uneven, _ = super().counts_of(state)
-        inserts, deletes = (state["pending"] == waits for waits in (TO_INSERT, TO_DELETE))
-        leaving = np.count_nonzero(state["weight"][deletes] != UNIT) if "weight" in state else 0
-        gone = np.count_nonzero(deletes)
-        return np.array([rows - gone, np.count_nonzero(inserts), gone, uneven, leaving])
+    def counts_of(cls, state: Mapping[str, AnyArray]) -> list[int]:
+        """Count the live rows of a state, and those that wait to be inserted and to be deleted."""
+        inserts, deletes = (int(np.count_nonzero(state["pending"] == kind)) for kind in (TO_INSERT, TO_DELETE))
+        return [len(state["pending"]) - deletes, inserts, deletes]
 
     # ---------------------------------------------------------------- labels and weights
 

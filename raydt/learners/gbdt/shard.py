@@ -17,7 +17,6 @@ from raydt.arrays.types import AnyArray, Arrays, Ints, Slots
 from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import Features
-from raydt.examples.owned_rows import NEVER
 from raydt.exchange.meeting import Steps
 from raydt.exchange.messages import MET, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
@@ -65,21 +64,14 @@ class GBDTShard(ShardOfOwner):
     # ---------------------------------------------------------------- the own rows
 
     def _on_delete_equal(self, y: Any, row: Any) -> Steps[Any]:
-        """Find the oldest live row that equals one together with the other shards; its owner has it wait.
-
-        Returns its slot where that is, and how many rows there are.
-        """
+        """Find the oldest live row that equals one together with the other shards; its owner has it wait."""
         rows, masks = self.rows_here, []
         local = np.arange(self._owners.local_capacity(self._held.used), dtype=np.int32)
         for shard in range(self._owners.shards if len(self.groups) else 0):
             masks.append(np.packbits(self._held.among(self._owners.slots(local, shard), row)))
         none = np.empty(0, dtype=np.uint8)  # of a shard that has nothing to compare
-        slot, born = rows.equal(y, (yield masks or [none] * self._owners.shards))
-        births = yield [np.array([born])] * self._owners.shards
-        own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
-        if own:
-            rows.delete(slot)
-        return {"slots": rows.slots(np.array([slot][:own], dtype=np.int32)), "counts": rows.counts()}
+        found = rows.equal(y, (yield masks or [none] * self._owners.shards))
+        return (yield from self.delete_oldest(*found))
 
     def _of_all(self, mine: AnyArray) -> Steps[AnyArray]:
         """Return what all shards have, sorted."""
@@ -262,14 +254,13 @@ class GBDTShard(ShardOfOwner):
         return counts[tree, order[tree, i]]
 
     def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
-        """As of all owners; what waits and what has waited is hashed anew.
+        """As of all owners; what has waited at the last one is hashed anew.
 
         Rows that wait to be inserted are hashed, although they are not in the model yet; those still in it are not.
         """
         rows, pending = self.rows_here, self.rows_here.pending
         rows.digest.note(self._waiting)
         self._waiting = rows.store.id[np.concatenate([pending.inserts, pending.deletes])]
-        rows.digest.note(self._waiting)
         self._status = rows.status()
         hashes = super()._on_hash_rows(weighted)
         self._status = self._status[:0]

@@ -5,16 +5,15 @@ Not here: what it does with them (``shard``), and what all shards that own rows 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import Bools, Int32s, Ints, Slots
+from raydt.arrays.types import Bools, Ints, Slots
 from raydt.batches.owning_shard import OwningShard
 from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.examples.features import Features
 from raydt.examples.row_owners import are_in
-from raydt.exchange.meeting import Steps
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import PendingRows
 from raydt.learners.gbdt.row_shard import RowShard
@@ -27,7 +26,6 @@ _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 class ShardOfOwner(OwningShard[PendingRows]):
     """A shard with rows of its own, by local slot, and their leaves, ledger and drift."""
 
-    LATER: ClassVar[tuple[str, ...]] = ("leaf",)
     _layout: RowsOnShards
 
     def __init__(self, options: GBDTOptions, features: Features, groups: Ints) -> None:
@@ -37,6 +35,7 @@ class ShardOfOwner(OwningShard[PendingRows]):
         self._encoded = _NO_SLOTS  # the first own rows of this model
 
     def _no_rows(self) -> PendingRows:
+        self._layout = RowsOnShards(self._features, self._owners.shards)
         return PendingRows(self._owners, self._index, np.dtype(np.float64 if self._options.regression else np.int32))
 
     @property
@@ -52,18 +51,6 @@ class ShardOfOwner(OwningShard[PendingRows]):
         held[held] = e.leaf[0, local[held]] != e.absent
         return held
 
-    def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None, factors: Any = None) -> None:
-        """Also take the weights of classes."""
-        self._layout = RowsOnShards(self._features, shards)
-        super()._on_own(shards, index, slots, rows)
-        self.rows_here.balance(factors)
-
-    def _on_read_own(self, shards: int, index: int, factors: Any = None) -> Steps[Int32s]:
-        """Also take the weights of classes."""
-        counts = yield from super()._on_read_own(shards, index)
-        self.rows_here.balance(factors)
-        return counts
-
     # ---------------------------------------------------------------- states
 
     def _of_model(self, local: Slots) -> dict[str, Any]:
@@ -76,22 +63,12 @@ class ShardOfOwner(OwningShard[PendingRows]):
         e = self._own.ensemble
         return len(e.leaf) * (e.leaf.itemsize + e.ledger.itemsize)
 
-    def _on_restore_rows(self, trees: Any, rows: Any = None) -> None:
-        """Take trees, and leaves, ledger and drift of the own rows, which are given by local slot, or were restored."""
-        e = self.own.ensemble
+    def _on_restore_rows(self, trees: Any) -> None:
+        """Take trees and, by id, leaves, ledger and drift of the encoded rows from the parts of a state."""
+        e, mine = self.own.ensemble, self._owners.buckets(self._index)
         own: tuple[Any, ...] = e.trees
         for array, theirs in zip(own, trees, strict=True):
             array[:] = theirs
-        if rows is not None:
-            local = rows["local"]
-            e.leaf[:, local], e.ledger[:, local], e.drift[local] = rows["leaf"], rows["ledger"], rows["drift"]
-        else:
-            self._take_saved()
-        self._saved, self._encoded = {}, _NO_SLOTS
-
-    def _take_saved(self) -> None:
-        """Take leaves, ledger and drift of the encoded rows from the parts of the state, by id."""
-        e, mine = self.own.ensemble, self._owners.buckets(self._index)
         ids = self.rows_here.store.id[self._encoded]
         order = np.argsort(ids)
         local, ids = self._encoded[order], ids[order]
@@ -103,3 +80,4 @@ class ShardOfOwner(OwningShard[PendingRows]):
                 slots = local[np.searchsorted(ids, part["id"][some])]
                 e.leaf[:, slots], e.ledger[:, slots] = part["leaf"][some].T, part["ledger"][some].T
                 e.drift[slots] = part["drift"][some]
+        self._saved, self._encoded = {}, _NO_SLOTS
