@@ -449,6 +449,34 @@ def test_a_slot_is_not_used_again_in_the_batch_that_empties_it() -> None:
             assert session.digest() == one.digest()
 
 
+def test_more_classes_than_a_byte_holds_come_later() -> None:
+    """Before and after them, and with a state of them, the coordinator's labels are those of the rows."""
+    case, X = Case("fudyadt"), np.arange(4800.0).reshape(800, 6) % 47
+    given = [  # operation, rows, classes
+        (INSERT, np.arange(60), 3),
+        (INSERT, np.arange(60, 600), 300),
+        (DELETE, np.arange(0, 600, 2), 300),
+        (DELETE_VALUE, np.arange(299, 400, 2), 300),
+        (INSERT, np.arange(600, 700), 300),
+    ]
+    one, others, start = case.session(0), [case.session(1), case.session(3)], 0
+    for number, (op, row, classes) in enumerate(given):
+        rows = row[CARRIES_ROW[[op] * len(row)]]
+        y = np.where(rows < 60, rows % 3, rows % 300).astype(np.int32)
+        batch = UpdateBatch(start, np.full(len(row), op, np.int8), row, X[rows], y, classes, row, 0 if start else 60)
+        start = batch.stop
+        expected = outcome(one, batch)
+        for session in others:
+            assert outcome(session, batch) == expected
+            assert session.coordinator.store.y.dtype == (np.uint8 if classes == 3 else np.int32)
+        if number in (0, 2):
+            saved = others[1].state()
+            others = [case.session(1), case.session(2)]
+            for session in others:
+                session.restore(*saved)
+                assert session.digest() == expected[1]
+
+
 def test_leaves_that_are_not_those_of_the_tree_are_refused() -> None:
     """Each is a leaf, so that the parts are sound one by one."""
     case = Case("fudyadt")
