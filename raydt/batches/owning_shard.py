@@ -74,8 +74,8 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         self._saved = state if any(isinstance(part, Buckets) for part in state) else {}
         self._held.restore(state)
 
-    def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None) -> None:
-        """Begin as one of so many owners; features of the rows of a state, of any owner, are moved to ``slots``."""
+    def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None) -> Int32s:
+        """Begin as one of so many owners, with rows of a state, whose features move to ``slots``; returns the counts."""
         self._index, self._owners = index, RowOwners(shards)
         self._rows = self._no_rows()
         if rows is not None:
@@ -83,6 +83,7 @@ class OwningShard(ShardWithRows, Generic[Rows]):
             self._rows.fill(rows)
             if any(name in rows for name in self._rows.LATER):  # else parts that were restored have them
                 self._saved = {self._owners.buckets(index): rows}
+        return self._rows.counts()
 
     def _on_read_own(self, shards: int, index: int) -> Steps[Int32s]:
         """Begin as one of so many owners with the own rows of the parts that were restored; returns their counts."""

@@ -177,21 +177,19 @@ class OwnedStore:
         """
         if self._known:
             return None
-        shards, state, rows = self.owners.shards, self._state, [0] * self.owners.shards
+        shards, state = self.owners.shards, self._state
         given, each = dict[str, Any](shards=shards), [dict[str, Any](index=index) for index in range(shards)]
         if self._restored and state is None:
             counts = [of_shard.result for of_shard in (yield from together("read_own", given, each))]
-            self.take(counts)
-            rows = [int(live + deletes) for live, _, deletes, *_ in counts]
         else:
             if state is not None:
                 owner, given["slots"] = self.owners.of(state["id"]), self.owners.first_slots(state["id"])
-                rows = np.bincount(owner, minlength=shards).tolist()
                 for index, payload in enumerate(each):
                     payload["rows"] = {name: array[owner == index] for name, array in state.items()}
-            yield Tell("own", given, each)
+            counts = yield Ask("own", given, each)
+        self.take(counts)
         restored, self._known, self._restored, self._state = self._restored, True, False, None
-        return rows if restored else None
+        return [int(live + deletes) for live, _, deletes, *_ in counts] if restored else None
 
     def gather_hashes(self) -> Exchange[None]:
         """Have the owners hash their rows."""
