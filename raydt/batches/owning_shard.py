@@ -75,7 +75,7 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         self._held.restore(state)
 
     def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None) -> Int32s:
-        """Begin as one of so many owners, with rows of a state, whose features move to ``slots``; returns the counts."""
+        """Begin as one of so many owners, with rows of a state, whose features move to ``slots``; returns counts."""
         self._index, self._owners = index, RowOwners(shards)
         self._rows = self._no_rows()
         if rows is not None:
