@@ -6,6 +6,7 @@ process is killed, the newest chapter is either open, and resumes like any run, 
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
@@ -120,6 +121,7 @@ def in_chapters(work: Work, run: RunFolder, position: Position = Position()) -> 
                 fault("chapter.closed")
                 reports.write(chapter.folder)
                 expire(run, incarnations.config)
+                gc.collect()  # what a chapter leaves: a command looks for garbage seldom (``pipelines.cli``)
                 number, past, meta = number + 1, None, None
         except BaseException:
             if new and not run.chapters():
