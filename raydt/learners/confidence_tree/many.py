@@ -308,11 +308,13 @@ def group_of(
 ) -> tuple[ListedTree | None, Many | None]:
     """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
 
-    None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features.
+    None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features. The tree has room for
+    the batch otherwise.
     """
+    if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
+        return listed, None
+    live.reserve(len(batch.op))
     if listed is None or not listed.is_current(live, worker):
-        if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
-            return listed, None
         listed = ListedTree(live, worker)
     weighted = batch.weight is not None or live.store.weight is not None or live.unit > 1
     if weighted or not batch.start or batch.n_classes > listed.classes:
