@@ -63,7 +63,7 @@ class RayKeyedSession:
         self._numbers = count(1)  # of snapshots
         self._statistics: dict[str, int] = {}
         requested = bundles(shards, resources)[1:]
-        compile_missing(assignment.learner, assignment.options)
+        compile_missing(assignment.learner, assignment.options, keyed=True)
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested)

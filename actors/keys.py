@@ -67,7 +67,7 @@ class KeyGroups:
         """Begin the epoch, without keys; returns the number of the node."""
         self._pulse.beat()
         use_cpus(cpus)
-        compile_missing(given.learner, given.options)
+        compile_missing(given.learner, given.options, keyed=True)
         kernel.load()
         faults.begin_epoch(given.epoch, index)
         self._source = given.source

@@ -95,7 +95,7 @@ class Incarnations:
 
     def _compile(self) -> None:
         """Compile the kernels that this process and the learner need, and have Numba ready for all."""
-        compile_missing(self._learner, self.config.learner)
+        compile_missing(self._learner, self.config.learner, keyed=self._make is not None)
         kernel.load()
         compile_once("streams", "raydt.streams", warm_up_streams)
         compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)

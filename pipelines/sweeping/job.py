@@ -229,13 +229,13 @@ class _Sweep:
         """Yield results by place in the grid as they come; None for a setting that was ended early."""
         if self.cluster.backend == "in_process":
             for config in self.configs.values():
-                loaded(config.learner)
+                loaded(config)
             yield self._here(trials, first)
             return
         from actors.cluster import connect, cpus
 
         for config in self.configs.values():
-            cached(config.learner)
+            cached(config)
         # Ray prints warnings of its raylet to stdout, which belongs to results.
         with redirect_stdout(sys.stderr):
             cluster = connect(self.cluster.address, [{"CPU": 1.0}])
@@ -254,7 +254,7 @@ class _Sweep:
                         yield source, trial.configs
 
                 # Settings begin when every process has imported and loaded what they need, as in this process.
-                several = [config.learner for config in self.configs.values()]
+                several = [*self.configs.values()]
                 for _ in run_tasks(cluster, loaded_all, [(None, [several] * self.parallel)], stopped):
                     pass
                 answers = run_tasks(cluster, run_setting, parts(), stopped)

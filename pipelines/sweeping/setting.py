@@ -31,23 +31,23 @@ CURVE = ("updates", "leaves", "accuracy", "f1")
 _REBUILT = ("rebuilds", "rebuilt_rows")
 
 
-def cached(options: LearnerOptions) -> None:
+def cached(config: Config) -> None:
     """Compile the kernels of streams and a learner that are not in the cache."""
     warm_up_streams()
     warm_up_evaluation()
-    compile_missing(learners()[options.kind], options)
+    compile_missing(learners()[config.learner.kind], config.learner, keyed=by_key(config))
 
 
-def loaded(options: LearnerOptions) -> None:
+def loaded(config: Config) -> None:
     """Compile kernels as :func:`cached` does, and load them, once in this process."""
-    cached(options)
-    load_kernels(learners()[options.kind], options)
+    cached(config)
+    load_kernels(learners()[config.learner.kind], config.learner, keyed=by_key(config))
 
 
-def loaded_all(everything: None, several: Sequence[LearnerOptions]) -> None:
-    """Load the kernels of several learners, as a piece of work for a process of Ray; ``everything`` is not used."""
-    for options in several:
-        loaded(options)
+def loaded_all(everything: None, several: Sequence[Config]) -> None:
+    """Load the kernels of several settings, as a piece of work for a process of Ray; ``everything`` is not used."""
+    for config in several:
+        loaded(config)
 
 
 def run_setting(
@@ -58,7 +58,7 @@ def run_setting(
     Returns columns of the sweep's table, and ``curve``, those of its curves; after an error only ``updates``, ``error``
     and ``exit_code``. None if the setting was ended early.
     """
-    loaded(config.learner)
+    loaded(config)
     if by_key(config):
         return _run_keys(source, config, arm)
     updates = 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from raydt.arrays.blocks import is_clean
 from raydt.arrays.kernel import compile_once
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
@@ -15,103 +16,157 @@ from raydt.examples.features import Features
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.examples.weights import UNIT
 from raydt.learners import learners
-from raydt.learners.base import Case, Learner, LearnerOptions, WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED, Case, Learner, LearnerOptions, WorkPlan
+from raydt.learners.many import ManyBatches
 from raydt.parallel.threads import call_divided
 from raydt.sessions.session import InProcessSession
 
 #: Rows of the stream of a case, and indices that its sparse features are drawn from.
 _ROWS, _WIDTH = 60, 5
+#: Rows of the stream of a case with many of them.
+_MANY_ROWS = 300
+
+#: What a process does: a run, a model for each key, or anything (estimators, too); ``alone`` sharing its work with
+#: nobody.
+Use = Literal["run", "keys", "alone", "alone, keys", "anything"]
 
 
 def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> None:
-    """Run the learner's cases once in this process; without options all of them, else those that concern these."""
-    for number, case in enumerate(learner.cases()):
-        if options is None or learner.concerns(case, options):
-            _run(learner.kind, number)
+    """Run the learner's cases once in this process; without options all of them, else what a run with these needs."""
+    for number in _concerning(learner, options):
+        _run(learner.kind, number, "run" if options is not None else "anything")
 
 
-def compile_missing(learner: Learner, options: LearnerOptions) -> None:
-    """As :func:`compile_kernels`, but pass over the cases whose kernels are in the cache: these load when needed."""
-    for number, case in enumerate(learner.cases()):
-        if learner.concerns(case, options):
-            run = functools.partial(_run, learner.kind, number)
-            compile_once(f"{learner.kind}-{number}", type(learner).__module__, run)
+def compile_missing(learner: Learner, options: LearnerOptions, *, keyed: bool = False) -> None:
+    """As :func:`compile_kernels`, but pass over the cases whose kernels are in the cache: these load when needed.
+
+    ``keyed``: the options are those of a model for each key.
+    """
+    use: Use = "keys" if keyed else "run"
+    for number in _concerning(learner, options):
+        run = functools.partial(_run, learner.kind, number, use)
+        compile_once(f"{learner.kind}-{number}-{use}", type(learner).__module__, run)
 
 
-def load_kernels(learner: Learner, options: LearnerOptions) -> None:
+def load_kernels(learner: Learner, options: LearnerOptions, *, keyed: bool = False) -> None:
     """Load, once, what a process needs that shares its work with nobody and whose first updates are timed."""
-    for number, case in enumerate(learner.cases()):
-        if learner.concerns(case, options):
-            _run(learner.kind, number, with_shards=False)
+    for number in _concerning(learner, options):
+        _run(learner.kind, number, "alone, keys" if keyed else "alone")
+
+
+def _concerning(learner: Learner, options: LearnerOptions | None) -> list[int]:
+    """Numbers of the cases whose kernels options need."""
+    return [n for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
 
 
 @functools.cache
-def _run(kind: str, number: int, *, with_shards: bool = True) -> None:
+def _run(kind: str, number: int, use: Use) -> None:
     """Run a case with all work in one process and a shared store and, before, as its plan has shards and threads do."""
     learner = learners()[kind]
     case = learner.cases()[number]
-    if with_shards:
+    if use in ("run", "anything"):
         _drive(learner, case, 2, case.plan)
+    if not use.startswith("alone"):
         call_divided(functools.partial(_drive, learner, case, 1, WorkPlan()))
     _drive(learner, case, 1, WorkPlan())
+    if use not in ("run", "alone"):
+        _drive_together(learner, case)
+    if use == "anything":
+        _drive_rows(learner, case)
+
+
+def _begun(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> tuple[InProcessSession, UpdateBatch]:
+    """Return a session that has taken the stream of a case, and the stream."""
+    features, batch = small_stream(case)
+    options = learner.Options.model_validate({**case.options, **case.many, "kind": learner.kind})
+    session = InProcessSession(learner, options, features, shards, plan)
+    session.apply(batch)
+    return session, batch
 
 
 def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
-    features, batch = small_stream(case)
-    options = learner.Options.model_validate({**case.options, "kind": learner.kind})
-    session = InProcessSession(learner, options, features, shards, plan)
-    session.apply(batch)
+    session, batch = _begun(learner, case, shards, plan)
     session.digest()
     session.restore(*session.state())
     session.finish()
-    sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
     session.model()
-    session.coordinator.predict(batch.X, **sparse)
-    if case.classes:
-        session.coordinator.predict_proba(batch.X, case.classes, **sparse)
+    _predict(session, case, batch)
     if plan.shared_store:  # else shards may have the ids
         session.coordinator.store.find(batch.id)
     if case.classes > 2:
         with contextlib.suppress(InputError):  # of a learner that takes no more classes
-            session.apply(_of_a_new_class(batch))
+            session.apply(_one_more(batch, batch.n_classes))
             session.finish()
 
 
-def _of_a_new_class(batch: UpdateBatch) -> UpdateBatch:
-    """Return the insertion that follows a batch, of a class that nothing was known of."""
-    classes = batch.n_classes
+def _predict(session: InProcessSession, case: Case, batch: UpdateBatch) -> None:
+    sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
+    session.coordinator.predict(batch.X, **sparse)
+    if case.classes:
+        session.coordinator.predict_proba(batch.X, case.classes, **sparse)
+
+
+def _drive_together(learner: Learner, case: Case) -> None:
+    """Take a batch as those of many keys are, if the learner takes them together."""
+    session, batch = _begun(learner, case, 1, NOTHING_DIVIDED)
+    more = _one_more(batch, 0)
+    group = session.group(more)
+    if group is not None:
+        group.take([session], ManyBatches([more], False))
+
+
+def _drive_rows(learner: Learner, case: Case) -> None:
+    """What estimators do with a model that was neither saved nor restored: predictions, single rows, digests again."""
+    session, batch = _begun(learner, case, 1, NOTHING_DIVIDED)
+    is_clean(batch.X.reshape(-1).view(np.int64))  # of all that is given to an estimator
+    session.finish()
+    session.digest()
+    _predict(session, case, batch)
+    session.apply(_one_more(batch, 0))
+    session.digest()
+    if case.classes:
+        row = batch.X[:1]
+        session.predict_row(row)
+        for op in (INSERT, DELETE_VALUE):
+            session.take_row(op, int(batch.id.max()) + 2, row, 0)
+
+
+def _one_more(batch: UpdateBatch, label: int) -> UpdateBatch:
+    """Return the insertion that follows a batch, of a label: also of the first class that nothing was known of."""
     return UpdateBatch(
         len(batch.op),
         np.array([INSERT], dtype=np.int8),
         batch.id.max(keepdims=True) + 1,
         np.ascontiguousarray(batch.X[:1]),
-        np.array([classes], dtype=np.int32),
-        classes + 1,
+        np.array([label], dtype=batch.y.dtype),
+        max(batch.n_classes, label + 1) if batch.n_classes else 0,
         np.array([-1]),
         batch.warmup,
         sparse=None if batch.sparse is None else batch.sparse[np.arange(1)],
+        weight=None if batch.weight is None else batch.weight[:1],
     )
 
 
 def small_stream(case: Case) -> tuple[Features, UpdateBatch]:
     """Draw the features of a case, and one batch: inserts, then deletions, updates, queries and deletions by value."""
     draw = np.random.default_rng(0)
-    half = _ROWS // 2
+    rows = _MANY_ROWS if case.many else _ROWS
+    half = rows // 2
     op = np.repeat(
-        np.array([INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE, INSERT], dtype=np.int8), [_ROWS, half, 6, 2, 1, 6]
+        np.array([INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE, INSERT], dtype=np.int8), [rows, half, 6, 2, 1, 6]
     )
-    ids = np.concatenate([np.arange(_ROWS), np.arange(half), np.arange(half, half + 6), [0] * 3, _ROWS + np.arange(6)])
+    ids = np.concatenate([np.arange(rows), np.arange(half), np.arange(half, half + 6), [0] * 3, rows + np.arange(6)])
     n = int(CARRIES_ROW[op].sum())
     label = np.arange(n) % max(case.classes, 3)
     X = np.stack([label + draw.integers(0, 2, n), draw.random(n), np.arange(n) % 3], axis=1)
     if case.missing:
         X[::7, 0] = np.nan
     last = int(CARRIES_ROW[op[: op.tolist().index(DELETE_VALUE)]].sum())  # the row that the deletion by value names
-    X[last], label[last] = X[_ROWS - 1], label[_ROWS - 1]
+    X[last], label[last] = X[rows - 1], label[rows - 1]
     sparse = None
     if case.sparse:
         drifts = np.arange(n) // 10  # the feature that tells the classes apart changes, so that splits are beaten
-        drifts[last] = drifts[_ROWS - 1]
+        drifts[last] = drifts[rows - 1]
         indices = (label + drifts).astype(np.int32) % _WIDTH
         sparse = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, _WIDTH)
     features = Features(("a", "b", "c"), (False, False, True), 3, sparse=_WIDTH * case.sparse)
@@ -119,7 +174,7 @@ def small_stream(case: Case) -> tuple[Features, UpdateBatch]:
         X, features = X[:, :0], Features((), (), 3, sparse=_WIDTH)
     weight = (UNIT // 2 * (1 + np.arange(n) % 3)).astype(np.uint32) if case.weighted else None
     y = label.astype(np.float64) if not case.classes else (label % case.classes).astype(np.int32)
-    warmup = min(case.warmup, _ROWS)
+    warmup = rows if case.many else min(case.warmup, rows)
     return features, UpdateBatch(
         *(0, op, ids, np.ascontiguousarray(X), y, case.classes, np.full(len(op), -1), warmup),
         sparse=sparse,

@@ -1,7 +1,8 @@
-"""After ``warmup`` nothing is compiled any more, whatever the stream does."""
+"""After ``warmup`` nothing is compiled any more, whatever the stream does and whichever way a learner is used."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from raydt.learners.fudyadt.dynamic_tree import LOOP_CELLS
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
 from tests.cases import Trial, every_case, never
+from tests.typical_uses import ESTIMATORS
 
 LEARNER = learners()["fudyadt"]
 
@@ -101,3 +103,11 @@ def test_nothing_is_compiled_for_a_case_after_the_warmup(trial: Trial, tmp_path:
         session.finish()
         session.digest()
     assert_nothing_compiled(before)
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "fudyadt" else pytest.mark.nightly) for kind in ESTIMATORS]
+)
+def test_nothing_is_compiled_by_typical_uses_after_the_warmup(kind: str) -> None:
+    command = [sys.executable, "-m", "tests.typical_uses", kind]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == []

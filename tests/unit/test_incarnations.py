@@ -38,7 +38,7 @@ def test_each_incarnation_begins_empty_with_the_next_number():
 
 
 def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypatch):
-    def fails(*given):
+    def fails(*given, **named):
         raise OSError("no kernels")
 
     monkeypatch.setattr("pipelines.running.incarnations.compile_missing", fails)

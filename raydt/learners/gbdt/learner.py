@@ -250,13 +250,14 @@ class GBDT(Learner):
         return super().model_within(options, features, together)
 
     def cases(self) -> Sequence[Case]:
-        """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse features."""
+        """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse, many bins."""
         small = {"max_iter": 3, "max_leaf_nodes": 4, "update_every": 5, "max_bins": 8, "candidate_fraction": 0.5}
         numbers = small | {"objective": "squared_error"}
         outgrown = WorkPlan(row_cache_bytes=150 * 8, shared_store=False)  # the coordinator begins, shards go on
         updated = {"retrain": "never"}
         retrained, changed = updated | {"derivatives": "retrained"}, updated | {"derivatives": "changed_leaves"}
         never = updated | {"derivatives": "never", "robustness_tolerance": 0.0}
+        balanced, wide = updated | {"class_weight": "balanced"}, {"max_bins": 1024}
         return (
             Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20, plan=outgrown),
             Case("two classes, updated", small | retrained | {"early_stopping": True}, missing=True, warmup=20),
@@ -264,9 +265,13 @@ class GBDT(Learner):
             Case("three classes, updated", small | changed, sparse=True, classes=3, warmup=12),
             Case("numbers", numbers | {"update_every": "auto"}, classes=0, warmup=12),
             Case("numbers, updated", numbers | never, classes=0, warmup=12),
-            Case("two classes, weighted", small | {"class_weight": "balanced"} | updated, weighted=True, warmup=16),
-            Case("numbers, weighted", numbers | updated, classes=0, weighted=True, warmup=12),
+            Case("two classes, weighted", small | balanced, weighted=True, warmup=16, many=wide),
+            Case("numbers, weighted", numbers | updated, classes=0, weighted=True, warmup=12, many=wide),
         )
+
+    def concerns(self, case: Case, options: GBDTOptions) -> bool:
+        """Kernels are compiled for classes or for numbers, and again for more than 256 bins; weights need no others."""
+        return (case.classes == 0) == options.regression and (not case.many or options.max_bins > 256)
 
 
 LEARNER = GBDT()
