@@ -66,9 +66,8 @@ def replay(kind: str, target: str, folder: Path, options: dict[str, Any]) -> Non
     path = folder / f"{target}.parquet"
     pq.write_table(pa.table({**columns, "y": TARGETS[target], "key": KEYS}), path)
     numeric = {"objective" if kind == "gbdt" else "criterion": "squared_error"} if target == "numbers" else {}
-    for shards in (1, 2, None):
-        keyed = {"key": "key"} if shards is None else {}
-        if keyed and target != "two":
+    for shards, keyed in ((1, {}), (2, {}), (1, {"key": "key"})):
+        if keyed and (sparse or target != "two"):
             continue
         config = {
             "source": {"kind": "parquet", "path": str(path), "label": "y", "features": [*columns], **keyed},
@@ -77,7 +76,7 @@ def replay(kind: str, target: str, folder: Path, options: dict[str, Any]) -> Non
             "cluster": {"backend": "in_process", "shards": shards, "batch_size": 8 if keyed else 4096},
             "output": {"report": False},
         }
-        pipelines.replay(config, folder / f"{target}-{shards}")
+        pipelines.replay(config, folder / f"{target} {shards} {[*keyed]}")
 
 
 def estimate(name: str, target: str, options: dict[str, Any], rows: Any) -> None:

@@ -124,6 +124,7 @@ def _drive_rows(learner: Learner, case: Case) -> None:
     _predict(session, case, batch)
     session.apply(_one_more(batch, 0))
     session.digest()
+    session.coordinator.locate(batch.id[-1:])
     if case.classes:
         row = batch.X[:1]
         session.predict_row(row)
