@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from typing import Any, Literal
 
@@ -122,7 +123,7 @@ def _drive_rows(learner: Learner, case: Case) -> None:
     session.finish()
     session.digest()
     _predict(session, case, batch)
-    session.apply(_one_more(batch, 0))
+    session.apply(dataclasses.replace(_one_more(batch, 0), answers=False))
     session.digest()
     session.coordinator.locate(batch.id[-1:])
     if case.classes:
