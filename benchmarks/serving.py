@@ -206,7 +206,7 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=3000, help="of one row; of 1,000 rows a fiftieth")
-    parser.add_argument("--swaps", type=int, default=100)
+    parser.add_argument("--swaps", type=int, default=100, help="0: none")
     parser.add_argument("--trees", type=int, default=100)
     parser.add_argument("--port", type=int, default=18080)
     asked = parser.parse_args()
@@ -234,7 +234,8 @@ def main() -> None:
                 client.close()
         head = ["Server", "Rows", "Requests per s of processor time", "per s of wall time", "Median, us", "p99, us"]
         print(*table(head, lines), sep="\n", flush=True)
-        print(f"\n{under_swaps(run, folder, one[:50], asked.port + 2, asked.swaps)}")
+        if asked.swaps:
+            print(f"\n{under_swaps(run, folder, one[:50], asked.port + 2, asked.swaps)}")
         print(f"\nLoad average: {os.getloadavg()[0]:.1f}, of {os.cpu_count()} cores.")
 
 
