@@ -131,14 +131,23 @@ class Chain:
 
 
 class OpenChain:
-    """A chain that this process alone appends to; made by :func:`opened`."""
+    """A chain that this process alone appends to; made by :func:`opened`.
+
+    Memory does not grow with the entries: what older ones say is read again where an entry does not follow the newest.
+    """
 
     def __init__(self, path: str, file: int, key: Key, signer: Signer | None) -> None:
         self.key, self.path, self._file, self._signer = key, path, file, signer
         self._size = os.fstat(file).st_size
         chain = read_chain(path, key) if self._size else None
         self._head = None if chain is None else chain.head
-        self._course = Course() if chain is None else chain.course
+        self._newest: Mapping[str, Any] = {} if chain is None else chain.newest
+
+    def _rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
+        """Return the values of the entry of a rollback, if it is one (:meth:`Course.rollback_to`)."""
+        if not self._newest or self._newest["digest_after"] == digest:
+            return None
+        return read_chain(self.path, self.key).course.rollback_to(digest, options_hash, learner)
 
     def append(self, receipt: Receipt, *, time: str) -> dict[str, Any]:
         """Append the entry of a receipt, after that of a rollback to an older state if it is about one."""
@@ -162,7 +171,7 @@ class OpenChain:
             values["keys"] = sorted(parts, key=lambda part: str(part["key"]))
         named = {"subjects": receipt.subjects, "missing": receipt.missing}
         values |= {name: self.key.hashes(one) for name, one in named.items() if one}
-        back = self._course.rollback_to(values["digest_before"], values["options_hash"], values["learner"])
+        back = self._rollback_to(values["digest_before"], values["options_hash"], values["learner"])
         return self._write(([] if back is None else [back]) + [values], time)[-1]
 
     def _of_key(self, receipt: Receipt) -> dict[str, Any]:
@@ -185,9 +194,9 @@ class OpenChain:
         self, digest: str, options_hash: str, learner: str, *, time: str, note: str = ""
     ) -> dict[str, Any]:
         """Append a rollback to the state of an earlier entry; ConfigError without one, or if it is that of now."""
-        back = self._course.rollback_to(digest, options_hash, learner)
+        back = self._rollback_to(digest, options_hash, learner)
         if back is None:
-            now = self._course.newest.get("digest_after") == digest
+            now = self._newest.get("digest_after") == digest
             raise ConfigError(message("receipts.newest_state" if now else "receipts.unknown_state", file=self.path))
         return self._write([{**back, **({"note": checked_note(note)} if note else {})}], time)[0]
 
@@ -217,7 +226,10 @@ class OpenChain:
             raise
         self._head = head
         for entry in written:
-            self._course.take(entry)
+            if self._newest and self._newest["digest_after"] != entry["digest_before"]:  # a purge of an older state?
+                self._newest = read_chain(self.path, self.key).newest
+                break
+            self._newest = entry
         return written
 
     def withdraw(self) -> None:
