@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import json
 import os
 import random
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,30 @@ def test_a_missing_line_shows_and_nothing_is_appended(chain: Path, damaged: Any,
         with refused(f"receipts.{name}", InputError):
             append(chain, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
     assert chain.read_bytes() == before
+
+
+def test_memory_does_not_grow_with_the_entries(chain: Path) -> None:
+    entry = read_chain(chain).entries[-1]
+    values = {
+        name: entry[name]
+        for name in list(Entry.model_fields)[list(Entry.model_fields).index("learner") :]
+        if name in entry
+    }
+    values = {name: value for name, value in values.items() if name not in ("key_check", "public_key", "signature")}
+    with opened(chain, KEY) as kept:
+        held = []
+        for number in range(200):
+            if number in (50, 199):
+                gc.collect()
+                held.append(tracemalloc.get_traced_memory()[0])
+            after = f"sha256:{number:064x}"
+            kept.append_values(values | {"digest_before": entry["digest_after"], "digest_after": after}, time="day 4")
+            entry = {"digest_after": after}
+            if not number:
+                tracemalloc.start()
+        tracemalloc.stop()
+    assert held[1] - held[0] < 20 * 149  # bytes an entry; it was 400
+    assert read_chain(chain).gaps == []
 
 
 def test_a_change_without_a_receipt_is_a_gap(tmp_path: Path) -> None:
