@@ -11,12 +11,18 @@ import random
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from raydt import ExactForestClassifier
+from raydt.arrays.compressed import Compressed
+from raydt.examples.features import Features
 from raydt.keyed.awake import ROUNDS, Awake
 from raydt.learners.base import WorkPlan
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 
@@ -108,3 +114,18 @@ def test_an_idle_forest_is_small() -> None:
     of_one = (held[-1] - held[1]) / 2  # the first ones load what is kept for all
     assert of_one - 8 * rows * (columns + 3) < 50 * 1024
     np.testing.assert_array_equal(models[0].predict(X), ExactForestClassifier(n_estimators=10).fit(X, y).predict(X))
+
+
+def test_a_trim_that_is_broken_off_leaves_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*given: Any) -> None:
+        raise MemoryError
+
+    options = ConfidenceTreeOptions(kind="confidence_tree", feature_groups=1)
+    live = LiveConfidenceTree(options, Features(("a",), (False,), groups=1))
+    live.reserve(10)
+    live.store.fill(np.arange(10), np.zeros(10, dtype=np.int32), np.arange(10))
+    monkeypatch.setattr(Compressed, "__init__", no_memory)
+    with pytest.raises(MemoryError):
+        live.trim()
+    live.reserve(20)
+    assert min(len(live.right), len(live.members)) >= live.store.capacity > 10

@@ -114,8 +114,9 @@ class LiveConfidenceTree:
     def trim(self) -> None:
         """Give up room for more examples and nodes, and what :attr:`outline` has; the lists wait compressed."""
         self.store.trim()
-        self.right = trimmed(self.right, self.store.capacity)
-        self._members = Compressed({"members": trimmed(self.members, self.store.capacity)})
+        right, members = (trimmed(array, self.store.capacity) for array in (self.right, self.members))
+        # At once: both have as many slots, wherever a signal arrives or memory ends (:meth:`reserve`).
+        self.__dict__.update(right=right, _members=Compressed({"members": members}))
         self.tree = without_room(self.tree)
         self.outline.forget()
 
