@@ -14,7 +14,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from raydt.examples.features import Features
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, UPDATE, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.examples.weights import UNIT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
@@ -128,3 +128,17 @@ def test_the_digest_is_that_of_one_process(
     for other in others:
         one.finish(), other.finish()
         assert other.digest() == one.digest()
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_slots_of_deleted_rows_are_used_again(shards: int) -> None:
+    """Owners release them with the next batch that changes rows, also if batches without changes come between."""
+    learner, used = learners()["fudyadt"], []
+    options = learner.Options.model_validate({"kind": "fudyadt", "feature_groups": 2, **OPTIONS["fudyadt"]})
+    session = InProcessSession(learner, options, FEATURES, shards, DIVIDED)
+    session.apply(batch := batch_of(0, [(INSERT, number, number, 1) for number in range(20)], False))
+    for _ in range(8):
+        for op in (UPDATE, QUERY):
+            session.apply(batch := batch_of(batch.stop, [(op, number, number, 1) for number in range(20)], False))
+        used.append(session.coordinator.store.used)
+    assert used[-1] == used[1]
