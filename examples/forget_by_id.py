@@ -22,7 +22,7 @@ def main() -> None:
     y = np.where(X[:, 0] * X[:, 1] + 0.2 * rng.random(len(X)) > 0.3, "stays", "leaves")
     customers = np.arange(len(X)) + 100_000  # their ids
 
-    ours = OnlineGradientBoostingClassifier(max_iter=50, max_bins=255).fit(X, y, ids=customers)  # as LightGBM's bins
+    ours = OnlineGradientBoostingClassifier(max_iter=50).fit(X, y, ids=customers)
     ours.forget(customers[-1:])  # the first call loads kernels
     gone = customers[:20]
     began = time.process_time()

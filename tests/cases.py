@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -138,9 +138,9 @@ def is_common(trial: Trial) -> bool:
     return not trial.weighs or trial.name == weighs[0].name
 
 
-def _is_of_turn(name: str, trial: Trial) -> bool:
-    """Whether each test run takes a case in the net of this name: one of each learner, another in each net."""
-    common = [one for one in CASES if one.learner is trial.learner and is_common(one)]
+def _is_of_turn(name: str, cases: Sequence[Trial], trial: Trial) -> bool:
+    """Return True if every test run takes a case in the net of a name: of the net's ``cases`` one of each learner."""
+    common = [one for one in cases if one.learner is trial.learner and is_common(one)]
     return trial.name == common[zlib.crc32(f"{name}, {trial.learner.kind}".encode()) % len(common)].name
 
 
@@ -186,8 +186,9 @@ def every_case(name: str, often: Callable[[Trial], bool] | None = None, among: I
     """
     daily, nightly = NETS.setdefault(name, (set(), set()))
     params = []
-    often = often or partial(_is_of_turn, name)
-    for trial in CASES if among is None else among:
+    cases = CASES if among is None else list(among)
+    often = often or partial(_is_of_turn, name, cases)
+    for trial in cases:
         (daily if often(trial) else nightly).add(trial.name)
         params.append(pytest.param(trial, id=trial.name, marks=[] if often(trial) else pytest.mark.nightly))
     return pytest.mark.parametrize("trial", params)

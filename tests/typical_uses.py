@@ -1,4 +1,4 @@
-"""What users do with a learner, after ``raydt doctor --compile``: prints the kernels that are compiled meanwhile.
+"""Typical uses of a learner after ``raydt doctor --compile``; prints the kernels that these uses still compile.
 
 ``python -m tests.typical_uses KIND`` runs in a process of its own, in which nothing else has compiled a kernel.
 """

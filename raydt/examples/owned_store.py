@@ -138,7 +138,7 @@ class OwnedStore:
         self._forget_leaving()
 
     def take_emptied(self) -> bool:
-        """Whether the request that comes next, the first of a batch that deletes, has owners release slots before."""
+        """Return True if the next request, the first of a batch that deletes, has the owners release slots first."""
         emptied, self._emptied = self._emptied, False
         return emptied
 
@@ -158,7 +158,7 @@ class OwnedStore:
     # ---------------------------------------------------------------- states and digests
 
     def counted(self) -> Ints:
-        """What a state has of the examples: how many live, and wait to be inserted and to be deleted."""
+        """Return the examples of a state as numbers, int64, shape (3,): live, to be inserted, to be deleted."""
         return np.array([self.live, self.inserts, self.deletes])
 
     def restore(self, state: Arrays) -> None:

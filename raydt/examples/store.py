@@ -140,21 +140,22 @@ class ExampleStore(SlotColumns):
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
         self._table: Int32s | None = np.full(16, -1, dtype=np.int32)
-        self._listed: npt.NDArray[np.uint8] | None = None  # without a table: its slots as bits, and its length
-        self._length = 16
+        self._listed: npt.NDArray[np.uint8] | None = None  # without a table: the live slots as bits
 
     @property
     def table(self) -> Int32s:
         """The map; made again, in O(n), if :meth:`trim` has given it up."""
         if self._table is None:
-            self._table = self._made(self.slots(), self._length)
+            self._table = self._made(self.live)
         return self._table
 
-    def _made(self, slots: Int32s, length: int) -> Int32s:
-        """Return a map of so many entries to some slots."""
+    def _made(self, examples: int, length: int = 16) -> Int32s:
+        """Return the map, of ``length`` entries or of as many as it takes for so many examples."""
+        while 3 * examples > 2 * length:
+            length *= 2
         table = grown(np.empty(0, dtype=np.int32), length)
         table[:] = -1
-        _fill(Index(table, length.bit_length() - 1, self.id), slots)
+        _fill(Index(table, length.bit_length() - 1, self.id), self.slots())
         return table
 
     def trim(self) -> None:
@@ -163,8 +164,7 @@ class ExampleStore(SlotColumns):
         if self._table is not None:
             live = np.zeros(self.used, dtype=np.bool_)
             live[self.slots()] = True
-            self._listed, self._length = np.packbits(live), len(self._table)
-            self._table = None
+            self._listed, self._table = np.packbits(live), None
 
     @property
     def _index(self) -> Index:
@@ -184,10 +184,7 @@ class ExampleStore(SlotColumns):
         """Make room for ``extra`` more examples. Amortised O(1) per example; without effect if memory ends."""
         self.make_room(self.used + extra)
         if 3 * (self.live + extra) > 2 * len(self.table):
-            length = len(self.table)
-            while 3 * (self.live + extra) > 2 * length:
-                length *= 2
-            self._table = self._made(self.slots(), length)
+            self._table = self._made(self.live + extra, len(self.table))
 
     def admit(
         self,

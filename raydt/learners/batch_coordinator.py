@@ -19,6 +19,7 @@ from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import AnyArray, Arrays, Floats, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
+from raydt.errors import ConfigError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.row_digest import RowDigest
@@ -29,6 +30,7 @@ from raydt.examples.weighting import Weighting
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
 from raydt.exchange.snapshot import OWNED
+from raydt.messages import message
 
 
 def rows_in(state: Mapping[str, AnyArray]) -> int:
@@ -111,6 +113,16 @@ class BatchCoordinator(ABC):
         """Whether an example counts other than 1, or will: then every update takes a batch."""
         balanced = self._weighting is not None and (self._weighting.is_open or self._weighting.factors is not None)
         return balanced or self.store.weight is not None
+
+    def _require_warmup(self, batch: UpdateBatch, kind: str, needs: str = "") -> None:
+        """Refuse a stream without a warm-up: a ConfigError, if a learner ``needs`` one or has yet to weigh the classes.
+
+        Else what is derived from the first rows would depend on how the stream is cut, and on who does the work.
+        """
+        if self._weighting is not None and self._weighting.is_open:
+            needs = needs or message("learners.needs_classes")
+        if needs and batch.start == 0 and not batch.warmup:
+            raise ConfigError(message("learners.no_warmup", kind=kind, needs=needs))
 
     def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class code that has the largest share, of equals the smallest; None if it takes a batch."""
@@ -374,5 +386,5 @@ class BatchCoordinator(ABC):
         return self._digested.part(self._row_columns, self._has_weights())
 
     def _has_weights(self) -> bool:
-        """Whether a digest has weights: an example has another than 1, of all whose slots are not free."""
+        """Return True if the digest has weights: an example whose slot is not free has another weight than 1."""
         return self.store.uneven > 0

@@ -133,7 +133,7 @@ class Chain:
 class OpenChain:
     """A chain that this process alone appends to; made by :func:`opened`.
 
-    Memory does not grow with the entries: what older ones say is read again where an entry does not follow the newest.
+    Memory does not grow with the entries: what older ones say is read again where a receipt does not follow the newest.
     """
 
     def __init__(self, path: str, file: int, key: Key, signer: Signer | None) -> None:
@@ -141,11 +141,14 @@ class OpenChain:
         self._size = os.fstat(file).st_size
         chain = read_chain(path, key) if self._size else None
         self._head = None if chain is None else chain.head
-        self._newest: Mapping[str, Any] = {} if chain is None else chain.newest
+        #: As of the chain; None after the purge of an older state, until it is needed.
+        self._newest: Mapping[str, Any] | None = {} if chain is None else chain.newest
 
     def _rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
         """Return the values of the entry of a rollback, if it is one (:meth:`Course.rollback_to`)."""
-        if not self._newest or self._newest["digest_after"] == digest:
+        if self._newest is None:
+            self._newest = read_chain(self.path, self.key).newest
+        if self._newest.get("digest_after", digest) == digest:
             return None
         return read_chain(self.path, self.key).course.rollback_to(digest, options_hash, learner)
 
@@ -196,7 +199,7 @@ class OpenChain:
         """Append a rollback to the state of an earlier entry; ConfigError without one, or if it is that of now."""
         back = self._rollback_to(digest, options_hash, learner)
         if back is None:
-            now = self._newest.get("digest_after") == digest
+            now = (self._newest or {}).get("digest_after") == digest
             raise ConfigError(message("receipts.newest_state" if now else "receipts.unknown_state", file=self.path))
         return self._write([{**back, **({"note": checked_note(note)} if note else {})}], time)[0]
 
@@ -226,10 +229,11 @@ class OpenChain:
             raise
         self._head = head
         for entry in written:
-            if self._newest and self._newest["digest_after"] != entry["digest_before"]:  # a purge of an older state?
-                self._newest = read_chain(self.path, self.key).newest
-                break
-            self._newest = entry
+            newest = self._newest
+            follows = (
+                newest is not None and newest.get("digest_after", entry["digest_before"]) == entry["digest_before"]
+            )
+            self._newest = entry if follows else None
         return written
 
     def withdraw(self) -> None:

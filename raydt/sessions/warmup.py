@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from typing import Any, Literal
+from enum import Flag, auto
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +28,25 @@ _ROWS, _WIDTH = 60, 5
 #: Rows of the stream of a case with many of them.
 _MANY_ROWS = 300
 
-#: What a process does: a run, a model for each key, or anything (estimators, too); ``alone`` sharing its work with
-#: nobody.
-Use = Literal["run", "keys", "alone", "alone, keys", "anything"]
+
+class Use(Flag):
+    """What a process does with models, beside the work of one process alone, and compiles kernels for."""
+
+    ALONE = 0
+    SHARDS = auto()  #: It gives rows to shards with stores of their own.
+    THREADS = auto()  #: It divides work among threads.
+    KEYS = auto()  #: It takes batches of many models together.
+    ROWS = auto()  #: It predicts and learns single rows, as estimators do.
+
+
+_OF_A_RUN, _BY_KEY = Use.SHARDS | Use.THREADS, Use.THREADS | Use.KEYS
+_ALL = _OF_A_RUN | _BY_KEY | Use.ROWS
 
 
 def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> None:
     """Run the learner's cases once in this process; without options all of them, else what a run with these needs."""
     for number in _concerning(learner, options):
-        _run(learner.kind, number, "run" if options is not None else "anything")
+        _run(learner.kind, number, _ALL if options is None else _OF_A_RUN)
 
 
 def compile_missing(learner: Learner, options: LearnerOptions, *, keyed: bool = False) -> None:
@@ -43,36 +54,36 @@ def compile_missing(learner: Learner, options: LearnerOptions, *, keyed: bool = 
 
     ``keyed``: the options are those of a model for each key.
     """
-    use: Use = "keys" if keyed else "run"
+    use = _BY_KEY if keyed else _OF_A_RUN
     for number in _concerning(learner, options):
         run = functools.partial(_run, learner.kind, number, use)
-        compile_once(f"{learner.kind}-{number}-{use}", type(learner).__module__, run)
+        compile_once(f"{learner.kind}-{number}-{use.value}", type(learner).__module__, run)
 
 
 def load_kernels(learner: Learner, options: LearnerOptions, *, keyed: bool = False) -> None:
     """Load, once, what a process needs that shares its work with nobody and whose first updates are timed."""
     for number in _concerning(learner, options):
-        _run(learner.kind, number, "alone, keys" if keyed else "alone")
+        _run(learner.kind, number, Use.KEYS if keyed else Use.ALONE)
 
 
 def _concerning(learner: Learner, options: LearnerOptions | None) -> list[int]:
-    """Numbers of the cases whose kernels options need."""
+    """Return the numbers of the cases whose kernels options need, of all cases without options."""
     return [n for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
 
 
 @functools.cache
 def _run(kind: str, number: int, use: Use) -> None:
-    """Run a case with all work in one process and a shared store and, before, as its plan has shards and threads do."""
+    """Run a case for a use: with all work in one process and, before, as its plan has shards and threads do."""
     learner = learners()[kind]
     case = learner.cases()[number]
-    if use in ("run", "anything"):
+    if Use.SHARDS in use:
         _drive(learner, case, 2, case.plan)
-    if not use.startswith("alone"):
+    if Use.THREADS in use:
         call_divided(functools.partial(_drive, learner, case, 1, WorkPlan()))
     _drive(learner, case, 1, WorkPlan())
-    if use not in ("run", "alone"):
+    if Use.KEYS in use:
         _drive_together(learner, case)
-    if use == "anything":
+    if Use.ROWS in use:
         _drive_rows(learner, case)
 
 
@@ -117,7 +128,7 @@ def _drive_together(learner: Learner, case: Case) -> None:
 
 
 def _drive_rows(learner: Learner, case: Case) -> None:
-    """What estimators do with a model that was neither saved nor restored: predictions, single rows, digests again."""
+    """Call a model that was neither saved nor restored as estimators do: predictions, single rows, digests again."""
     session, batch = _begun(learner, case, 1, NOTHING_DIVIDED)
     is_clean(batch.X.reshape(-1).view(np.int64))  # of all that is given to an estimator
     session.finish()

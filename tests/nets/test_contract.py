@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from raydt import load_model
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.estimators import estimator_of
 from raydt.learners import learners
-from raydt.learners.base import Learner
+from raydt.learners.base import Learner, WorkPlan
+from raydt.messages import message_of
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, Trial, every_case
 from tests.nets.test_interrupts import Data, after, fingerprint, live
@@ -250,6 +252,28 @@ def wrong_sources(trial: Trial, folder: Path) -> dict[str, dict[str, Any]]:
         inserts = written(folder / "inserts.arrow", table_of(examples(40, classes="xyz")))
         found["class"] = {"source": {"label": "y_of_three", "path": str(inserts)}}
     return found
+
+
+@every_case("no warm-up")
+def test_a_stream_without_a_warmup_is_refused_or_the_same_however_it_is_cut(trial: Trial, tmp_path: Path) -> None:
+    """Also with balanced classes, whose weights are found in the warm-up; and whoever does the work."""
+    if "class_weight" in type(trial.options).model_fields and trial.case.classes:
+        trial = replace(trial, case=replace(trial.case, options={**trial.case.options, "class_weight": "balanced"}))
+    found = set()
+    for plan in (trial.case.plan, WorkPlan()):
+        for size in (120, 50, 7):
+            one = replace(trial, case=replace(trial.case, plan=plan))
+            session = one.session(stream := one.stream(tmp_path))
+            try:
+                for batch in stream.batches(size):
+                    session.take(replace(batch, warmup=0), skip_refused=True)
+            except (ConfigError, InputError) as error:
+                assert not session.coordinator.store.live
+                found.add(message_of(error))
+            else:
+                session.finish()
+                found.add(session.digest())
+    assert len(found) == 1
 
 
 @every_case("rows not taken")

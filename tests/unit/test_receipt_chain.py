@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import gc
 import hashlib
@@ -20,7 +21,8 @@ import pytest
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message_of
-from raydt.sessions.receipt_chain import Key, Signer, append, opened, read_chain
+from raydt.sessions import receipt_chain
+from raydt.sessions.receipt_chain import Key, OpenChain, Signer, append, opened, read_chain
 from raydt.sessions.receipt_entry import Entry, encoded
 from tests.fuzz.mutations import mutated
 from tests.refusals import refused
@@ -107,6 +109,36 @@ def test_a_missing_line_shows_and_nothing_is_appended(chain: Path, damaged: Any,
         with refused(f"receipts.{name}", InputError):
             append(chain, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
     assert chain.read_bytes() == before
+
+
+def test_one_opened_chain_writes_what_one_for_each_entry_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the purge of an older state, of which the newest entry is read again only when somebody needs it."""
+    tree = FullyDynamicTreeClassifier().fit(np.eye(6), [0, 1, 0, 1, 0, 1], ids=IDS[:6])
+    older, first, second = copy.deepcopy(tree), tree.forget(IDS[:1]), tree.forget(IDS[1:2])
+    back = older.forget(IDS[2:3])  # of the state before the first
+    purged = {"ids": None, "replaced": [], "rewritten": [], "out_of_reach": []}
+    purge = {"learner": first.learner, "options_hash": first.options_hash, "deleted": [], "inserted": []}
+    purge |= {"digest_before": first.digest_before, "digest_after": first.digest_before, "purged": purged}
+    purge |= {"active_before": 6, "active": 6}
+    given: list[Any] = [first, purge, purge, second, purge, back]
+    one, each = tmp_path / "one.jsonl", tmp_path / "each.jsonl"
+
+    def write(chain: OpenChain, entry: Any) -> None:
+        if isinstance(entry, dict):
+            with monkeypatch.context() as unread:
+                unread.setattr(receipt_chain, "read_chain", None)  # an entry that is written is never a failure
+                chain.append_values(entry, time="")
+        else:
+            chain.append(entry, time="")
+
+    with opened(one, KEY) as chain:
+        for entry in given:
+            write(chain, entry)
+    for entry in given:
+        with opened(each, KEY) as chain:
+            write(chain, entry)
+    assert one.read_bytes() == each.read_bytes()
+    assert [entry.get("rolled_back") for entry in read_chain(one).entries] == [None] * 5 + [0, None]
 
 
 def test_memory_does_not_grow_with_the_entries(chain: Path) -> None:

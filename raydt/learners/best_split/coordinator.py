@@ -15,7 +15,7 @@ from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
-from raydt.errors import ConfigError, InputError
+from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -108,10 +108,9 @@ class BestSplitCoordinator(SequentialCoordinator):
         if batch.y.max(initial=-1) > 1:
             found = int(batch.y.max()) + 1
             raise InputError(message("learners.classes", found=found, what="a finder", most=2))
+        self._require_warmup(batch, "best_split", self.options.warmup)
         if batch.start == 0:
             self._warmup = batch.warmup
-            if self.options.warmup and not batch.warmup:
-                raise ConfigError(message("learners.no_warmup", kind="best_split", needs=self.options.warmup))
         self.store.reserve(len(batch))
         yield from ()
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from raydt.arrays.types import Arrays, Bools, Floats, Ints, Slots
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
-from raydt.errors import ConfigError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -47,7 +46,6 @@ from raydt.learners.confidence_tree.split_decisions import Counts, Decider, Leaf
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, enter_steps, steps_of
-from raydt.messages import message
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
 #: Steps of the longest window.
@@ -96,10 +94,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         self.options.require_classes(batch.n_classes, sparse=self.features.sparse > 0)
+        self._require_warmup(batch, "confidence_tree", WARMUP)
         if batch.start == 0:
             self._warmup = batch.warmup
-            if not batch.warmup:
-                raise ConfigError(message("learners.no_warmup", kind="confidence_tree", needs=WARMUP))
         self.live.make_room(batch)
         yield from ()
 

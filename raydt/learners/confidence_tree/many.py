@@ -316,7 +316,7 @@ def group_of(
     live.reserve(len(batch.op))
     if listed is None or not listed.is_current(live, worker):
         listed = ListedTree(live, worker)
-    weighted = batch.weight is not None or live.store.weight is not None or live.unit > 1
+    weighted = batch.weight is not None or live.store.weight is not None
     if weighted or not batch.start or batch.n_classes > listed.classes:
         return listed, None
     return listed, listed.group

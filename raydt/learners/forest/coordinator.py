@@ -103,6 +103,7 @@ class ForestCoordinator(SequentialCoordinator):
     # ---------------------------------------------------------------- one batch
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
+        self._require_warmup(batch, "forest")
         if batch.start == 0:
             self._warmup = batch.warmup
         examples = self.store.live + len(batch)

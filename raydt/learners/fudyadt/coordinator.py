@@ -66,6 +66,7 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         yield from ()
+        self._require_warmup(batch, "fudyadt")
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup

@@ -29,8 +29,6 @@ from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.records import NODES
 
-#: What a warm-up is needed for where classes are balanced.
-NEEDS_CLASSES = message("learners.needs_classes")
 #: Steps of the shortest window, which is the first, and of the longest.
 SHORTEST, LONGEST = 16, 4096
 
@@ -75,12 +73,11 @@ class SparseTreeCoordinator(TreeCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.n_classes > 2:
             raise InputError(message("learners.classes", found=batch.n_classes, what="a finder", most=2))
+        self._require_warmup(batch, "sparse_tree")
         yield from self._catch_up()
         self.live.reserve(inserts_of(batch))
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
-            if self.live.weighting.is_open and not batch.warmup:
-                raise ConfigError(message("learners.no_warmup", kind="sparse_tree", needs=NEEDS_CLASSES))
 
     def _catch_up(self) -> Exchange[None]:
         """After a restore: send the tree to the shards, so that they can set up their structures."""
