@@ -171,9 +171,10 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
 
 def count_rows(tree: CountedTree, rows: AnyInts) -> None:
     """Enter how many rows are below each node of a tree of masses, from those in its leaves, by id."""
-    for node in reversed(range(1, int(tree.reg[USED]))):  # in preorder: children come behind their parents
+    used = int(tree.reg[USED])  # the tree may have been trimmed since
+    for node in reversed(range(1, used)):  # in preorder: children come behind their parents
         rows[tree.nodes["parent"][node]] += rows[node]
-    tree.statistics["pairs"] = rows
+    tree.statistics["pairs"][:used] = rows[:used]
 
 
 class LeafCounts:
