@@ -24,6 +24,8 @@ from raydt.learners import learners, traits_of
 class ModelsByKey:
     """A session, a recorder and checkpoints of models by key."""
 
+    unit = "rows"
+
     def session(self, config: Config, stream: Any) -> Any:
         """Return what makes sessions in this process, each at the beginning."""
 

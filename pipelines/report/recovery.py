@@ -56,7 +56,8 @@ def checkpoints_in_words(summary: dict[str, Any]) -> str:
     if written:
         amount, seconds, last = (number(summary.get("checkpoints"), key) for key in ("bytes", "seconds", "last"))
         parts.append(f"{size(amount)} in {duration(seconds)}")
-        parts += [f"the last at update {count(last)}"] if last is not None else []
+        unit = "row" if "keys" in summary else "update"
+        parts += [f"the last at {unit} {count(last)}"] if last is not None else []
     return ", ".join(parts)
 
 

@@ -181,7 +181,7 @@ class Run:
                     self._begin()
                     if restoring:
                         progress.stage(self.checkpointer.beginning())
-                    progress.start(self.stream.length(), done=self._now.recorder.updates)
+                    progress.start(self.stream.length(), self.parts.unit, done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
                 return error

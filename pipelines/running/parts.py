@@ -18,6 +18,8 @@ from raydt.sessions.session import Session
 class RunParts(Protocol):
     """What the loop asks for."""
 
+    unit: str  #: What the run counts, such as in its progress and its checkpoints: updates, or rows of the source.
+
     def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
         """Return what makes the sessions of models by key; None of one model."""
 
@@ -45,6 +47,8 @@ class RunParts(Protocol):
 
 class OneModel:
     """Parts of a run with one model."""
+
+    unit = "updates"
 
     def session(self, config: Config, stream: Any) -> None:
         """Nothing: the learner makes its sessions."""
