@@ -48,7 +48,7 @@ SENTENCES: dict[str, Sentence] = {
         _COMPARE,
     ),
     "bad_rollback": (
-        "the receipt goes back to the state after receipt {to}, but that state is not the one it names",
+        "the receipt goes back to an earlier state, but the number of the receipt after which that was is another one",
         _COMPARE,
     ),
     "other_key": ("{file}, row {row}: the ids are hashed with another key", "Give the key of this chain"),

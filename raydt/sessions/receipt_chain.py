@@ -329,7 +329,7 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
         if key is not None and entry.get("key_check", key.check) != key.check:
             raise ConfigError(message("receipts.other_key", file=str(path), row=row))
         if not course.take(entry):
-            raise InputError(message("receipts.bad_rollback", to=entry["rolled_back"]), file=str(path), row=row)
+            raise InputError(message("receipts.bad_rollback"), file=str(path), row=row)
         if "signature" in entry:
             _verify(entry, row, str(path))
             signers[entry["public_key"]] = None

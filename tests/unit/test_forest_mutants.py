@@ -39,7 +39,11 @@ MUTANTS = {
         "known if",
     ),
     "counts of other candidates are kept": ("count_candidates", "if not blocks.tried[old, at - 1].stale:", "if True:"),
-    "rows stay on their side": ("update_tree", "            return False\n    return True", "    return True"),
+    "rows stay on their side": (
+        "update_tree",
+        "            return False\n    return True",
+        "            break\n    return True",
+    ),
     "a deleted row leaves by the new split": (
         "update_tree",
         "            if by > 0:  # one that is deleted",

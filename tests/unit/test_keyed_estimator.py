@@ -268,7 +268,6 @@ def _keys(X: Any) -> list[str]:
 CHECKS = [
     "check_classifiers_classes",
     "check_dict_unchanged",
-    "check_dont_overwrite_attributes",
     "check_dtype_object",
     "check_estimators_dtypes",
     "check_estimators_fit_returns_self",

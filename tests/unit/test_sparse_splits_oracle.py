@@ -122,7 +122,7 @@ def test_centroids_of_updent_overestimate_by_at_most_alpha(alpha: float, c: Coun
         rho = (c.c00 if bucket.mirrored else c.c01) / c.n0 if c.n0 else 0.0
         if not bucket.s <= rho <= bucket.t:
             continue
-        estimate = (rule.base(c) + bucket.A * c.c10 + bucket.B * c.c11 - c0 * bucket.A - c1 * bucket.B) / n
+        estimate = (rule.base(c, 1) + bucket.A * c.c10 + bucket.B * c.c11 - c0 * bucket.A - c1 * bucket.B) / n
         assert entropy(c) - 1e-12 <= estimate <= (1 + alpha) * entropy(c) + 1e-12, k
 
 
