@@ -32,7 +32,7 @@ from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.sessions.local_phase import SmallModel, holds, most_cells
 from raydt.sessions.session import fill_within, is_warming
 from raydt.sessions.snapshots import take_snapshot
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import DIVIDED, ONE_MODEL, compile_missing
 
 _NOWHERE = -1
 
@@ -64,13 +64,13 @@ class Coordinator:
         self._pulse.beat()
         epoch, learner, options, features = assignment
         use_cpus(cpus)
-        compile_missing(learner, options)  # as the driver has on its machine
+        self._most = most_cells(learner.traits(options).divided, plan)
+        compile_missing(learner, options, DIVIDED if self._most == 0 else ONE_MODEL)  # as the driver has on its machine
         kernel.load()
         faults.begin_epoch(epoch)
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
         self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)
         self._ray = RayDriver(shards, epoch, self._watch)
-        self._most = most_cells(learner.traits(options).divided, plan)
         self._begin(self._new())
 
     def apply(
@@ -173,6 +173,7 @@ class Coordinator:
         if small is not None:
             self._coordinator, self._driver = small.session.coordinator, small.session.driver
         else:
+            compile_missing(self._learner, self._options, DIVIDED)
             shards = sum(process.shards for process in self._shards)
             self._coordinator = self._learner.coordinator(self._options, self._features, shards, self._plan)
             self._driver = self._ray

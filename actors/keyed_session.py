@@ -32,7 +32,7 @@ from raydt.keyed.store import write_groups
 from raydt.keyed.stream import KeyedBatch
 from raydt.keyed.table_keys import told_apart
 from raydt.messages import message
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import BY_KEY, compile_missing
 from raydt.sources.base import Rows
 
 
@@ -63,7 +63,7 @@ class RayKeyedSession:
         self._numbers = count(1)  # of snapshots
         self._statistics: dict[str, int] = {}
         requested = bundles(shards, resources)[1:]
-        compile_missing(assignment.learner, assignment.options, keyed=True)
+        compile_missing(assignment.learner, assignment.options, BY_KEY)
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested)

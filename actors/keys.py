@@ -29,7 +29,7 @@ from raydt.keyed.source import SharedSource
 from raydt.keyed.store import write_groups
 from raydt.keyed.stream import KeyedBatch
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import BY_KEY, compile_missing
 from raydt.streams.row_stream import RowStreamOptions
 
 
@@ -67,7 +67,7 @@ class KeyGroups:
         """Begin the epoch, without keys; returns the number of the node."""
         self._pulse.beat()
         use_cpus(cpus)
-        compile_missing(given.learner, given.options, keyed=True)
+        compile_missing(given.learner, given.options, BY_KEY)
         kernel.load()
         faults.begin_epoch(given.epoch, index)
         self._source = given.source

@@ -22,6 +22,7 @@ class Placement:
     where: str  #: who does the work, and why, in one sentence
     advice: str = ""  #: what to set instead; empty if nothing
     plan: WorkPlan = field(default_factory=WorkPlan)  #: from which size on shards do it
+    divided: bool = False  #: whether shards may do some of it, as far as is known before
 
     def in_words(self) -> str:
         """Return the sentence, with the advice if there is some."""

@@ -36,7 +36,7 @@ from raydt.learners.batch_coordinator import rows_in
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
 from raydt.sessions.snapshots import whole
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import DIVIDED, ONE_MODEL, compile_missing
 from raydt.sources.base import Source
 from raydt.sources.divided import DividedReading
 from raydt.sources.feature_reader import BlockReport, Opening
@@ -117,14 +117,16 @@ class RaySession:
         self._divided: DividedReading | None = None
         self._here = False  # all shards are on this node, and see its folders
         requested = bundles(shards, resources)
-        compile_missing(learner, options)
+        plan = plan or WorkPlan()
+        self._at_once = most_cells(learner.traits(options).divided, plan) == 0
+        compile_missing(learner, options, DIVIDED if self._at_once else ONE_MODEL)
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested)
             in_each = shards_of_each(requested[-1]["CPU"], shards, learner, options, features)
             self._start(cluster, requested, in_each)
             assignment = Assignment(epoch, learner, options, features)
-            self._open(assignment, plan or WorkPlan(), [bundle["CPU"] for bundle in requested])
+            self._open(assignment, plan, [bundle["CPU"] for bundle in requested])
         except BaseException:
             self.close()
             raise
@@ -141,11 +143,9 @@ class RaySession:
         """Build the two halves of the learner in the actors."""
         coordinator, *shards = self._peers
         # All at once: each loads compiled kernels, which takes as long as all the rest, and speaks to no other yet.
-        divided = assignment.learner.traits(assignment.options).divided
-        patience, at_once = self._watch.patience, most_cells(divided, plan) == 0
-        opened = [coordinator.handle.open.remote(assignment, plan, shards, patience, cpus[0])]
+        opened = [coordinator.handle.open.remote(assignment, plan, shards, self._watch.patience, cpus[0])]
         opened += [
-            shard.handle.open.remote(assignment, index, groups, cpus[1 + index], at_once)
+            shard.handle.open.remote(assignment, index, groups, cpus[1 + index], self._at_once)
             for index, (shard, groups) in enumerate(zip(shards, groups_of(self._features, shards), strict=True))
         ]
         self._here = all(number == node() for number in self._watch.collect(opened, self._peers)[1:])

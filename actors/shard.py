@@ -38,7 +38,7 @@ from raydt.folders.parts import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.parallel.threads import run
 from raydt.sessions.saved_model import read_parts
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import DIVIDED, compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
 Groups = Ints
@@ -104,8 +104,8 @@ class FeatureShard:
         self._pulse.beat()
         epoch, learner, options, features = assignment
         use_cpus(cpus)
-        compile_missing(learner, options)  # as the driver has on its machine
         if at_once:
+            compile_missing(learner, options, DIVIDED)  # as the driver has on its machine
             kernel.load()
         faults.begin_epoch(epoch, index)
         self._groups = own(list(groups))

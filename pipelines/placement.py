@@ -47,7 +47,7 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     alone = cluster.backend == "in_process" or most is None or _is_below(most, live, features)
     shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
     if cluster.backend == "in_process":
-        return Placement(shards, message("runs.in_process"), plan=plan)
+        return Placement(shards, message("runs.in_process"), plan=plan, divided=(shards or 1) > 1)
     if reason and not _are_faster(cluster, shards):
         plan = WorkPlan.within(cluster.memory_limit, faster=False)
         most = most_cells(traits.divided, plan)
@@ -58,7 +58,7 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
         return Placement(shards, message("runs.no_faster", learner=config.learner.kind), plan=plan)
     named += f" (auto: {reason})" if reason else ""
     if most == 0:
-        return Placement(shards, message("runs.with_shards", shards=named), plan=plan)
+        return Placement(shards, message("runs.with_shards", shards=named), plan=plan, divided=True)
     dense = len(features.names)
     size = f"{-(-most // dense):,} live examples" if dense else f"{most:,} ones in live examples"
     faster = plan.faster and traits.divided == "large" and most == LOCAL_WORK_LIMIT
@@ -66,7 +66,7 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
         said = message("runs.small" if faster else "runs.fits", size=size, live=live)
         return Placement(shards, said.alone(), said.remedy, plan)
     where = message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named)
-    return Placement(shards, where, plan=plan)
+    return Placement(shards, where, plan=plan, divided=True)
 
 
 def _by_key(cluster: Cluster, free: Sequence[Bundle] | None) -> Placement:

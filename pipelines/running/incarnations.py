@@ -27,7 +27,7 @@ from raydt.learners import learners
 from raydt.messages import message
 from raydt.presentation.words import counted
 from raydt.sessions.session import InProcessSession, Session
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import BY_KEY, DIVIDED, ONE_MODEL, compile_missing
 from raydt.streams.random_updates import warmup as warm_up_streams
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,8 @@ class Incarnations:
 
     def _compile(self) -> None:
         """Compile the kernels that this process and the learner need, and have Numba ready for all."""
-        compile_missing(self._learner, self.config.learner, keyed=self._make is not None)
+        uses = BY_KEY if self._make is not None else DIVIDED if self.config.placement.divided else ONE_MODEL
+        compile_missing(self._learner, self.config.learner, uses)
         kernel.load()
         compile_once("streams", "raydt.streams", warm_up_streams)
         compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)

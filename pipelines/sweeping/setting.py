@@ -18,7 +18,7 @@ from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_missing, load_kernels
+from raydt.sessions.warmup import BY_KEY, ONE_MODEL, Use, compile_missing, load_kernels
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
@@ -35,13 +35,14 @@ def cached(config: Config) -> None:
     """Compile the kernels of streams and a learner that are not in the cache."""
     warm_up_streams()
     warm_up_evaluation()
-    compile_missing(learners()[config.learner.kind], config.learner, keyed=by_key(config))
+    compile_missing(learners()[config.learner.kind], config.learner, BY_KEY if by_key(config) else ONE_MODEL)
 
 
 def loaded(config: Config) -> None:
     """Compile kernels as :func:`cached` does, and load them, once in this process."""
     cached(config)
-    load_kernels(learners()[config.learner.kind], config.learner, keyed=by_key(config))
+    uses = Use.ALONE | Use.KEYS if by_key(config) else Use.ALONE
+    load_kernels(learners()[config.learner.kind], config.learner, uses)
 
 
 def loaded_all(everything: None, several: Sequence[Config]) -> None:

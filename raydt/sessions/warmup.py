@@ -30,40 +30,44 @@ _MANY_ROWS = 300
 
 
 class Use(Flag):
-    """What a process does with models, beside the work of one process alone, and compiles kernels for."""
+    """What a process does with models, and compiles kernels for."""
 
-    ALONE = 0
+    ALONE = auto()  #: It does all work of a model itself.
     SHARDS = auto()  #: It gives rows to shards with stores of their own.
     THREADS = auto()  #: It divides work among threads.
     KEYS = auto()  #: It takes batches of many models together.
     ROWS = auto()  #: It predicts and learns single rows, as estimators do.
 
 
-_OF_A_RUN, _BY_KEY = Use.SHARDS | Use.THREADS, Use.THREADS | Use.KEYS
-_ALL = _OF_A_RUN | _BY_KEY | Use.ROWS
+#: What runs need: of one model, of one whose rows shards have, of models by key.
+ONE_MODEL = Use.ALONE | Use.THREADS
+DIVIDED, BY_KEY = ONE_MODEL | Use.SHARDS, ONE_MODEL | Use.KEYS
 
 
 def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> None:
     """Run the learner's cases once in this process; without options all of them, else what a run with these needs."""
     for number in _concerning(learner, options):
-        _run(learner.kind, number, _ALL if options is None else _OF_A_RUN)
+        for use in Use if options is None else _each(DIVIDED):
+            _run(learner.kind, number, use)
 
 
-def compile_missing(learner: Learner, options: LearnerOptions, *, keyed: bool = False) -> None:
-    """As :func:`compile_kernels`, but pass over the cases whose kernels are in the cache: these load when needed.
-
-    ``keyed``: the options are those of a model for each key.
-    """
-    use = _BY_KEY if keyed else _OF_A_RUN
+def compile_missing(learner: Learner, options: LearnerOptions, uses: Use) -> None:
+    """As :func:`compile_kernels`, but pass over what is in the cache: those kernels load when they are needed."""
     for number in _concerning(learner, options):
-        run = functools.partial(_run, learner.kind, number, use)
-        compile_once(f"{learner.kind}-{number}-{use.value}", type(learner).__module__, run)
+        for use in _each(uses):
+            run = functools.partial(_run, learner.kind, number, use)
+            compile_once(f"{learner.kind}-{number}-{use.name}", type(learner).__module__, run)
 
 
-def load_kernels(learner: Learner, options: LearnerOptions, *, keyed: bool = False) -> None:
+def load_kernels(learner: Learner, options: LearnerOptions, uses: Use) -> None:
     """Load, once, what a process needs that shares its work with nobody and whose first updates are timed."""
     for number in _concerning(learner, options):
-        _run(learner.kind, number, Use.KEYS if keyed else Use.ALONE)
+        for use in _each(uses):
+            _run(learner.kind, number, use)
+
+
+def _each(uses: Use) -> list[Use]:
+    return [use for use in Use if use in uses]
 
 
 def _concerning(learner: Learner, options: LearnerOptions | None) -> list[int]:
@@ -73,17 +77,18 @@ def _concerning(learner: Learner, options: LearnerOptions | None) -> list[int]:
 
 @functools.cache
 def _run(kind: str, number: int, use: Use) -> None:
-    """Run a case for a use: with all work in one process and, before, as its plan has shards and threads do."""
+    """Run a case for a use; with shards, as the plan of the case has them."""
     learner = learners()[kind]
     case = learner.cases()[number]
-    if Use.SHARDS in use:
+    if use is Use.ALONE:
+        _drive(learner, case, 1, WorkPlan())
+    elif use is Use.SHARDS:
         _drive(learner, case, 2, case.plan)
-    if Use.THREADS in use:
+    elif use is Use.THREADS:
         call_divided(functools.partial(_drive, learner, case, 1, WorkPlan()))
-    _drive(learner, case, 1, WorkPlan())
-    if Use.KEYS in use:
+    elif use is Use.KEYS:
         _drive_together(learner, case)
-    if Use.ROWS in use:
+    else:
         _drive_rows(learner, case)
 
 

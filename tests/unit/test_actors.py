@@ -31,6 +31,7 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange.snapshot import Barrier
+from raydt.learners.fudyadt import LEARNER
 from raydt.messages import message
 from tests.refusals import refused
 
@@ -282,7 +283,7 @@ class TestSession:
     @pytest.fixture
     def session(self, monkeypatch):
         """A session whose coordinator answers as the test says; nothing is started."""
-        monkeypatch.setattr("actors.session.compile_missing", lambda learner, options: None)
+        monkeypatch.setattr("actors.session.compile_missing", lambda *given: None)
         monkeypatch.setattr("actors.starting.ray", SimpleNamespace(kill=lambda handle: None))
         monkeypatch.setattr(RaySession, "_open", lambda session, *_: None)
         applied = SimpleNamespace(remote=lambda *_: "reply")
@@ -290,7 +291,7 @@ class TestSession:
         peer = SimpleNamespace(name="the coordinator", handle=handle, pid=None)
         monkeypatch.setattr(RaySession, "_start", lambda session, *_: session._peers.append(peer))
         cluster = SimpleNamespace(started=True, answers=lambda: True)
-        session = RaySession(cluster, None, None, None, shards=1)
+        session = RaySession(cluster, LEARNER, LEARNER.Options(), None, shards=1)
         monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [[None] for _ in replies])
         return session
 

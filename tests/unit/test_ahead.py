@@ -29,7 +29,7 @@ from raydt.parallel import ahead as ahead_module
 from raydt.parallel.ahead import ahead, in_order
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_missing
+from raydt.sessions.warmup import ONE_MODEL, compile_missing
 from raydt.sources import file_source
 from raydt.sources.files import csv
 from raydt.sources.opening import open_source
@@ -285,7 +285,7 @@ def test_an_interrupted_run_holds_what_it_took_and_no_file(
         "cluster": {"backend": "in_process", "threads": n, "batch_size": 64},
         "output": {"report": False},
     }
-    compile_missing(learners()["fudyadt"], load_config(config).learner)
+    compile_missing(learners()["fudyadt"], load_config(config).learner, ONE_MODEL)
     monkeypatch.setattr(InProcessSession, "apply", applied)
     result = replay(config, tmp_path / "run")
     assert (result.status, result.summary["updates"]) == ("interrupted", 320)

@@ -12,6 +12,7 @@ from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch
 from raydt.messages import message
+from raydt.sessions.warmup import DIVIDED, ONE_MODEL
 from tests.refusals import refused
 
 CONFIG = {
@@ -47,6 +48,25 @@ def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypa
     config = load_config(CONFIG, ["cluster.backend=ray"]).placed(Placement(1, "here"))
     with Incarnations(config, Features(("a",), (False,))) as incarnations, pytest.raises(OSError, match="no kernels"):
         incarnations.open()
+
+
+@pytest.mark.parametrize(
+    ("given", "placement", "uses"),
+    [
+        ([], Placement(1, "here"), ONE_MODEL),
+        ([], Placement(2, "here", divided=True), DIVIDED),
+        (["cluster.backend=ray"], Placement(2, "on Ray"), ONE_MODEL),
+        (["cluster.backend=ray"], Placement(2, "on Ray", divided=True), DIVIDED),
+    ],
+)
+def test_kernels_of_shards_are_compiled_where_shards_may_work(given, placement, uses, monkeypatch):
+    asked = []
+    monkeypatch.setattr("pipelines.running.incarnations.compile_missing", lambda learner, options, of: asked.append(of))
+    ray = SimpleNamespace(close=lambda: None, answers=lambda: True)
+    monkeypatch.setattr("pipelines.running.incarnations.connect", lambda *given, **named: ray)
+    with Incarnations(load_config(CONFIG, given).placed(placement), Features(("a",), (False,))) as incarnations:
+        incarnations._compiled.require() if given else None
+    assert asked == [uses]
 
 
 class TestRestartBudget:

@@ -108,6 +108,8 @@ def test_the_place_of_the_work(
     assert found.where.id == f"runs.{words}"
     assert parameters.items() <= found.where.parameters.items()
     assert bool(found.advice) == (words in ("small", "fits"))
+    sure = words in ("with_shards", "beyond_limit", "shards_faster")
+    assert found.divided == (sure or (words == "in_process" and shards == 3))
 
 
 @pytest.mark.parametrize(("learner", "words"), [("fudyadt", "no_faster"), ("gbdt", "shards_faster")])
