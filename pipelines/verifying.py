@@ -37,8 +37,7 @@ from raydt.sessions.receipt_history import (
     is_deleted,
 )
 from raydt.sessions.retraining import trained_from_nothing
-from raydt.sessions.saved_model import groups_of
-from raydt.sessions.session import InProcessSession
+from raydt.sessions.saved_model import understood
 
 
 @in_threads_of_its_run
@@ -77,11 +76,10 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     ended = last_of(folder)
     options, features, history = ended.config.learner, ended.features, ended.history
     _require_retrained(options, folder.location)
-    learner, arrays = learners()[options.kind], ended.components["coordinator"]
+    arrays = ended.components["coordinator"]
     trained = trained_from_nothing(options, features, history, ended.class_order, arrays)
     stated, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
-    state = InProcessSession(learner, options, features)
-    state.restore(arrays, groups_of(ended.components))
+    state = understood(ended.meta, ended.components, folder.location).session()
     if ended.meta["format_version"] != FORMAT_VERSION:
         stated = state.digest()  # another format may compute it in another way
     saved, meta = load_model(folder.location), ended.meta

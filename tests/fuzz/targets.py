@@ -259,7 +259,8 @@ def read_saved(saved: SavedModel) -> None:
     with suppress(InputError):  # leaves of naive Bayes, or features that nobody has counted
         trees, interface = trees_of(saved), interface_of(saved)
         some = None if sparse is None else sparse[np.arange(3)]
-        explain(trees, X[:3], some)
+        if saved.features.sparse < 1 << 20:  # a contribution of each feature takes memory
+            explain(trees, X[:3], some)
         for tree in range(min(trees.trees, 3)):
             sentences(trees, X[:3], some, tree, interface)
         build(trees, interface, "treelite")

@@ -142,7 +142,8 @@ def candidates(rules: Rules, key: int, feature: int, rows: Sequence[Row]) -> lis
     if len(set(there)) + (missing > 0) < 2:
         return []
     if category:
-        return sorted(set(there), key=lambda value: (splitmix(own, int(value)), value))[: rules.S]
+        numbers = {value: int(value) if abs(value) < 2**63 else -(2**63) for value in there}
+        return sorted(numbers, key=lambda value: (splitmix(own, numbers[value]), value))[: rules.S]
     low, high = min(there), max(there)
     wanted = {1: 0, 2: 1}.get(len(set(there)), rules.S)
     wanted = min(wanted, rules.S - 1) if missing else wanted

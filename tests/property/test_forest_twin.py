@@ -116,7 +116,7 @@ class Run:
         self.session.restore(*state)
 
     def row(self) -> tuple[float, ...]:
-        """Features with few distinct values, or many, or missing ones, or large ones."""
+        """Features with few distinct values, or many, or missing ones, or large ones, also of categories."""
         x = []
         for category in self.rules.categorical:
             kind = self.draws.random()
@@ -125,6 +125,8 @@ class Run:
                 value = -1.0 if category else np.nan
             elif not category and kind > 0.8:
                 value = float(self.draws.normal() * 10.0 ** self.draws.integers(-3, 200))
+            elif category and kind > 0.9:
+                value *= 10.0 ** int(self.draws.choice([17, 19, 300]))
             x.append(value + 0.0)
         return tuple(x)
 

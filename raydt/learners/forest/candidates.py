@@ -129,9 +129,16 @@ def category_at(cuts: Any, used: int, value: float) -> int:
 
 
 @inlined_kernel
+def whole(category: float) -> int:
+    """Return a category as an integer; one beyond 64 bits, which processors convert each their way, as the least."""
+    number: int = np.int64(category) if abs(category) < 2.0**63 else np.int64(-(2**63))
+    return number
+
+
+@inlined_kernel
 def hash_of(key: np.uint64, category: float) -> np.uint64:
     """The drawn number of a category, by its value."""
-    number: np.uint64 = bits_at(key, np.int64(category))
+    number: np.uint64 = bits_at(key, whole(category))
     return number
 
 

@@ -23,6 +23,7 @@ from raydt.learners.forest.candidates import (
     drawn_feature,
     hash_of,
     put_back,
+    whole,
 )
 from raydt.learners.forest.node_pool import list_classes
 from raydt.learners.forest.nodes import CLASSES, NEAR, PACKED, STEP
@@ -138,7 +139,7 @@ def smallest_categories(cuts: Any, key: np.uint64, n: int, column: Any, limit: i
     used = 0
     for i in range(n):
         value = values[i]
-        place = np.int64(value) & (len(met) - 1)
+        place = whole(value) & (len(met) - 1)
         if met[place] == value or value == NO_CATEGORY:
             continue
         met[place] = value

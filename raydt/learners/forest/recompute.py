@@ -132,7 +132,8 @@ def _category_candidates(options: ForestOptions, keys: Words, part: NodeRows, x:
     several = np.bincount(node, minlength=len(keys)) > 1
     kept = several[node] & (value != -1.0)
     node, value = node[kept], value[kept]
-    order = np.lexsort((value, numbers_at(keys[node], value.astype(np.int64)), node))
+    numbers = np.where(np.abs(value) < 2.0**63, value, -(2.0**63)).astype(np.int64)  # the least beyond 64 bits
+    order = np.lexsort((value, numbers_at(keys[node], numbers), node))
     node, value = node[order], value[order]
     there = np.bincount(node, minlength=len(keys))
     place = np.arange(len(node)) - (np.cumsum(there) - there)[node]
