@@ -57,8 +57,14 @@ def extended(array: AnyArray, capacity: int) -> AnyArray:
         return grown(array, capacity)
     longer = empty((capacity, *array.shape[1:]), array.dtype)
     old, new = array.reshape(-1).view(np.uint8), longer.reshape(-1).view(np.uint8)
-    for begin in range(0, len(old), _COPIED):
-        some = slice(begin, min(begin + _COPIED, len(old)))
-        new[some] = old[some]
-        pages.madvise(mmap.MADV_DONTNEED, begin, some.stop - begin)
+    copied = 0
+    try:
+        for begin in range(0, len(old), _COPIED):
+            some = slice(begin, min(begin + _COPIED, len(old)))
+            new[some] = old[some]
+            copied = some.stop
+            pages.madvise(mmap.MADV_DONTNEED, begin, some.stop - begin)
+    except BaseException:  # an interrupt: the old array is still the one in use
+        old[:copied] = new[:copied]
+        raise
     return longer

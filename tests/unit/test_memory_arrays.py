@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+from typing import Any
+
 import numpy as np
 import pytest
 
-from raydt.arrays.memory import extended, grown
+from raydt.arrays import memory
+from raydt.arrays.memory import empty, extended, grown
 from raydt.trees.records import MEMBER
 
 
@@ -23,3 +28,31 @@ def test_an_array_that_was_extended_holds_no_page() -> None:
     array["leaf"] = 1
     extended(array, 4_000_000)
     assert not array["leaf"].any()
+
+
+@pytest.mark.parametrize("looks", range(1, 12))
+def test_an_array_whose_extension_is_interrupted_is_as_before(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt comes at each line of the loop in turn."""
+    monkeypatch.setattr(memory, "_COPIED", 1 << 20)
+    array = empty((400_000,), np.dtype(np.int64))
+    array[:] = np.arange(len(array))
+    left = looks
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code is not extended.__code__:
+            return None
+        if event == "line" and "copied" in frame.f_locals:
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            extended(array, 500_000)
+    finally:
+        sys.settrace(None)
+    assert np.array_equal(array, np.arange(len(array)))
