@@ -10,7 +10,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Trial:
         """How rows are to be read."""
         return self.learner.traits(self.options).reading
 
-    @property
+    @cached_property
     def weighs(self) -> bool:
         """Whether rows or classes have weights."""
         return self.case.weighted or getattr(self.options, "class_weight", None) is not None
