@@ -33,7 +33,9 @@ def fields(sentence: Sentence) -> set[str]:
 def trees() -> dict[Path, ast.Module]:
     """Every file of the product, parsed when a test asks."""
     packages = ("raydt", "actors", "pipelines")
-    return {path: ast.parse(path.read_text()) for package in packages for path in sorted((ROOT / package).rglob("*.py"))}
+    return {
+        path: ast.parse(path.read_text()) for package in packages for path in sorted((ROOT / package).rglob("*.py"))
+    }
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from tests.refusals import refused
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
 ADAPTERS = [each for each in PUBLIC if isinstance(each, type) and issubclass(each, RiverClassifier)]
 #: Adapters that river's own checks take longest with: they are left to the night, as all adapters have one base.
-SLOW = (raydt.RiverForestClassifier, raydt.RiverGradientBoostingClassifier)
+SLOW = (raydt.RiverForestClassifier, raydt.RiverGradientBoostingClassifier, raydt.RiverConfidenceTreeClassifier)
 OPTIONS = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 6, "smoothing": 5.0}
 
 
