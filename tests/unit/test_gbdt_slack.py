@@ -56,11 +56,11 @@ def judging_all(session: InProcessSession) -> None:
 @pytest.mark.parametrize(
     ("seed", "changed"),
     [
-        pytest.param(0, {}, marks=pytest.mark.nightly),
+        (0, {}),
         pytest.param(1, {}, marks=pytest.mark.nightly),
         (2, {"robustness_tolerance": 0.0}),  # only the best candidate stays
         (3, {"robustness_tolerance": 0.4, "candidate_fraction": 0.5}),
-        pytest.param(4, {"l2_regularization": 0.5}, marks=pytest.mark.nightly),
+        (4, {"l2_regularization": 0.5}),
     ],
 )
 def test_the_model_is_the_same_if_every_split_is_judged(seed: int, changed: dict[str, Any]) -> None:
