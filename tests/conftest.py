@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -23,6 +24,9 @@ from tests import volume
 settings.register_profile("default", max_examples=20, derandomize=True, print_blob=True, deadline=None)
 settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+#: Tests of the Ray that a process starts once (``tests/integration/conftest.py``), by day.
+ON_RAY = re.compile(r"/test_(keyed_)?ray(_channel)?\.py::|::TestOnRay::")
 
 #: Seconds that each file has taken in this run.
 SECONDS: Counter[str] = Counter()
@@ -88,6 +92,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0.0))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one process the few tests of a daily run that share a Ray: others would start one of their own."""
+    if volume.nightly or config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneRay(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "Ray" if ON_RAY.search(nodeid) else super()._split_scope(nodeid)
+
+    return OneRay(config, log)
+
+
 def file_of(test: str) -> str:
     """Return the file of a test."""
     return test.partition("::")[0]
@@ -131,6 +149,14 @@ def _quick_disk() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_windows() -> Iterator[None]:
+    """Few rows are born in a test: a window of a million births would take longer than all else of a checkpoint."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("raydt.examples.owned_rows._WINDOW", 1 << 12)
         yield
 
 

@@ -20,6 +20,7 @@ from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 from tests.corpus.cases import config_of
 from tests.fuzz.learners import BY_KEY, LEARNERS
+from tests.fuzz.targets import Target, all_targets
 from tests.keyed_cases import config, files
 
 ROOT = Path(__file__).parents[2]
@@ -66,8 +67,8 @@ def run(mutations: int, seed: int, processes: int = 2, only: int | None = None) 
     """Try ``mutations`` mutations of ``seed``, or the one of number ``only``."""
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="raydt-fuzz-") as scratch:
-        models = make_models(Path(scratch))
         spans = [(only, only + 1, 1)] if only is not None else [(i, mutations, processes) for i in range(processes)]
+        models = make_models(Path(scratch), range(only, only + 1) if only is not None else range(mutations))
         with ThreadPoolExecutor(len(spans)) as pool:
             for part in pool.map(lambda span: _share(seed, *span, Path(scratch), models), spans):
                 tally.add(part)
@@ -75,17 +76,21 @@ def run(mutations: int, seed: int, processes: int = 2, only: int | None = None) 
     return tally
 
 
-def make_models(scratch: Path) -> Path:
-    """A folder with a ``model`` and a ``state`` of the good rows, and a folder with both for each case."""
+def make_models(scratch: Path, numbers: range) -> Path:
+    """A folder with a ``model`` and a ``state`` of the good rows, and one with both for each case that is mutated."""
     models = scratch / "models"
-    for learner in learners().values():
-        compile_kernels(learner)  # here, so that no child takes long for that
+    targets = all_targets(models)
+    tried = [targets[number % len(targets)] for number in numbers[: len(targets)]]
+    names = {one.folder.relative_to(models).parts[0] for one in tried if not isinstance(one, Target)}
+    cases, keyed = ({name: every[name] for name in every if name in names} for every in (LEARNERS, BY_KEY))
+    for kind in {trial.learner.kind for trial in (*cases.values(), *keyed.values())}:
+        compile_kernels(learners()[kind])  # here, so that no child takes long for that
     _make(config_of("clean.csv", {}, {}), scratch / "run", models)
-    for name, trial in LEARNERS.items():
+    for name, trial in cases.items():
         rows = scratch / f"rows {name}"
         rows.mkdir()
         _make(trial.config(rows, updates=60), scratch / f"run {name}", models / name)
-    for name, trial in BY_KEY.items():
+    for name, trial in keyed.items():
         rows = scratch / f"rows {name}"
         rows.mkdir()
         whole, own = files(trial, rows)

@@ -126,16 +126,16 @@ class RunTarget:
 
     name: str
     folder: Path
-    data: Path
+    rows: Path
     commands: list[list[str]]
 
     def try_one(self, folder: Path, draw: random.Random) -> None:
         """Change one file and run one command; raises what the command raises."""
-        run = folder / "run"
+        run, data = folder / "run", next(self.rows.iterdir())
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.folder, run)
         if draw.random() < 0.2 and ["purge"] in self.commands:
-            _commanded(["purge"], run, self.data)
+            _commanded(["purge"], run, data)
         files = [run / "config.yaml", *run.glob("*.json"), run / "log.jsonl", *run.glob("model"), *run.glob("*/[0-9]*")]
         file = draw.choice([*files, run / "summary.json"])
         if file.is_dir():
@@ -156,7 +156,7 @@ class RunTarget:
         command = draw.choice(self.commands)
         if self.commands is COMMANDS_BY_KEY and command == ["resume"]:
             (run / "summary.json").unlink()
-        _commanded(command, run, self.data)
+        _commanded(command, run, data)
 
 
 #: Commands, and what they get after the run.
@@ -521,7 +521,7 @@ def all_targets(models: Path | None) -> list[Target | FolderTarget | RunTarget]:
             RunTarget(
                 f"run {learner}",
                 models / learner / "run",
-                next((models.parent / f"rows {learner}").iterdir()),
+                models.parent / f"rows {learner}",
                 COMMANDS_BY_KEY if learner in BY_KEY else COMMANDS,
             )
             for learner in (*LEARNERS, *BY_KEY)

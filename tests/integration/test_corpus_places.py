@@ -127,7 +127,7 @@ class TestSizes:
         (tmp_path / "t.csv").write_text(f"k,{self.LONG},label\n1,2,no\n")
         assert len(message(config(tmp_path / "t.csv"), tmp_path / "run")) < 1000
 
-    @pytest.mark.parametrize("kind", ["parquet", "csv"])
+    @pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.nightly), "csv"])
     def test_30_000_columns(self, kind, tmp_path):
         d = 30_000
         names = [f"c{j}" for j in range(d)]

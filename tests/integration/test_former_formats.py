@@ -68,7 +68,13 @@ def test_there_is_a_run_of_each_learner_and_format() -> None:
         assert (HERE / f"format-{number}" / f"{kind}.zip").is_file(), "make it as tests/former/runs.py says"
 
 
-@pytest.mark.parametrize(("number", "kind"), RUNS)
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        pytest.param(*run, marks=[] if (list(LEARNERS).index(run[1]) + run[0]) % 2 else pytest.mark.nightly)
+        for run in RUNS
+    ],
+)
 def test_every_command_reads_it_or_says_which_version_does(
     number: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,8 +46,14 @@ def run(*command: object, cwd: Path, path: str, **variables: str) -> subprocess.
     )
 
 
-@pytest.mark.parametrize("missing", ["", "pipelines", "actors"])
-@pytest.mark.parametrize("inside", [False, True], ids=["on the path", "in the working directory"])
+@pytest.mark.parametrize(
+    ("inside", "missing"),
+    [
+        pytest.param(inside, missing, id=f"{way}-{missing}", marks=[] if (i + inside) % 2 else pytest.mark.nightly)
+        for inside, way in enumerate(("on the path", "in the working directory"))
+        for i, missing in enumerate(("", "pipelines", "actors"))
+    ],
+)
 def test_the_script_finds_its_own(project: Path, tmp_path: Path, inside: bool, missing: str) -> None:
     if missing:
         (project / missing).rename(tmp_path / "away")

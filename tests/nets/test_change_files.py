@@ -60,7 +60,7 @@ def twin(trial: Trial, rows: pa.Table, folder: Path) -> InProcessSession:
     return session
 
 
-@every_case("change files")
+@every_case("change files", half=True)
 def test_files_leave_what_one_stream_leaves(trial: Trial, tmp_path: Path) -> None:
     rows, config = in_parts(trial, tmp_path)
     run = pipelines.replay(config, tmp_path / "run")
@@ -95,7 +95,7 @@ def test_files_leave_what_one_stream_leaves(trial: Trial, tmp_path: Path) -> Non
         assert second.scores[name] == metrics[name]
 
 
-@every_case("change files", one_of_each)
+@every_case("change files", one_of_each, half=True)
 def test_the_new_state_is_audited_and_its_run_takes_it_in(trial: Trial, tmp_path: Path) -> None:
     _, config = in_parts(trial, tmp_path)
     run = pipelines.replay(config, tmp_path / "run")

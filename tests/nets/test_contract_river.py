@@ -51,7 +51,12 @@ def rows_of(n: int, reading: Reading) -> tuple[list[dict[str, Any]], list[str]]:
 
 @pytest.mark.parametrize(
     ("adapter", "options"),
-    [(adapter, options) for adapter in ADAPTERS for options in OPTIONS[adapter.estimator.kind]],
+    [
+        pytest.param(adapter, options, marks=[] if options is every[-1] else pytest.mark.nightly)
+        for adapter in ADAPTERS
+        for every in [OPTIONS[adapter.estimator.kind]]
+        for options in every
+    ],
     ids=lambda value: getattr(value, "__name__", "") or str(value),
 )
 def test_it_is_the_model_of_the_estimator(adapter: Any, options: dict[str, Any]) -> None:

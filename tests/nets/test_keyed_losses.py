@@ -27,6 +27,8 @@ from tests.keyed_cases import KEYS, config, files, rows_of
 from tests.small_tables import spelled, table_of, written
 
 TABLES = ("metrics", "predictions", "quarantine", "alarms", "keys")
+#: Of undisturbed runs, by case and whether keys come in turn.
+OUTCOMES: dict[tuple[str, bool], dict[str, Any]] = {}
 COUNTS = (
     *("updates", "inserts", "deletes", "predictions", "refused", "skipped", "active", "metrics", "baselines"),
     *("nodes", "leaves", "depth", "rebuilds"),
@@ -51,9 +53,11 @@ def small(trial: Trial, folder: Path, *, in_turn: bool = False, **output: Any) -
 
 
 def undisturbed(trial: Trial, folder: Path, *, in_turn: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A config, and its outcome."""
-    given = small(trial, folder, in_turn=in_turn)
-    return given, outcome(pipelines.replay(given, folder / "whole"))
+    """A config, and its outcome, which several tests compare with."""
+    given, name = small(trial, folder, in_turn=in_turn), (trial.name, in_turn)
+    if name not in OUTCOMES:
+        OUTCOMES[name] = outcome(pipelines.replay(given, folder / "whole"))
+    return given, OUTCOMES[name]
 
 
 POINTS = [

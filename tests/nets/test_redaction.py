@@ -143,7 +143,14 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     return Told(capsys)
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+def every_second(first: int) -> list[Any]:
+    """The kinds of damage; every test run takes each either in a source or in the files of commands."""
+    return [
+        pytest.param(damage, marks=[] if i % 2 == first else pytest.mark.nightly) for i, damage in enumerate(DAMAGE)
+    ]
+
+
+@pytest.mark.parametrize("damage", every_second(0))
 def test_what_a_run_says_of_its_source(damage: str, told: Told, tmp_path: Path) -> None:
     write(tmp_path / "data.csv", DAMAGE[damage]([HEADER, *rows()]))
     for number, on_error in enumerate(("error", "skip")):
@@ -172,7 +179,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", every_second(1))
 def test_what_commands_say_of_their_files(damage: str, run: Path, told: Told, tmp_path: Path) -> None:
     state, data = str(run), write(tmp_path / "data.csv", DAMAGE[damage]([HEADER, *rows(500)]))
     ids = DAMAGE[damage](["id,after,colour,verdict", *rows(3, 80)])

@@ -96,7 +96,7 @@ def test_a_loss_does_not_show(trial: Trial, run_of, tmp_path: Path) -> None:
     assert results(run) == results(run_of(trial))
 
 
-@every_case("an interruption and a resume", one_of_each)
+@every_case("an interruption and a resume", one_of_each, half=True)
 def test_an_interruption_does_not_show(trial: Trial, run_of, tmp_path: Path) -> None:
     passed = iter(range(10**6))
 
@@ -208,7 +208,7 @@ def damaged(trial: Trial, run: pipelines.RunResult, folder: Path, bits: int) -> 
     return found
 
 
-@every_case("checkpoint damage", one_of_each)
+@every_case("checkpoint damage", one_of_each, half=True)
 def test_a_damaged_checkpoint_is_refused(trial: Trial, run_of, tmp_path: Path) -> None:
     assert damaged(trial, run_of(trial), tmp_path, 2) > 20
 

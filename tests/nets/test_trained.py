@@ -6,6 +6,7 @@ model predicts a file of these.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from raydt.errors import ProcessLostError
 from raydt.exchange.faults import injected
 from raydt.sources.base import Rows
 from raydt.streams.training import held_out
-from tests.cases import Trial, every_case, one_of_each
+from tests.cases import CASES, Trial, every_case, net, one_of_each, place_of
 from tests.cut_runs import Gone, at
 from tests.small_tables import examples, table_of
 
 ROWS = 150
+#: Where a driver is killed.
+POINTS = ("driver.recorded", "run.before_compaction", "run.before_summary")
 
 
 def table() -> pa.Table:
@@ -84,7 +87,7 @@ def test_the_model_is_that_of_all_rows_and_the_score_that_of_the_others(trial: T
         assert summary["baselines"]["majority"] in {truth.count(label) / len(truth) for label in best}
 
 
-@every_case("a training run", one_of_each)
+@every_case("a training run", one_of_each, half=True)
 def test_a_trained_model_is_audited_updated_and_verified(trial: Trial, tmp_path: Path) -> None:
     run = pipelines.train(config_of(trial, tmp_path, table()), tmp_path / "run")
     report = audit_run(run.path)
@@ -130,8 +133,12 @@ def test_a_sweep_scores_the_rows_held_out(tmp_path: Path) -> None:
     assert (tmp_path / "sweep" / "sweep.html").exists()
 
 
-@every_case("a training run", one_of_each)
-@pytest.mark.parametrize("point", ["driver.recorded", "run.before_compaction", "run.before_summary"])
+@net(
+    "a training run",
+    "trial, point",
+    product(CASES, POINTS),
+    lambda trial, point: one_of_each(trial) and place_of(trial) % len(POINTS) == POINTS.index(point),
+)
 def test_a_kill_does_not_show(trial: Trial, point: str, tmp_path: Path) -> None:
     config = config_of(trial, tmp_path, table())
     expected = pipelines.train(config, tmp_path / "whole").summary
@@ -144,7 +151,7 @@ def test_a_kill_does_not_show(trial: Trial, point: str, tmp_path: Path) -> None:
         assert summary[key] == expected[key]
 
 
-@every_case("a training run", one_of_each)
+@every_case("a training run", one_of_each, half=True)
 def test_a_process_lost_while_a_model_is_scored_does_not_show(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

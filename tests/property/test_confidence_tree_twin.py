@@ -18,6 +18,7 @@ from raydt.examples.weights import UNIT
 from raydt.learners.confidence_tree import coordinator as coordinator_module
 from raydt.sessions.session import InProcessSession
 from raydt.streams.history import history_of
+from tests import volume
 from tests.confidence_streams import (
     LEARNER,
     RULES,
@@ -246,11 +247,12 @@ def test_leaves_choose_normal_features() -> None:
     assert model["normal_mean"].shape == (1, 3, 3)
 
 
+@pytest.mark.share
 @pytest.mark.parametrize("drift", [False, True], ids=["kept", "drift"])
 def test_any_window_gives_the_same(drift: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates are walked some thousand at a time; here so few that many windows end within a batch."""
     monkeypatch.setattr(coordinator_module, "LONGEST", 5)
-    for stream, options in fixed("practical", drift=drift)[:3]:
+    for stream, options in volume.spread(fixed("practical", drift=drift)[:3], 1):
         assert_same(stream, options, (3,), [1000])
 
 

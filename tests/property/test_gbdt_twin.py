@@ -204,8 +204,14 @@ def slow_stream(classes: int) -> Stream:
     return Stream(ops, ids, rows, targets, (False, False), True, warmup, not classes)
 
 
-@pytest.mark.parametrize("plan", [WorkPlan(shared_store=True), WorkPlan(0, 0, False)], ids=("local", "shards"))
-@pytest.mark.parametrize("classes", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("classes", "plan"),
+    [
+        pytest.param(classes, plan, id=f"{classes}-{way}", marks=[] if way == by_day else pytest.mark.nightly)
+        for classes, by_day in ((0, "local"), (2, "shards"), (3, "shards"))
+        for way, plan in (("local", WorkPlan(shared_store=True)), ("shards", WorkPlan(0, 0, False)))
+    ],
+)
 def test_rows_that_drift_are_compared_again(classes: int, plan: WorkPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     due = []
     others = RowShard._others

@@ -165,7 +165,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 WAYS = ((1, (2,)), (3, (1,)), (3, (1, 2)), (5, (3,)), (2, (2, 5)))
 #: Options, shards that write and those that read, and whether each bucket is a part of its own.
 MOVES = list(product(OPTIONS, WAYS, (1, None)))
-DAILY = [(OPTIONS[1], WAYS[2], 1), (OPTIONS[4], WAYS[1], None)]
+DAILY = [(OPTIONS[1], WAYS[1], 1), (OPTIONS[4], WAYS[2], None)]
 
 
 @pytest.mark.share

@@ -37,8 +37,14 @@ class Seen:
             self.log += zip(*(column.tolist() for column in result.log.values()), strict=True)
 
 
-@pytest.mark.parametrize(("every", "size"), [(1, 240), (5, 64), (7, 16), (50, 240)])
-@pytest.mark.parametrize("trial", REPORTING, ids=lambda trial: trial.name)
+@pytest.mark.parametrize(
+    ("trial", "every", "size"),
+    [
+        pytest.param(trial, *cut, id=f"{trial.name}-{cut}", marks=pytest.mark.nightly if (i + j) % 2 else [])
+        for i, trial in enumerate(REPORTING)
+        for j, cut in enumerate(((1, 240), (5, 64), (7, 16), (50, 240)))
+    ],
+)
 def test_statistics_within_a_batch_are_those_of_batches_that_end_there(
     trial: Trial, every: int, size: int, tmp_path: Path
 ) -> None:

@@ -216,7 +216,7 @@ def test_what_waits_for_more_updates_waits_over_the_end_of_a_chapter(tmp_path: P
     same(result, replay(job(table, learner=learner), tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("kind", ["gbdt", "fudyadt"])
+@pytest.mark.parametrize("kind", [pytest.param("gbdt", marks=pytest.mark.nightly), "fudyadt"])
 def test_a_warmup_that_ends_early_leaves_the_chapters_of_a_short_one(tmp_path: Path, kind: str) -> None:
     """Also if drivers are gone on the way: the state says where it ended."""
     table, run = changed(tmp_path), tmp_path / "run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -84,11 +85,16 @@ def module_of(path: Path) -> str:
 
 PATHS = [path for package in FORBIDDEN for path in sorted((ROOT / package).rglob("*.py"))]
 MODULES = {module_of(path) for path in PATHS}
-FILES = {path: set(imports(path)) for path in PATHS}
+
+
+@cache
+def files() -> dict[Path, set[str]]:
+    """Modules that each file imports; parsed when a test asks, not in every process that collects."""
+    return {path: set(imports(path)) for path in PATHS}
 
 
 def test_packages_import_one_way_and_nothing_pickles() -> None:
-    for path, modules in FILES.items():
+    for path, modules in files().items():
         roots = {name.split(".")[0] for name in modules}
         assert not roots & FORBIDDEN[path.relative_to(ROOT).parts[0]], f"{path} reaches upward"
         assert not roots & NEVER, f"{path} uses pickle"
@@ -101,7 +107,7 @@ def test_rooms_import_in_one_order(package: str) -> None:
     height = {room: floor for floor, rooms in enumerate(ROOMS[package]) for room in rooms}
     prefix = package.replace("/", ".") + "."
     seen = set()
-    for path, modules in FILES.items():
+    for path, modules in files().items():
         home = module_of(path).removeprefix(prefix).split(".")[0]
         if not module_of(path).startswith(prefix):
             continue
@@ -119,7 +125,7 @@ def test_no_method_imports_another() -> None:
     for method in methods:
         others = tuple(f"raydt.learners.{other}" for other in methods if other != method)
         for path in (learners / method).rglob("*.py"):
-            wrong = [name for name in FILES[path] if name.startswith(others)]
+            wrong = [name for name in files()[path] if name.startswith(others)]
             assert not wrong, f"{path} imports {wrong}"
 
 
@@ -138,7 +144,7 @@ def test_no_audit_imports_what_it_checks() -> None:
     fast = ("raydt.arrays.kernel", "raydt.batches", "raydt.finders", "raydt.trees")
     waiting = [name for name in MODULES if name.startswith("raydt.audits.") or name.endswith(".audit")]
     found = dict.fromkeys([*waiting, "raydt.learners.gbdt.derivatives"])  # in fixed point: a definition, not a search
-    by_module = {module_of(path): modules for path, modules in FILES.items()}
+    by_module = {module_of(path): modules for path, modules in files().items()}
     while waiting:
         module = waiting.pop()
         assert not [name for name in by_module[module] if name.startswith(fast)], module
@@ -151,6 +157,6 @@ def test_no_audit_imports_what_it_checks() -> None:
 
 def test_no_files_import_in_a_circle() -> None:
     try:
-        TopologicalSorter({module_of(path): FILES[path] & MODULES - {module_of(path)} for path in FILES}).prepare()
+        TopologicalSorter({module_of(path): files()[path] & MODULES - {module_of(path)} for path in files()}).prepare()
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")

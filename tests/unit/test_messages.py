@@ -18,11 +18,6 @@ from raydt.redaction import quoted
 
 ROOT = Path(__file__).parents[2]
 TOPICS = sorted(path.stem for path in (ROOT / "raydt" / "messages").glob("*.py") if path.stem != "__init__")
-TREES = {
-    path: ast.parse(path.read_text())
-    for package in ("raydt", "actors", "pipelines")
-    for path in sorted((ROOT / package).rglob("*.py"))
-}
 ID = re.compile(r"[a-z_]+\.[a-z_]+")
 #: Functions that make a message of an id, and the parameters that they add themselves.
 MAKERS: dict[str, set[str]] = {"message": set(), "require": {"array"}, "found": {"where"}, "_holds": {"where"}}
@@ -34,10 +29,20 @@ def fields(sentence: Sentence) -> set[str]:
     return {name.split(".")[0].split("[")[0] for part in parts for _, name, _, _ in Formatter().parse(part) if name}
 
 
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Every file of the product, parsed when a test asks."""
+    packages = ("raydt", "actors", "pipelines")
+    return {
+        path: ast.parse(path.read_text()) for package in packages for path in sorted((ROOT / package).rglob("*.py"))
+    }
+
+
+@functools.cache
 def calls() -> list[tuple[str, str, set[str] | None]]:
     """Place, id and names of the parameters of every message that is made; None where a mapping gives them."""
     found = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             maker = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and maker in MAKERS:
@@ -63,7 +68,7 @@ def texts() -> set[str]:
     """Every text in the sources, but for the catalogue."""
     return {
         node.value
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if path.parent.name != "messages"
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -369,7 +369,7 @@ def test_parts_by_buckets_are_put_together() -> None:
             joined_buckets(ids, wrong)
 
 
-@pytest.mark.parametrize(("window", "births"), [(1, 7), (3, 21), (1 << 20, 61)])  # at most seven windows
+@pytest.mark.parametrize(("window", "births"), [(1, 7), (3, 21), (1 << 10, 61)])  # at most seven windows
 @examples(100)
 @given(born=st.lists(st.integers(0, 60), unique=True), gone=st.sets(st.integers(0, 60)), shards=st.sampled_from(OWNERS))
 def test_all_shards_find_the_slots_of_all_rows_in_the_order_of_births(

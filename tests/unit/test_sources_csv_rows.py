@@ -47,9 +47,9 @@ def test_rows_and_headers_longer_than_a_block(tmp_path):
     long = "x" * 700_000
     source = csv(tmp_path, f"a,s,t,y\n1,{long},{long},0\n2,u,v,1\n")
     assert [len(rows) for rows in source.rows()] == [2]
-    names = [f"column{i:09}" for i in range(100_000)]
-    source = csv(tmp_path, ",".join([*names, "y"]) + "\n" + ",".join(["1"] * 100_001) + "\n")
-    assert len(source.features) == 100_000
+    names = [f"column{i:0150}" for i in range(10_000)]
+    source = csv(tmp_path, ",".join([*names, "y"]) + "\n" + ",".join(["1"] * 10_001) + "\n")
+    assert len(source.features) == 10_000
 
 
 @pytest.mark.parametrize(
