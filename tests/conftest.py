@@ -152,14 +152,6 @@ def _quick_disk() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _short_windows() -> Iterator[None]:
-    """Few rows are born in a test: a window of a million births would take longer than all else of a checkpoint."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("raydt.examples.owned_rows._WINDOW", 1 << 12)
-        yield
-
-
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder of the real data sets, beside the repository; tests that need it are marked ``data``."""

@@ -203,10 +203,11 @@ def slots_in_order(born: Ids, slots: Slots, gone: Ids, shards: int) -> Steps[Slo
     born, slots = born[order], slots[order]
     ends = np.array([born[0], born[-1] + 1] if len(born) else [NEVER, 0])
     found, ends_of_all = [np.empty(0, dtype=np.int32)], np.array((yield [ends] * shards))
-    for begin in range(int(ends_of_all[:, 0].min()), int(ends_of_all[:, 1].max()), _WINDOW):
+    first, end = int(ends_of_all[:, 0].min()), int(ends_of_all[:, 1].max())
+    for begin in range(first, end, _WINDOW):
         mine = slice(*np.searchsorted(born, [begin, begin + _WINDOW]))
         own = np.stack([(born[mine] - begin).astype(np.int32), slots[mine]])
-        window = np.full(_WINDOW, _NOBODY, dtype=np.int32)
+        window = np.full(min(_WINDOW, end - begin), _NOBODY, dtype=np.int32)
         for place, slot in (yield [own] * shards):
             window[place] = slot
         found.append(window[window != _NOBODY])

@@ -413,7 +413,7 @@ def test_the_memory_of_the_process_ends(name: str) -> None:
 # -- sessions: every case, with shards of its own, of learners without an estimator too ---------------------------
 
 
-@every_case("interrupts of a session", often=one_of_each, half=True)
+@every_case("interrupts of a session", often=one_of_each)
 def test_a_session_is_whole_or_refuses(trial: Trial, tmp_path: Path) -> None:
     draw, moments = random.Random(trial.name), {}
     stream = trial.stream(tmp_path)

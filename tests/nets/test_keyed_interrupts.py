@@ -153,7 +153,7 @@ def trials(trial: Trial, name: str, kinds: dict[str, int], seed: int = 0) -> Cou
     return found
 
 
-@every_case("interrupts of models by key", often=one_of_each, half=True)
+@every_case("interrupts of models by key", often=one_of_each)
 def test_a_call_has_its_effect_on_all_keys_or_none(trial: Trial) -> None:
     """One call for each case, another one for the next: nightly each case takes all of them."""
     if not trial.shipped:

@@ -167,7 +167,7 @@ def without_names(summary: dict[str, Any]) -> dict[str, Any]:
     return {**summary, "classes": len(summary["classes"]), "split": split}
 
 
-@every_case("a purge", one_of_each, half=True)
+@every_case("a purge", one_of_each)
 def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, ids = run_with_canaries(trial, tmp_path)
     found = hits(run)

@@ -208,7 +208,7 @@ def damaged(trial: Trial, run: pipelines.RunResult, folder: Path, bits: int) -> 
     return found
 
 
-@every_case("checkpoint damage", one_of_each, half=True)
+@every_case("checkpoint damage", one_of_each)
 def test_a_damaged_checkpoint_is_refused(trial: Trial, run_of, tmp_path: Path) -> None:
     assert damaged(trial, run_of(trial), tmp_path, 2) > 20
 
