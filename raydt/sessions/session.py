@@ -164,6 +164,8 @@ class InProcessSession:
         self.require_whole()
         if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
             return None
+        if batch.tolerated is not None:
+            return None
         return self.coordinator.group(batch, self.shards[0].worker)
 
     def predict_row(self, row: AnyArray) -> int | None:

@@ -184,6 +184,22 @@ def test_batches_of_built_trees_are_taken_together(kind: str, more: dict[str, An
     assert drive(new_session, [one.batches([4]) for one in drawn], skip=False) > 3 * rounds * 0.75
 
 
+@pytest.mark.parametrize("kind", ["fudyadt", "confidence_tree"])
+def test_a_tolerated_refusal_does_not_end_a_batch(kind: str) -> None:
+    learner, drawn = learners()[kind], window(np.random.default_rng(3), 60, 30)
+    pooled, single = (InProcessSession(learner, learner.Options(kind=kind), drawn.features) for _ in range(2))
+    refused = 0
+    for batch in drawn.batches([8]):
+        deletes = batch.op == DELETE
+        batch = replace(batch, id=np.where(deletes, 10**9, batch.id), tolerated=deletes if deletes.any() else None)
+        (result,), other = apply_all([pooled], [batch]), single.apply(batch)
+        assert_same_result(result, other)
+        assert result.applied == len(batch)
+        refused += len(result.refused)
+    assert refused > 20
+    assert_same_models([pooled], [single])
+
+
 def window(rng: np.random.Generator, n: int, rows: int) -> Stream:
     """A window of the last ``rows`` of ``n`` rows."""
     events = [(op, i - rows * (op == DELETE)) for i in range(n) for op in (INSERT, DELETE) if op == INSERT or i >= rows]
