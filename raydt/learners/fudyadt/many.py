@@ -136,24 +136,23 @@ class ListedTree:
             and self._table is store.table
             and self._id is store.id
             and self._X is store.X
-            and len(self.addresses.words) > 0  # of a copy there is none
+            and self.addresses.entry[1] > 0  # of a copy there is none
         )
 
 
 def group_of(live: FuDyADTTree, batch: UpdateBatch, listed: ListedTree | None) -> tuple[ListedTree | None, Any]:
     """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
 
-    The tree has room for the batch then. None if the batch goes the usual way: in the warm-up, with weights or numeric
-    labels, or where rows are elsewhere.
+    None if the batch goes the usual way: in the warm-up, with weights or numeric labels, or where rows are elsewhere.
     """
     store = live.store
     if batch.weight is not None or batch.blocks or live.tree.reg[WARMUP_LEFT] or not (batch.start or batch.warmup == 0):
         return listed, None
-    classes = max(live.tree.counts.shape[1], batch.n_classes)
-    if not live.takes_rows or store.reg[LIVE] + len(batch.op) > largest_build(classes):
+    known = live.tree.counts.shape[1]
+    if not live.takes_rows or store.reg[LIVE] + len(batch.op) > largest_build(max(known, batch.n_classes)):
         return listed, None
-    live.make_room(batch)
-    if listed is None or not listed.is_current(live):
+    if listed is None or batch.n_classes > known or not listed.is_current(live):
+        live.make_room(batch)
         listed = ListedTree(live)
     return listed, listed.group
 

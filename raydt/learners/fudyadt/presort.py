@@ -13,6 +13,7 @@ are kept, and the few runs of equal ones are put in order afterwards on their fu
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def label_bits_of(classes: int) -> int:
     return bits
 
 
+@functools.cache
 def largest_build(classes: int) -> int:
     """Rows that one BUILD can take: row and class share the 32 low bits of an element."""
     return int(2 ** (32 - label_bits_of(classes)))
