@@ -170,6 +170,15 @@ class ManyBatches:
         ids = self.given.id[part]
         return ids[self.taken.new[part] >= 0], ids[self.taken.old[part] >= 0]
 
+    def withdraw(self, k: int) -> tuple[Admission, int]:
+        """Withdraw the batch of a model that was admitted, but is taken the usual way: it has no result here.
+
+        Returns what was admitted, and how many updates are to be applied.
+        """
+        taken, part = self.taken, slice(*self.given.begin[k : k + 2].tolist())
+        applied, taken.numbers[k, APPLIED] = int(taken.numbers[k, APPLIED]), -1
+        return Admission(taken.old[part], taken.new[part], taken.fault[part], taken.row[part]), applied
+
     def results(self, notes: Sequence[str], logs: Sequence[Log]) -> list[BatchResult | None]:
         """Results of the batches, without the traffic and the time; None of those that were not taken.
 

@@ -22,6 +22,7 @@ from raydt.examples.updates import (
     QUERY,
     UPDATE,
     BatchResult,
+    Log,
     UpdateBatch,
     joined,
 )
@@ -96,6 +97,17 @@ class SequentialCoordinator(BatchCoordinator):
             for ids in batches.changed(k):
                 self._digested.note(ids)
 
+    def take_admitted(self, batch: UpdateBatch, admitted: Admission, applied: int) -> Exchange[BatchResult]:
+        """Take a batch whose first ``applied`` updates were admitted with those of others (``learners.many``)."""
+        result = self._begun(batch)
+        result.applied = applied
+        for slots in (admitted.new, admitted.old):
+            if self._digested is not None:
+                self._digested.note(self.store.id[slots[slots >= 0]])
+        log = yield from self._take(batch, slice(0, applied), admitted, result)
+        self._end(batch, admitted, result, [log])
+        return result
+
     @abstractmethod
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         """Make room for a batch, before anything of it is admitted."""
@@ -106,18 +118,26 @@ class SequentialCoordinator(BatchCoordinator):
 
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
         """Apply one batch, in parts. Stops before the first bad update; with ``skip_refused`` passes it over."""
-        m = len(batch)
         shortened = yield from self._shorten_warmup(batch)
         yield from self._prepare(batch)
-        result = BatchResult(m, no_targets(m, self.store.target_dtype), path=np.zeros(m, dtype=np.int32))
+        result = self._begun(batch)
         admitted = nothing_admitted(batch.op)
         logs = [shortened]
         for part in self._parts_of(batch):
             logs += yield from self._admit(batch, part, admitted, result, skip_refused)
             if result.applied < part.stop:
                 break
+        self._end(batch, admitted, result, logs)
+        return result
+
+    def _begun(self, batch: UpdateBatch) -> BatchResult:
+        """Return the result of a batch of which nothing is taken."""
+        m = len(batch)
+        return BatchResult(m, no_targets(m, self.store.target_dtype), path=np.zeros(m, dtype=np.int32))
+
+    def _end(self, batch: UpdateBatch, admitted: Admission, result: BatchResult, logs: list[Log]) -> None:
+        """Release the slots that a batch has emptied, and complete its result."""
         self._summarise(admitted, result)
         self.store.release(admitted.old[admitted.old >= 0])
         result.log = joined(logs)
         self._seq = batch.start + result.applied
-        return result

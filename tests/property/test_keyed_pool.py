@@ -184,6 +184,47 @@ def test_batches_of_built_trees_are_taken_together(kind: str, more: dict[str, An
     assert drive(new_session, [one.batches([4]) for one in drawn], skip=False) > 3 * rounds * 0.75
 
 
+@pytest.mark.parametrize("size", [4, 40])
+@pytest.mark.parametrize(
+    ("noise", "more"),
+    [
+        (1.0, {"delta": 1e-9, "tie_threshold": 0.0}),
+        (0.5, {"delta": 1e-3, "tie_threshold": 0.36}),
+        (0.2, {"delta": 0.6, "tie_threshold": 0.0}),
+    ],
+    ids=["no split", "ties", "splits"],
+)
+def test_leaves_are_checked_within_the_call(noise: float, more: dict[str, Any], size: int) -> None:
+    """Also several times in a batch, after a split of it, and where one key splits and another does not."""
+    learner, rng = learners()["confidence_tree"], np.random.default_rng(3)
+    options = learner.Options.model_validate(
+        {"kind": "confidence_tree", "rule": "hoeffding", "grace_period": 7, "renew_bins": 0, **more}
+    )
+    drawn = [window(rng, 700, 120, noise) for _ in range(3)]
+    alone = 0
+
+    class Counted(InProcessSession):
+        def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
+            nonlocal alone
+            alone += 1
+            return super().apply(batch, skip_refused=skip_refused)
+
+    pooled, single = (
+        [kind(learner, options, drawn[0].features) for _ in drawn] for kind in (Counted, InProcessSession)
+    )
+    for batches in zip(*(one.batches([size]) for one in drawn), strict=True):
+        results = apply_all(pooled, batches)
+        for result, other, batch in zip(results, single, batches, strict=True):
+            assert_same_result(result, other.apply(batch))
+    assert_same_models(pooled, single)
+    totals = [session.statistics() for session in single]
+    checks, splits, ties = (sum(one[name] for one in totals) for name in ("checks", "splits", "ties"))
+    assert alone == 3 * -(-115 // size)  # the warm-ups alone go the usual way
+    assert checks > splits + 100
+    assert (splits > 5) == (more["delta"] > 1e-9)
+    assert (ties > 5) == (more["tie_threshold"] > 0)
+
+
 @pytest.mark.parametrize("kind", ["fudyadt", "confidence_tree"])
 def test_a_tolerated_refusal_does_not_end_a_batch(kind: str) -> None:
     learner, drawn = learners()[kind], window(np.random.default_rng(3), 60, 30)
@@ -200,11 +241,12 @@ def test_a_tolerated_refusal_does_not_end_a_batch(kind: str) -> None:
     assert_same_models([pooled], [single])
 
 
-def window(rng: np.random.Generator, n: int, rows: int) -> Stream:
-    """A window of the last ``rows`` of ``n`` rows."""
+def window(rng: np.random.Generator, n: int, rows: int, noise: float = 0.0) -> Stream:
+    """A window of the last ``rows`` of ``n`` rows, a share of them with any label."""
     events = [(op, i - rows * (op == DELETE)) for i in range(n) for op in (INSERT, DELETE) if op == INSERT or i >= rows]
     X = rng.normal(size=(n, 3)).round(1)
+    label = np.where(rng.random(n) < noise, rng.random(n) < 0.5, X[:, 0] > 0)
     of_rows = tuple(tuple(X[i]) if op == INSERT else None for op, i in events)
-    y = tuple(float(X[i, 0] > 0) if op == INSERT else 0.0 for op, i in events)
+    y = tuple(float(label[i]) if op == INSERT else 0.0 for op, i in events)
     op, ids = zip(*events, strict=True)
     return Stream(op, ids, of_rows, y, (False,) * 3, True, warmup=rows - 5)

@@ -156,10 +156,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _due(self) -> tuple[int, int]:
         """How many insertions, a count, there are up to the next comparison, and up to the next renewal of the bins."""
-        period, renewal = self.options.drift_period * self.live.unit, self._renewal * self.live.unit
-        compares = period - self._t % period if period else NEVER
-        renews = self._renewed + max(self._lived, renewal) - self._t if renewal else NEVER
-        return compares, renews
+        period = self.options.drift_period * self.live.unit
+        return period - self._t % period if period else NEVER, self._renews_in()
+
+    def _renews_in(self) -> int:
+        """How many insertions, a count, there are up to the next renewal of the bins."""
+        renewal = self._renewal * self.live.unit
+        return self._renewed + max(self._lived, renewal) - self._t if renewal else NEVER
 
     def _compare(self, stamp: int) -> Exchange[Log]:
         """Compare all trials with the tree just after an insertion; returns the log of the restarts."""
@@ -281,7 +284,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         rest = None
         if op == INSERT:
             example = number, row, code, self._seq
-            taken = self._single.insert(example, worker, self._digested) if self._due()[1] > 1 else None
+            taken = self._single.insert(example, worker, self._digested) if self._renews_in() > 1 else None
             if taken is None:
                 return None, None
             self._t, self._classes = self._t + 1, max(self._classes, code + 1)
@@ -302,12 +305,19 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
         """Return what takes this batch with those of other trees, if nothing is compared or renewed."""
-        self.listed, group = group_of(self.live, self.features, worker, batch, self.listed)
-        return group if self._due()[1] > len(batch.op) else None
+        self.listed, group = group_of(self.live, self.features, worker, self._decider, batch, self.listed)
+        return group if self._renews_in() > len(batch.op) else None
 
-    def took_rows(self, rows: int, classes: int) -> Counts:
-        """Take note of examples that were taken with those of other trees, and of their classes; the totals so far."""
+    @property
+    def examples_and_classes(self) -> tuple[int, int]:
+        """How many examples the tree has taken, and how many classes it knows."""
+        return self._t, self._classes
+
+    def took_rows(self, rows: int, classes: int, checks: int) -> Counts:
+        """Take note of examples taken with those of other trees, their classes, and checks; the totals so far."""
         self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
+        if checks:
+            self._counts = self._counts._replace(checks=self._counts.checks + checks)
         return self._counts
 
     def trim(self) -> None:

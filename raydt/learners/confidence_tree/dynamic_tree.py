@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -103,9 +103,9 @@ class LiveConfidenceTree:
     @property
     def members(self) -> AnyArray:
         """By slot: its leaf, and its neighbours in the leaf's list."""
-        if isinstance(self._members, Compressed):
+        if type(self._members) is Compressed:  # a tenth of the time of isinstance, which asks a mapping's base class
             self._members = self._members["members"]
-        return self._members
+        return cast(AnyArray, self._members)
 
     @members.setter
     def members(self, members: AnyArray) -> None:

@@ -1,7 +1,8 @@
-"""Batches of many confidence trees by one compiled call: all of it but checks, splits, and new bins.
+"""Batches of many confidence trees by one compiled call: all of it but splits, and new bins.
 
 The steps are taken one by one, with what the kernels of a window find in passes: the prediction just before the step,
-who was right, and the counts. A batch after which a leaf might be checked goes the usual way.
+who was right, and the counts. Batches after which a leaf might be checked wait once they are admitted, for what the
+rule decides (``many_checks``): a second call takes those without a split, and the others go on the usual way.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from raydt.examples.store import LIVE, USED, Index
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.examples.weights import NO_WEIGHTS
 from raydt.learners.batch_coordinator import Many
+from raydt.learners.confidence_tree.bounds import SplitRule
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.leaf_predictions import ODDS
+from raydt.learners.confidence_tree.many_checks import NotedChecks, SharedRule, may_check, note_checks
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.normal_bayes import half_logs, score_normal
 from raydt.learners.confidence_tree.prediction import (
@@ -41,6 +44,7 @@ from raydt.learners.confidence_tree.prediction import (
     tally,
 )
 from raydt.learners.confidence_tree.row_steps import forget
+from raydt.learners.confidence_tree.split_decisions import Decider
 from raydt.learners.confidence_tree.statistics import (
     BinnedColumns,
     HeldDense,
@@ -86,7 +90,7 @@ _FLAT = (
     *_LIKE[0],
     *(np.empty(0, MEMBER), _SMALL, _INTS, _SMALL, _INTS, _INTS, _BYTES),  # examples, store, who was right
     *(_COUNTS, _LIKE[2]),  # statistics
-    *(_INTS, _LIKE[5].kinds, _INTS, _INTS, _INTS),  # columns
+    *(_INTS, _LIKE[5].kinds, _INTS, _INTS),  # columns
     *(_LIKE[3], _LIKE[4]),  # codes and rows
     *_LIKE[5],
     *(_SMALL, _SMALL, _BYTES, _SMALL),  # groups of bins; normal columns and their scores
@@ -102,27 +106,14 @@ _TOTALS = ("rebuilds", "rebuilt_rows", "checks", "splits", "ties", "restarted")
 
 
 @inlined_kernel
-def _may_check(tree: Any, categorical: Any, rows: Any, grace: int) -> bool:
-    """Whether a leaf might be checked once some rows are counted. O(rows x depth)."""
-    n = len(rows.X)
-    for row in range(n):
-        leaf = route(tree, categorical, rows, np.int64(row))
-        if tree.nodes[leaf].since + n < grace:
-            continue
-        same = 0
-        for other in range(n):
-            same += route(tree, categorical, rows, np.int64(other)) == leaf
-        if tree.nodes[leaf].since + same >= grace:
-            return True
-    return False
-
-
-@inlined_kernel
 def _come(
     tree: Any, examples: Any, right: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any, odds: Any,
-    step: Any, categorical: Any, adaptive: bool, inherits: bool,
+    step: Any, categorical: Any, grace: int, adaptive: bool, inherits: bool,
 ) -> None:  # fmt: skip
-    """Predict the row of a step and, unless it is a query, take its example into its leaf. O(depth + d K)."""
+    """Predict the row of a step and, unless it is a query, take its example into its leaf. O(depth + d K).
+
+    A check of the leaf has come to nothing.
+    """
     leaf = route(tree, categorical, rows, np.int64(step.row))
     above = leaf
     while total(tree.counts, above) == 0 and tree.nodes[above].parent >= 0:
@@ -176,19 +167,25 @@ def _come(
         link(tree, examples.members, leaf, slot)
         tree.own[leaf, label] += 1
         tree.nodes[leaf].since += 1
+        if tree.nodes[leaf].since >= grace:
+            tree.nodes[leaf].since = 0
         count_dense(held, site, slot, 1, label)
 
 
 @kernel
-def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any) -> None:
-    """Take the batches of all trees but those that go the usual way."""
+def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, trees: Any, admits: bool) -> int:
+    """Take the batches of some trees but those that go the usual way; returns how many checks are due.
+
+    Batches with checks wait, admitted; those that have waited are taken as they are, where it ``admits`` nothing.
+    """
     like_tree, like_members, like_counts, like_codes, like_X, like_bins, smalls, bytes_, ints2 = like
-    categorical, (grace, adaptive, inherits), scratch, scores, tables, rows_of = shared
+    categorical, (grace, adaptive, inherits), scratch, scores, tables, rows_of, (group, search, noted) = shared
     found, sums, normals = scores
     table, odds, halves = tables
     indptr, indices, weight = rows_of
     ints = batches.start
-    for k in range(len(batches.start)):
+    due: int = np.int64(0)
+    for k in trees:
         words = array_at(ints, directory, k)
         tree = ConfidenceTreeArrays(
             array_at(like_tree.nodes, words, 0),
@@ -206,40 +203,43 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any) -
             bits += 1
         index, reg, right = Index(slots, bits, ids), array_at(ints, words, 11), array_at(bytes_, words, 12)
         rows = RowBlock(batches.X[batches.rows[k] : batches.rows[k + 1]], indptr, indices)
-        if _may_check(tree, categorical, rows, grace):
-            continue
-        if not admit_batch(batches, out, k, index, reg, y, born):
+        if admits and not admit_batch(batches, out, k, index, reg, y, born):
             continue
         kinds = array_at(like_bins.kinds, words, 16)
         columns = BinnedColumns(
-            array_at(ints, words, 15), kinds, array_at(ints, words, 17), array_at(ints, words, 18),
-            array_at(ints, words, 19),
+            array_at(ints, words, 15), kinds, array_at(ints, words, 17), array_at(ints, words, 18), group
         )  # fmt: skip
         counts = Statistics(array_at(ints2, words, 13), array_at(like_counts, words, 14))
-        held, X = HeldDense(counts, columns, array_at(like_codes, words, 20)), array_at(like_X, words, 21)
+        held, X = HeldDense(counts, columns, array_at(like_codes, words, 19)), array_at(like_X, words, 20)
         bins = Bins(
-            array_at(like_bins.kinds, words, 22), array_at(like_bins.values, words, 23), array_at(smalls, words, 24),
-            array_at(ints, words, 25), array_at(bytes_, words, 26), array_at(smalls, words, 27),
-            array_at(smalls, words, 28),
+            array_at(like_bins.kinds, words, 21), array_at(like_bins.values, words, 22), array_at(smalls, words, 23),
+            array_at(ints, words, 24), array_at(bytes_, words, 25), array_at(smalls, words, 26),
+            array_at(smalls, words, 27),
         )  # fmt: skip
-        low, stop = array_at(smalls, words, 29), array_at(smalls, words, 30)
-        normal, score = array_at(bytes_, words, 31), array_at(smalls, words, 32)
+        low, stop = array_at(smalls, words, 28), array_at(smalls, words, 29)
+        normal, score = array_at(bytes_, words, 30), array_at(smalls, words, 31)
         naive = Naive(ints[:0], table, low, stop, found, normal, score, halves, sums, normals)
+        first = batches.room * batches.begin[k]
+        steps = out.steps[first : first + out.numbers[k, STEPS]]
+        if admits and may_check(tree, categorical, rows, grace):
+            before = due
+            due = note_checks(tree, categorical, examples, rows, held, bins, steps, grace, search, k, noted, due)
+            if due > before:
+                continue
         for i in range(batches.begin[k], batches.begin[k + 1]):
             if out.new[i] >= 0:
                 for j in range(X.shape[1]):
                     X[out.new[i], j] = rows.X[out.row[i], j]
-        first = batches.room * batches.begin[k]
-        for s in range(first, first + out.numbers[k, STEPS]):
-            step = out.steps[s]
+        for s in range(len(steps)):
+            step = steps[s]
             if step.kind == REMOVE:
                 slot = np.int64(step.slot)
                 step.path = tree.nodes[examples.members[slot].leaf].depth + 1
                 forget(tree, examples, right, held, slot, adaptive, inherits)
             else:
                 _come(
-                    tree, examples, right, rows, held, scratch, bins, naive, odds, step, categorical, adaptive,
-                    inherits,
+                    tree, examples, right, rows, held, scratch, bins, naive, odds, step, categorical, grace,
+                    adaptive, inherits,
                 )  # fmt: skip
         end_batch(batches, out, k, index, reg)
         if words[_KNOWN] != tree.reg[NODES]:
@@ -251,6 +251,7 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any) -
             if out.new[i] >= 0:
                 classes = max(classes, 1 + np.int64(y[out.new[i]]))
         notes[_USED], notes[_USED + 1] = reg[USED], classes
+    return due
 
 
 class WalkedBy(NamedTuple):
@@ -261,27 +262,32 @@ class WalkedBy(NamedTuple):
     adaptive: bool
     normal: bool
     inherits: bool
+    split_rule: SplitRule
+    by_feature: bool
 
 
 class ListedTree:
     """The arrays of a tree, its examples and its shard, for the call that takes many; as long as they are these."""
 
-    def __init__(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> None:
+    def __init__(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard, decider: Decider) -> None:
         store, tree = live.store, live.tree
         held, bins = worker.single(store.capacity, live.sites, tree.counts.shape[1])
         naive, X = worker.naive(_INTS, _INTS, _COUNTS, _COUNTS), worker.features_by_slot
         arrays = (
             *(*tree, live.members, store.y, store.born, store.table, store.id, store.reg, live.right, *held.counts),
-            *(*held.columns, held.codes, X, *bins, naive.low, naive.stop, naive.normal, naive.score),
+            *(*held.columns[:-1], held.codes, X, *bins, naive.low, naive.stop, naive.normal, naive.score),
         )
         self._tree, self._members, self._table, self._id = tree, live.members, store.table, store.id
         self._bins, self._held = live.bins, worker.arrays
+        self.rows = store.capacity
         whole = min(map(len, (live.members, live.right, held.codes, X))) >= store.capacity == len(store.id)
         fits = whole and fit(arrays, _FLAT)
         self.addresses = Addresses(arrays, (-1, 0)) if fits else Addresses()
         self._sites, classes = held.counts.totals.shape
         self.classes = tree.counts.shape[1]
-        rules = WalkedBy(live.grace, live.naive, live.adaptive, live.normal, live.inherits)
+        rules = WalkedBy(
+            live.grace, live.naive, live.adaptive, live.normal, live.inherits, decider.rule, decider.by_feature
+        )
         self.group = _group(rules, classes, live.categorical.tobytes()) if fits else None
 
     def is_current(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> bool:
@@ -295,7 +301,8 @@ class ListedTree:
             and self._bins is live.bins
             and all(map(is_, self._held, worker.arrays))
             and live.sites <= self._sites
-            and len(self.addresses.words) > 0  # of a copy there is none
+            and live.unit == 1
+            and self.addresses.entry[1] > 0  # of a copy there is none
         )
 
 
@@ -303,19 +310,19 @@ def group_of(
     live: LiveConfidenceTree,
     features: Features,
     worker: ConfidenceTreeShard,
+    decider: Decider,
     batch: UpdateBatch,
     listed: ListedTree | None,
 ) -> tuple[ListedTree | None, Many | None]:
     """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
 
-    None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features. The tree has room for
-    the batch otherwise.
+    None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features.
     """
-    if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
-        return listed, None
-    live.reserve(len(batch.op))
     if listed is None or not listed.is_current(live, worker):
-        listed = ListedTree(live, worker)
+        if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
+            return listed, None
+        live.reserve(len(batch.op))
+        listed = ListedTree(live, worker, decider)
     weighted = batch.weight is not None or live.store.weight is not None
     if weighted or not batch.start or batch.n_classes > listed.classes:
         return listed, None
@@ -328,6 +335,7 @@ class _ManyTrees:
     def __init__(self, rules: WalkedBy, classes: int, categorical: bytes) -> None:
         self._rules, self._classes = rules, classes
         self._categorical = np.frombuffer(bytearray(categorical), dtype=np.bool_)
+        self._rule = SharedRule(rules.split_rule, by_feature=rules.by_feature)
 
     def take(self, sessions: Sequence[Any], batches: ManyBatches) -> list[BatchResult | None]:
         """Take the batches of some sessions; None of those that go the usual way."""
@@ -335,26 +343,43 @@ class _ManyTrees:
         stores = [one.live.store for one in coordinators]
         for store in stores:
             store.changes += 1  # before, so that a change that is broken off is counted
-        classes, table = self._classes, _INTS
+        classes, table, longest = self._classes, _INTS, batches.longest
+        most = max(one.listed.rows for one in coordinators)
         if self._rules.naive:
-            table = _LOGS.reach(np.array([store.reg[LIVE] for store in stores]) + batches.longest + 1)
+            table = _LOGS.reach(np.array([most]))
         directory = np.array([one.listed.addresses.entry for one in coordinators], dtype=np.int64)
         rules, normals = self._rules, self._rules.normal + self._rules.inherits
         found, of_normals = (np.empty((n, classes), dtype=np.int64) for n in (1, normals))
         scores = found, np.empty((2, classes)), of_normals
         scratch = np.empty((1, len(self._categorical)), dtype=np.uint16)
-        rows = np.zeros(batches.longest + 1, dtype=np.int64), _SMALL, NO_WEIGHTS
+        rows = np.zeros(longest + 1, dtype=np.int64), _SMALL, NO_WEIGHTS
         options = rules.grace, rules.adaptive, rules.inherits
-        shared = self._categorical, options, scratch, scores, (table, ODDS, _HALVES), rows
-        _take_many(directory, _LIKE, batches.given, batches.taken, shared)
+        noted = NotedChecks.room(len(batches.given.op), longest, classes)
+        checked = np.array([0, len(self._categorical)]), self._rule.search(most, classes), noted
+        shared = self._categorical, options, scratch, scores, (table, ODDS, _HALVES), rows, checked
+        rest = directory, _LIKE, batches.given, batches.taken, shared
+        due = _take_many(*rest, np.arange(len(sessions)), True)
+        checks, split = np.zeros(len(sessions), dtype=np.int64), _INTS
+        if due:
+            checks = np.bincount(noted.of[:due, 0], minlength=len(sessions))
+            now = np.array([one.examples_and_classes for one in coordinators]).T
+            split = self._rule.splits(noted, due, *now)
+            _take_many(*rest, np.setdiff1d(np.flatnonzero(checks), split), False)
+        admitted = [(k, *batches.withdraw(k)) for k in split.tolist()]
         results = batches.results(_NOTED, [{} for _ in sessions])
-        noted = batches.taken.numbers[:, NOTES + _USED :].tolist()
-        for k, (one, batch, result) in enumerate(zip(coordinators, batches.batches, results, strict=True)):
+        noted_of = batches.taken.numbers[:, NOTES + _USED :].tolist()
+        counted = zip(coordinators, batches.batches, results, checks.tolist(), strict=True)
+        for k, (one, batch, result, of) in enumerate(counted):
             if result is not None:
-                used, came = noted[k][:2]
+                used, came = noted_of[k][:2]
                 sessions[k].shards[0].worker.keep(used - 1)
                 one.took(batch.start + result.applied, batches, k)
-                result.statistics.update(zip(_TOTALS, (0, 0, *one.took_rows(result.inserts, came)), strict=True))
+                totals = one.took_rows(result.inserts, came, of)
+                result.statistics.update(zip(_TOTALS, (0, 0, *totals), strict=True))
+        for k, *admission in admitted:
+            one = coordinators[k]
+            result = results[k] = sessions[k].driver.run(one.take_admitted(batches.batches[k], *admission))
+            result.statistics = one.statistics()
         return results
 
 

@@ -154,8 +154,11 @@ class ConfidenceTreeShard(ShardWithRows):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """What :meth:`single` gives, and :attr:`features_by_slot`: the same objects as long as nothing is replaced."""
-        return self._counts, self._codes, self._held.X
+        """What :meth:`single` gives, and :attr:`features_by_slot`: the same objects as long as nothing is replaced.
+
+        Others, if they have to be made first.
+        """
+        return self._counted, self._encoded, self._held.X
 
     def keep(self, slot: int) -> None:
         """Note that a new row is kept in a slot for which :meth:`single` has made room."""

@@ -60,7 +60,7 @@ class Decider:
     """Scores and widths of candidates, for the coordinator only; ``by_feature``: the rival is on another feature."""
 
     def __init__(self, rule: SplitRule, *, by_feature: bool) -> None:
-        self._rule, self._by_feature = rule, by_feature
+        self.rule, self.by_feature = rule, by_feature
         self._criterion = CRITERIA.index(rule.criterion)
         self._table = xlogx_table(0)
 
@@ -78,15 +78,15 @@ class Decider:
         m, t, classes = owns.sum(axis=1), times.t[checks["step"]], times.classes[checks["step"]]
         rows, taken = (m, t) if unit == 1 else (m / unit, t / unit)
         of_checks = zip(rows.tolist(), taken.tolist(), checks["depth"].tolist(), classes.tolist(), strict=True)
-        width = np.array([self._rule.width(*of_check) if of_check[0] >= 1 else math.inf for of_check in of_checks])
+        width = np.array([self.rule.width(*of_check) if of_check[0] >= 1 else math.inf for of_check in of_checks])
         rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
         # Most checks of leaves come to nothing, which takes long to find out one by one.
-        some = self._rule.beats(scores[:, BEST], rival, width) | (width <= self._rule.tie_threshold)
+        some = self.rule.beats(scores[:, BEST], rival, width) | (width <= self.rule.tie_threshold)
         changes: dict[int, LeafSplit] = {}
         for c in np.flatnonzero(some & (found[:, BEST, FEATURE] >= 0)).tolist():
             node, step, known = int(checks["node"][c]), int(checks["step"][c]), int(classes[c])
             phis = float(scores[c, BEST]), float(rival[c]), float(impurity[c]), float(width[c])
-            reason = self._rule.reason(*phis)
+            reason = self.rule.reason(*phis)
             if node in changes or reason is None:
                 continue
             best = found[c, BEST].tolist()
@@ -105,8 +105,8 @@ class Decider:
         found = np.empty((checks, 2, COUNTS + classes), dtype=np.int64)
         scores, impurity = np.empty((checks, 2)), np.empty(checks)
         if unit == 1:
-            self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
+            self._table = table_of(self.rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
         table = self._table if unit == 1 else self._table[:0]  # there is none of masses
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
-        merge(self._criterion, self._by_feature, table, owns, candidates, found, scores, impurity)
+        merge(self._criterion, self.by_feature, table, owns, candidates, found, scores, impurity)
         return found, scores, impurity
