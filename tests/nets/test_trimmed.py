@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt import ExactForestClassifier
+from raydt import ExactForestClassifier, ExactForestRegressor
 from raydt.arrays.compressed import Compressed
 from raydt.examples.features import Features
 from raydt.keyed.awake import ROUNDS, Awake
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.forest.folded import Folded
 from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 
@@ -114,6 +115,23 @@ def test_an_idle_forest_is_small() -> None:
     of_one = (held[-1] - held[1]) / 2  # the first ones load what is kept for all
     assert of_one - 8 * rows * (columns + 3) < 50 * 1024
     np.testing.assert_array_equal(models[0].predict(X), ExactForestClassifier(n_estimators=10).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers", "weights", "not added up"])
+def test_a_folded_forest_has_the_arrays_that_it_was_given(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4)).round(1)
+    y = rng.integers(0, 3, 200) if kind == "classes" else rng.normal(size=200)
+    weight = rng.uniform(0.5, 2.0, 200).round(2) if kind == "weights" else None
+    forest = ExactForestClassifier if kind == "classes" else ExactForestRegressor
+    model = forest(n_estimators=5).fit(X, y, sample_weight=weight).session_.model()
+    if kind == "not added up":
+        model["totals"][0] += 1
+    folded = Folded(model)
+    assert list(folded) == list(model)
+    for name, array in model.items():
+        assert folded[name].dtype == array.dtype
+        np.testing.assert_array_equal(folded[name], array, err_msg=name)
 
 
 def test_a_trim_that_is_broken_off_leaves_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.compressed import Compressed
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
@@ -29,6 +28,7 @@ from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.digest import ForestDigest, class_counts
+from raydt.learners.forest.folded import Folded
 from raydt.learners.forest.label_scale import MOST_NUMBERS, NO_LABELS, LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
@@ -253,8 +253,8 @@ class ForestCoordinator(SequentialCoordinator):
             self.store.looked_at(self._digest.note, builds=True)
             self.statistics()  # whose sizes are kept
             self._saved = self.model()
-        if not isinstance(self._saved, Compressed):
-            self._saved = Compressed(self._saved)
+        if not isinstance(self._saved, Folded):
+            self._saved = Folded(self._saved)
         for part in self.store.parts:
             part.sleep(self.store.capacity)
         self._weights.sent, self._shards_need_rows = False, True
