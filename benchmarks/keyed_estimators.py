@@ -28,6 +28,7 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "FuDyADT": raydt.FullyDynamicTreeClassifier,
     "confidence tree": raydt.ConfidenceTreeClassifier,
     "forest, 10 trees": lambda: raydt.ExactForestClassifier(n_estimators=10),
+    "forest, 64 trees": lambda: raydt.ExactForestClassifier(n_estimators=64),
     "GBDT, 20 iterations": lambda: raydt.OnlineGradientBoostingClassifier(max_iter=20),
 }
 #: Features of a row, rows of a key, and keys, where memory is measured.
