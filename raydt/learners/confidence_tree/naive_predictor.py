@@ -121,7 +121,7 @@ class NaivePredictor(TreePredictor):
     def _normal_part(self, model: Arrays) -> tuple[Any, ...]:
         """What kernels need of leaves with normal features."""
         score, normal = normal_scores(self._bins)
-        number = np.where(normal > 0, np.cumsum(normal) - 1, -1).astype(np.int64)
+        number = np.where(normal > 0, np.cumsum(normal, dtype=np.int64) - 1, -1)
         place = np.full(len(self._leaves), -1, dtype=np.int64)
         if "normal_leaf" not in model:
             none = np.empty((0, 0, self._prior.shape[1]), dtype=np.int64)
