@@ -24,7 +24,7 @@ from raydt.learners import learners, traits_of
 class ModelsByKey:
     """A session, a recorder and checkpoints of models by key."""
 
-    unit = "rows"
+    unit = "row"
 
     def session(self, config: Config, stream: Any) -> Any:
         """Return what makes sessions in this process, each at the beginning."""

@@ -22,8 +22,13 @@ def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
+def unit_of(summary: dict[str, Any]) -> str:
+    """Return what recoveries and checkpoints of a run count: updates or, of models by key, rows of the source."""
+    return "row" if "keys" in summary else "update"
+
+
 def repeated(recovery: dict[str, Any]) -> float | None:
-    """Return the updates that were done again: those recorded after the checkpoint that was restored."""
+    """Return the units that were done again: those recorded after the checkpoint that was restored."""
     at, beginning = number(recovery, "at_update"), number(recovery, "from_update")
     return None if at is None or beginning is None else max(at - beginning, 0.0)
 
@@ -38,10 +43,10 @@ def recovered_in_words(summary: dict[str, Any]) -> str:
         for what, n in (("recovered", recovered), ("resumed", resumed))
         if n
     ]
-    again = [updates for updates in map(repeated, entries) if updates is not None]
+    again = [units for units in map(repeated, entries) if units is not None]
     seconds = [number(entry, "seconds") for entry in entries]
     if again:
-        parts.append(f"{counted(int(sum(again)), 'update')} repeated")
+        parts.append(f"{counted(int(sum(again)), unit_of(summary))} repeated")
     if any(seconds):
         parts.append(f"{duration(sum(value or 0.0 for value in seconds))} in all")
     return ", ".join(parts)
@@ -56,8 +61,7 @@ def checkpoints_in_words(summary: dict[str, Any]) -> str:
     if written:
         amount, seconds, last = (number(summary.get("checkpoints"), key) for key in ("bytes", "seconds", "last"))
         parts.append(f"{size(amount)} in {duration(seconds)}")
-        unit = "row" if "keys" in summary else "update"
-        parts += [f"the last at {unit} {count(last)}"] if last is not None else []
+        parts += [f"the last at {unit_of(summary)} {count(last)}"] if last is not None else []
     return ", ".join(parts)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.report.facts import f1_name
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import judged
-from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
+from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated, unit_of
 from pipelines.run_files import TIME
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Row, Table, Text
@@ -27,14 +27,14 @@ ALARM_COLUMNS = ("seq", "predictions", "error_before", "error_after")
 
 def recoveries(run: ReportedRun) -> list[Block]:
     """Return a row for each recovery under what they cost; nothing if nothing was lost and no write failed."""
-    entries = recoveries_of(run.summary)
+    entries, unit = recoveries_of(run.summary), unit_of(run.summary)
     rows = [
         Row(
             (
                 count(number(entry, "at_update")),
                 str(entry.get("what") or ABSENT),
                 "by raydt resume" if entry.get("kind") == "resumed" else "by itself",
-                _restored(number(entry, "from_update")),
+                _restored(number(entry, "from_update"), unit),
                 count(repeated(entry)),
                 duration(number(entry, "seconds")),
             )
@@ -49,7 +49,7 @@ def recoveries(run: ReportedRun) -> list[Block]:
         sentences.append(f"{message('reports.last_recoveries', shown=len(rows))}.")
     if failed:
         sentences.append(f"{message('reports.failed_checkpoints', checkpoints=counted(failed, 'checkpoint'))}.")
-    columns = ("After update", "Lost", "Recovered", "Resumed from", "Repeated", "Time")
+    columns = (f"After {unit}", "Lost", "Recovered", "Resumed from", "Repeated", "Time")
     table = Table(rows, title="Losses and recoveries", columns=columns, words=(1, 2, 3, 4))
     return [Text(" ".join(sentences)), table] if sentences else []
 
@@ -79,8 +79,8 @@ def chapters(run: ReportedRun) -> Table:
     return Table(rows, f"{remark}.", title="Chapters", columns=columns, words=(2, 3, 7, 8))
 
 
-def _restored(update: float | None) -> str:
-    return ABSENT if update is None else f"checkpoint at update {count(update)}" if update else "the beginning"
+def _restored(place: float | None, unit: str) -> str:
+    return ABSENT if place is None else f"checkpoint at {unit} {count(place)}" if place else "the beginning"
 
 
 def scores(run: ReportedRun) -> Table:

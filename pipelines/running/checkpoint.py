@@ -222,16 +222,16 @@ class Checkpointer:
             said = message("runs.no_rollback", lost=str(lost), folder=self.store.folder.location, error=str(error))
             raise RaydtError(said) from error
 
-    def beginning(self) -> Message:
-        """Return the sentence that names the update a run resumes from, or that it starts again."""
+    def beginning(self, unit: str) -> Message:
+        """Return the sentence that names the update, or other unit, a run resumes from, or that it starts again."""
         last, states = self.last, self.store.folder
         if last is None:
             return message("runs.from_beginning")
         with contextlib.suppress(OSError):
             taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
             if taken is not None:
-                return message("runs.continuing_checkpoint", update=last, time=taken.astimezone())
-        return message("runs.continuing", update=last)
+                return message("runs.continuing_checkpoint", unit=unit, place=last, time=taken.astimezone())
+        return message("runs.continuing", unit=unit, place=last)
 
     def figures(self) -> dict[str, Any]:
         """For the summary."""

@@ -180,8 +180,8 @@ class Run:
                     self.ending.startup_seconds = time.perf_counter() - began
                     self._begin()
                     if restoring:
-                        progress.stage(self.checkpointer.beginning())
-                    progress.start(self.stream.length(), self.parts.unit, done=self._now.recorder.updates)
+                        progress.stage(self.checkpointer.beginning(self.parts.unit))
+                    progress.start(self.stream.length(), f"{self.parts.unit}s", done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
                 return error
@@ -297,8 +297,8 @@ class Run:
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
-                took, update = duration(recovered["seconds"]), recovered["from_update"]
-                progress.stage(message("runs.recovered", duration=took, update=update))
+                took, place = duration(recovered["seconds"]), recovered["from_update"]
+                progress.stage(message("runs.recovered", duration=took, unit=self.parts.unit, place=place))
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             if attending is not None:

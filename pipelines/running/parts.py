@@ -18,7 +18,7 @@ from raydt.sessions.session import Session
 class RunParts(Protocol):
     """What the loop asks for."""
 
-    unit: str  #: What the run counts, such as in its progress and its checkpoints: updates, or rows of the source.
+    unit: str  #: What the run counts, such as in its progress and its checkpoints: an update, or a row of the source.
 
     def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
         """Return what makes the sessions of models by key; None of one model."""
@@ -48,7 +48,7 @@ class RunParts(Protocol):
 class OneModel:
     """Parts of a run with one model."""
 
-    unit = "updates"
+    unit = "update"
 
     def session(self, config: Config, stream: Any) -> None:
         """Nothing: the learner makes its sessions."""

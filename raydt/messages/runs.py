@@ -88,9 +88,9 @@ SENTENCES: dict[str, Sentence] = {
     "completed": "the run has completed; there is nothing to do",
     "report_missing": "the run has completed, only its report is missing",
     "from_beginning": "there is no complete checkpoint: starting at the first update",
-    "continuing": "resuming from update {update:,}",
-    "continuing_checkpoint": "resuming from update {update:,} (checkpoint of {time:%H:%M:%S})",
-    "recovered": "recovered in {duration}, resuming from update {update:,}",
+    "continuing": "resuming from {unit} {place:,}",
+    "continuing_checkpoint": "resuming from {unit} {place:,} (checkpoint of {time:%H:%M:%S})",
+    "recovered": "recovered in {duration}, resuming from {unit} {place:,}",
     # Resuming with another config or other data
     "other_model": ("cannot resume with a different model config:", _MAY_CHANGE),
     "no_update_of_chapters": (

@@ -8,9 +8,11 @@ from __future__ import annotations
 import copy
 import gc
 import random
+import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,9 @@ from raydt.keyed.awake import ROUNDS, Awake
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.folded import Folded
+from raydt.learners.forest.trees import ExactTrees
 from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 
@@ -132,6 +136,36 @@ def test_a_folded_forest_has_the_arrays_that_it_was_given(kind: str) -> None:
     for name, array in model.items():
         assert folded[name].dtype == array.dtype
         np.testing.assert_array_equal(folded[name], array, err_msg=name)
+
+
+def test_a_forest_whose_sleep_is_interrupted_goes_on() -> None:
+    """The interrupt comes at each line in turn; the next call builds the trees again, from rows that are all there."""
+    X, y = np.random.default_rng(0).normal(size=(120, 3)).round(1), np.arange(120) % 2
+    whole = ExactForestClassifier(n_estimators=3).fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    lines = {ExactTrees.sleep.__code__, ForestCoordinator.trim.__code__}
+    for looks in range(1, 40):
+        forest, left = ExactForestClassifier(n_estimators=3).fit(X[:100], y[:100]), looks
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code in lines and event == "line":
+                left -= 1
+                if not left:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace if frame.f_code in lines else None
+
+        sys.settrace(trace)
+        try:
+            forest.session_.trim()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert forest.partial_fit(X[100:], y[100:]).digest() == whole.digest()
+        if left > 0:
+            break
+    assert looks > 10
 
 
 def test_a_trim_that_is_broken_off_leaves_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,6 +241,31 @@ def test_a_tolerated_refusal_does_not_end_a_batch(kind: str) -> None:
     assert_same_models([pooled], [single])
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_bins_of_rows_whose_making_is_broken_off_are_made_again(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that was trimmed finds the bins of its rows again before its batch is taken, which is no change yet."""
+    learner, drawn = learners()["confidence_tree"], window(np.random.default_rng(3), 60, 30)
+    options = learner.Options(kind="confidence_tree", grace_period=5)
+    pooled, single = (InProcessSession(learner, options, drawn.features) for _ in range(2))
+
+    def broken_off(*given: Any) -> None:
+        raise error
+
+    for batch in drawn.batches([8]):
+        if batch.start > drawn.warmup:
+            pooled.trim()
+            with monkeypatch.context() as patch:
+                patch.setattr("raydt.learners.confidence_tree.shard.encode", broken_off)
+                with pytest.raises(error):
+                    apply_all([pooled], [batch])
+            assert pooled.whole
+        (result,) = apply_all([pooled], [batch])
+        assert_same_result(result, single.apply(batch))
+    assert_same_models([pooled], [single])
+
+
 def window(rng: np.random.Generator, n: int, rows: int, noise: float = 0.0) -> Stream:
     """A window of the last ``rows`` of ``n`` rows, a share of them with any label."""
     events = [(op, i - rows * (op == DELETE)) for i in range(n) for op in (INSERT, DELETE) if op == INSERT or i >= rows]

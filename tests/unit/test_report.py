@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,8 @@ from pipelines.report.document import document, embedded_json
 from pipelines.report.facts import labels
 from pipelines.report.folder import read_run
 from pipelines.report.page import render, write_report
+from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
+from pipelines.report.tables import recoveries
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from raydt.presentation.blocks import Article, Text
@@ -275,6 +278,19 @@ def test_a_summary_of_another_version_still_gets_its_page(tmp_path: Path, damage
     page = page_of(fabricated_run(tmp_path / "run", rows=20, rebuilds=20, **damaged))
     assert "environment" in page.ids
     assert not re.search(r"\b(nan|None|inf)\b", page.text)
+
+
+@pytest.mark.parametrize(("by_key", "unit"), [({}, "update"), ({"keys": 3}, "row")])
+def test_recoveries_count_the_rows_of_a_run_by_key(by_key: dict[str, int], unit: str, tmp_path: Path) -> None:
+    summary = {**RECOVERED, **by_key}
+    last = f"{summary['checkpoints']['last']:,}"
+    assert f"{unit}s repeated" in recovered_in_words(summary)
+    assert checkpoints_in_words(summary).endswith(f"the last at {unit} {last}")
+    summary["recoveries"] = [{**RECOVERED["recoveries"][0], "from_update": 2000}]
+    run = read_run(fabricated_run(tmp_path / "run", rows=100, rebuilds=50))
+    table = recoveries(replace(run, summary=summary))[-1]
+    assert table.columns[0] == f"After {unit}"
+    assert table.rows[0].cells[3] == f"checkpoint at {unit} 2,000"
 
 
 def test_a_recovery_beyond_the_end_is_not_drawn_and_one_without_an_end_where_it_went_on(tmp_path: Path) -> None:

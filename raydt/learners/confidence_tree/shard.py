@@ -109,9 +109,11 @@ class ConfidenceTreeShard(ShardWithRows):
     def _codes(self) -> npt.NDArray[np.uint16]:
         """Bins of the rows kept, shape (slots, columns); at first of all, also those that came after the warm-up."""
         if self._encoded is None:
-            used = self._held.used
-            self._encoded = np.empty((0, len(self.columns)), dtype=np.uint16)
-            self._encode(np.arange(used, dtype=np.int32), self._held.X[:used])
+            used, none = self._held.used, np.empty((0, len(self.columns)), dtype=np.uint16)
+            codes = grown(none, len(self._held.X))
+            assert self._bins is not None
+            encode(self._held.X[:used], self._bins, np.arange(used, dtype=np.int32), codes.T)
+            self._encoded = codes  # last: until then they are made again
         return self._encoded
 
     @property

@@ -255,9 +255,9 @@ class ForestCoordinator(SequentialCoordinator):
             self._saved = self.model()
         if not isinstance(self._saved, Folded):
             self._saved = Folded(self._saved)
+        self._weights.sent, self._shards_need_rows = False, True  # before: an interrupt leaves some asleep
         for part in self.store.parts:
             part.sleep(self.store.capacity)
-        self._weights.sent, self._shards_need_rows = False, True
 
     def _send_rows(self) -> Exchange[None]:
         """Send shards that were restored, or sleep, ids and labels; they tell each other the columns of the rows."""

@@ -81,19 +81,21 @@ class ExactTrees:
 
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
-        options, d = self.options, self._d
-        self.rules = options.rules(d)
+        self.rules = self.options.rules(self._d)
         width = self.rules.label_columns if self.rules.numeric else 2
         self._plant(width, np.arange(width), np.empty(0, dtype=MEMBER))
-        self.examples = ForestRows(
-            np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
-        )
+        self.examples = self._features_of(np.empty((0, self._d)))
+
+    def _features_of(self, X: Floats) -> ForestRows:
+        """Return rows of which nothing is known but the features."""
+        member = np.empty((0, self.options.copies), np.int32)
+        return ForestRows(X, np.empty(0, dtype=np.int64), member, self._categorical)
 
     def sleep(self, slots: int) -> None:
         """Forget everything but the features of the rows, which are in slots below ``slots``, until :meth:`wake`."""
-        X = trimmed(self.examples.X, slots)
-        self.clear()
-        self.pools, self.examples = [], self.examples._replace(X=X)
+        examples = self._features_of(trimmed(self.examples.X, slots))
+        self.pools = []  # first: an interrupt leaves trees that :meth:`wake` makes, of rows whose features are there
+        self.rules, self.examples = self.options.rules(self._d), examples
 
     def wake(self) -> None:
         """Make every tree one open leaf without rows, and be ready for those whose features are known."""
