@@ -30,7 +30,7 @@ from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.messages import Message, message
 from raydt.parallel.cpus import affinity
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.warmup import EVERY_USE, compile_missing
 from raydt.streams.random_updates import warmup as warmup_streams
 
 #: Addresses that only this machine reaches.
@@ -234,15 +234,15 @@ def _writable(folder: Path) -> bool:
 
 
 def compile_all() -> dict[str, float]:
-    """Compile every kernel; return the seconds by learner."""
+    """Compile every kernel that is not in the cache; return the seconds by learner."""
     compilers: dict[str, Callable[[], None]] = {
-        **{kind: partial(compile_kernels, learner) for kind, learner in learners().items()},
+        **{kind: partial(compile_missing, learner, None, EVERY_USE) for kind, learner in learners().items()},
         "streams": warmup_streams,
         "evaluation": warmup_evaluation,
     }
     seconds = {}
-    for name, compile_kernels_of in compilers.items():
+    for name, compile_missing_of in compilers.items():
         began = time.perf_counter()
-        compile_kernels_of()
+        compile_missing_of()
         seconds[name] = time.perf_counter() - began
     return seconds

@@ -42,16 +42,17 @@ class Use(Flag):
 #: What runs need: of one model, of one whose rows shards have, of models by key.
 ONE_MODEL = Use.ALONE | Use.THREADS
 DIVIDED, BY_KEY = ONE_MODEL | Use.SHARDS, ONE_MODEL | Use.KEYS
+EVERY_USE = DIVIDED | BY_KEY | Use.ROWS
 
 
 def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> None:
     """Run the learner's cases once in this process; without options all of them, else what a run with these needs."""
     for number in _concerning(learner, options):
-        for use in Use if options is None else _each(DIVIDED):
+        for use in _each(EVERY_USE if options is None else DIVIDED):
             _run(learner.kind, number, use)
 
 
-def compile_missing(learner: Learner, options: LearnerOptions, uses: Use) -> None:
+def compile_missing(learner: Learner, options: LearnerOptions | None, uses: Use) -> None:
     """As :func:`compile_kernels`, but pass over what is in the cache: those kernels load when they are needed."""
     for number in _concerning(learner, options):
         for use in _each(uses):
