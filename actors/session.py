@@ -118,15 +118,15 @@ class RaySession:
         self._here = False  # all shards are on this node, and see its folders
         requested = bundles(shards, resources)
         plan = plan or WorkPlan()
-        self._at_once = most_cells(learner.traits(options).divided, plan) == 0
-        compile_missing(learner, options, DIVIDED if self._at_once else ONE_MODEL)
+        at_once = most_cells(learner.traits(options).divided, plan) == 0
+        compile_missing(learner, options, DIVIDED if at_once else ONE_MODEL)
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested)
             in_each = shards_of_each(requested[-1]["CPU"], shards, learner, options, features)
             self._start(cluster, requested, in_each)
             assignment = Assignment(epoch, learner, options, features)
-            self._open(assignment, plan, [bundle["CPU"] for bundle in requested])
+            self._open(assignment, plan, [bundle["CPU"] for bundle in requested], at_once)
         except BaseException:
             self.close()
             raise
@@ -139,13 +139,13 @@ class RaySession:
         ]
         started(cluster, self._group, wanted, self._peers)
 
-    def _open(self, assignment: Assignment, plan: WorkPlan, cpus: Sequence[float]) -> None:
+    def _open(self, assignment: Assignment, plan: WorkPlan, cpus: Sequence[float], at_once: bool) -> None:
         """Build the two halves of the learner in the actors."""
         coordinator, *shards = self._peers
         # All at once: each loads compiled kernels, which takes as long as all the rest, and speaks to no other yet.
         opened = [coordinator.handle.open.remote(assignment, plan, shards, self._watch.patience, cpus[0])]
         opened += [
-            shard.handle.open.remote(assignment, index, groups, cpus[1 + index], self._at_once)
+            shard.handle.open.remote(assignment, index, groups, cpus[1 + index], at_once)
             for index, (shard, groups) in enumerate(zip(shards, groups_of(self._features, shards), strict=True))
         ]
         self._here = all(number == node() for number in self._watch.collect(opened, self._peers)[1:])

@@ -38,7 +38,7 @@ from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.warmup import DIVIDED, compile_kernels
 
 #: The path must predict the wall time of so many shards, within this share.
 CHECKED, WITHIN = (1, 2), 0.10
@@ -59,7 +59,7 @@ class RecordingShard(FeatureShard):
     def open(self, assignment: Any, *rest: Any) -> str:
         """Build the shards, and load their kernels."""
         node = super().open(assignment, *rest)
-        compile_kernels(assignment.learner, assignment.options)
+        compile_kernels(assignment.learner, assignment.options, DIVIDED)
         return node
 
     def connect(self, addresses: Any, secret: bytes) -> None:
@@ -115,7 +115,7 @@ class RecordingCoordinator(Coordinator):
     def open(self, assignment: Any, *rest: Any) -> None:
         """Build the coordinator, and load its kernels."""
         super().open(assignment, *rest)
-        compile_kernels(assignment.learner, assignment.options)
+        compile_kernels(assignment.learner, assignment.options, DIVIDED)
 
     def apply(self, *message: Any) -> Any:
         """Apply batches, and record it."""

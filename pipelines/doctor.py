@@ -24,6 +24,7 @@ from pyarrow import fs
 
 import raydt
 from pipelines.running.ending import versions
+from raydt.arrays.kernel import compile_once
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder
@@ -237,12 +238,12 @@ def compile_all() -> dict[str, float]:
     """Compile every kernel that is not in the cache; return the seconds by learner."""
     compilers: dict[str, Callable[[], None]] = {
         **{kind: partial(compile_missing, learner, None, EVERY_USE) for kind, learner in learners().items()},
-        "streams": warmup_streams,
-        "evaluation": warmup_evaluation,
+        "streams": partial(compile_once, "streams", "raydt.streams", warmup_streams),
+        "evaluation": partial(compile_once, "evaluation", "raydt.evaluation", warmup_evaluation),
     }
     seconds = {}
-    for name, compile_missing_of in compilers.items():
+    for name, compile_kernels_of in compilers.items():
         began = time.perf_counter()
-        compile_missing_of()
+        compile_kernels_of()
         seconds[name] = time.perf_counter() - began
     return seconds

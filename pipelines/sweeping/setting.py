@@ -18,7 +18,7 @@ from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import BY_KEY, ONE_MODEL, Use, compile_missing, load_kernels
+from raydt.sessions.warmup import BY_KEY, ONE_MODEL, Use, compile_kernels, compile_missing
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
@@ -42,7 +42,7 @@ def loaded(config: Config) -> None:
     """Compile kernels as :func:`cached` does, and load them, once in this process."""
     cached(config)
     uses = Use.ALONE | Use.KEYS if by_key(config) else Use.ALONE
-    load_kernels(learners()[config.learner.kind], config.learner, uses)
+    compile_kernels(learners()[config.learner.kind], config.learner, uses)
 
 
 def loaded_all(everything: None, several: Sequence[Config]) -> None:

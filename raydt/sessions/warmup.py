@@ -30,7 +30,7 @@ _MANY_ROWS = 300
 
 
 class Use(Flag):
-    """What a process does with models, and compiles kernels for."""
+    """Work that a process does with models, for which kernels are compiled."""
 
     ALONE = auto()  #: It does all work of a model itself.
     SHARDS = auto()  #: It gives rows to shards with stores of their own.
@@ -45,35 +45,23 @@ DIVIDED, BY_KEY = ONE_MODEL | Use.SHARDS, ONE_MODEL | Use.KEYS
 EVERY_USE = DIVIDED | BY_KEY | Use.ROWS
 
 
-def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> None:
-    """Run the learner's cases once in this process; without options all of them, else what a run with these needs."""
-    for number in _concerning(learner, options):
-        for use in _each(EVERY_USE if options is None else DIVIDED):
-            _run(learner.kind, number, use)
+def compile_kernels(learner: Learner, options: LearnerOptions | None = None, uses: Use = EVERY_USE) -> None:
+    """Run the learner's cases once in this process, without options all of them: then their kernels are loaded."""
+    for number, use in _concerning(learner, options, uses):
+        _run(learner.kind, number, use)
 
 
 def compile_missing(learner: Learner, options: LearnerOptions | None, uses: Use) -> None:
     """As :func:`compile_kernels`, but pass over what is in the cache: those kernels load when they are needed."""
-    for number in _concerning(learner, options):
-        for use in _each(uses):
-            run = functools.partial(_run, learner.kind, number, use)
-            compile_once(f"{learner.kind}-{number}-{use.name}", type(learner).__module__, run)
+    for number, use in _concerning(learner, options, uses):
+        run = functools.partial(_run, learner.kind, number, use)
+        compile_once(f"{learner.kind}-{number}-{use.name}", type(learner).__module__, run)
 
 
-def load_kernels(learner: Learner, options: LearnerOptions, uses: Use) -> None:
-    """Load, once, what a process needs that shares its work with nobody and whose first updates are timed."""
-    for number in _concerning(learner, options):
-        for use in _each(uses):
-            _run(learner.kind, number, use)
-
-
-def _each(uses: Use) -> list[Use]:
-    return [use for use in Use if use in uses]
-
-
-def _concerning(learner: Learner, options: LearnerOptions | None) -> list[int]:
-    """Return the numbers of the cases whose kernels options need, of all cases without options."""
-    return [n for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
+def _concerning(learner: Learner, options: LearnerOptions | None, uses: Use) -> list[tuple[int, Use]]:
+    """Return the numbers of the cases whose kernels options need, of all cases without options, each with its uses."""
+    numbers = [n for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
+    return [(number, use) for number in numbers for use in Use if use in uses]
 
 
 @functools.cache

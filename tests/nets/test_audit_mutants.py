@@ -47,7 +47,7 @@ def changed(array: np.ndarray, draw: random.Random) -> np.ndarray | None:
 
 
 def is_rounded(trial: Trial, name: str, array: Any, mutant: Any) -> bool:
-    """Whether a residual differs by one: times half a weight, both are rounded to the same."""
+    """Return True if residuals differ by one at most: times a weight of a half, two such are rounded to the same."""
     return trial.case.weighted and name == "ledger" and bool((np.abs(mutant - array) <= 1).all())
 
 

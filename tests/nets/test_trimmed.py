@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import random
 import sys
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -18,21 +20,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor
 from raydt.arrays.compressed import Compressed
 from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 from raydt.keyed.awake import ROUNDS, Awake
-from raydt.learners.base import WorkPlan
+from raydt.keyed.members import apply_all
+from raydt.learners.base import NOTHING_DIVIDED, WorkPlan
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.forest.coordinator import ForestCoordinator
-from raydt.learners.forest.folded import Folded
-from raydt.learners.forest.trees import ExactTrees
+from raydt.learners.forest.folded import Folded, unfolded
 from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 
 #: Updates before the first model.
 WARMUP = 30
+#: The file of a line, and its number.
+Line = tuple[str, int]
+#: The folder of the package that is interrupted.
+OURS = f"{Path(raydt.__file__).parent}{os.sep}"
 
 
 @every_case("trimmed models", often=one_of_each)
@@ -74,6 +81,68 @@ def test_a_look_changes_nothing(trial: Trial, tmp_path: Path) -> None:
         results = [one.take(copy.deepcopy(batch), skip_refused=True) for one in (plain, seen)]
         np.testing.assert_array_equal(results[0].predictions, results[1].predictions)
         assert plain.digest() == seen.digest()
+
+
+#: Calls that change nothing, of which a model may be trimmed before.
+LOOKS: dict[str, Callable[[InProcessSession, UpdateBatch], object]] = {
+    "trim": lambda session, batch: session.trim(),
+    "group": lambda session, batch: session.group(batch),
+    "digest": lambda session, batch: session.digest(),
+    "model": lambda session, batch: session.model(),
+    "state": lambda session, batch: session.state(),
+    "predict": lambda session, batch: session.coordinator.predict(batch.X, batch.sparse),
+}
+
+
+@every_case("looks that are interrupted", often=one_of_each)
+def test_a_look_that_is_interrupted_changes_nothing(trial: Trial, tmp_path: Path) -> None:
+    """Each interrupt comes at a line of ours at which none has come in this look, if one is left."""
+    draw = random.Random(trial.name)
+    stream = trial.stream(tmp_path, 70)
+    features = trial.features(stream.source)
+    plain, seen = (InProcessSession(trial.learner, trial.options, features, 1, NOTHING_DIVIDED) for _ in range(2))
+    done: dict[str, set[Line]] = {name: set() for name in LOOKS}
+    for batch in stream.batches(1):
+        batch = replace(batch, warmup=WARMUP)
+        for name in draw.choices(list(LOOKS), k=3):
+            if draw.random() < 0.5:
+                seen.trim()
+            passed = list(lines_of(LOOKS[name], copy.deepcopy(seen), batch, None))
+            left = [line for line in passed if line not in done[name]] or passed
+            if left:
+                done[name].add(line := draw.choice(left))
+                lines_of(LOOKS[name], seen, batch, line)
+        (result,) = apply_all([seen], [copy.deepcopy(batch)], skip_refused=True)
+        np.testing.assert_array_equal(result.predictions, plain.apply(batch, skip_refused=True).predictions)
+        assert plain.digest() == seen.digest()
+    assert sum(map(len, done.values())) > 50
+
+
+def lines_of(
+    look: Callable[..., object], session: InProcessSession, batch: UpdateBatch, last: Line | None
+) -> dict[Line, None]:
+    """Return the lines of ours that a look passes, in order; it is interrupted at the ``last``."""
+    passed: dict[Line, None] = {}
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        line = frame.f_code.co_filename, frame.f_lineno
+        if OURS not in line[0]:
+            return None
+        if event == "line":
+            passed[line] = None
+            if line == last:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        look(session, batch)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return passed
 
 
 def same(one: InProcessSession, other: InProcessSession) -> None:
@@ -131,41 +200,11 @@ def test_a_folded_forest_has_the_arrays_that_it_was_given(kind: str) -> None:
     model = forest(n_estimators=5).fit(X, y, sample_weight=weight).session_.model()
     if kind == "not added up":
         model["totals"][0] += 1
-    folded = Folded(model)
-    assert list(folded) == list(model)
+    again = unfolded(Folded(model))
+    assert list(again) == list(model)
     for name, array in model.items():
-        assert folded[name].dtype == array.dtype
-        np.testing.assert_array_equal(folded[name], array, err_msg=name)
-
-
-def test_a_forest_whose_sleep_is_interrupted_goes_on() -> None:
-    """The interrupt comes at each line in turn; the next call builds the trees again, from rows that are all there."""
-    X, y = np.random.default_rng(0).normal(size=(120, 3)).round(1), np.arange(120) % 2
-    whole = ExactForestClassifier(n_estimators=3).fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
-    lines = {ExactTrees.sleep.__code__, ForestCoordinator.trim.__code__}
-    for looks in range(1, 40):
-        forest, left = ExactForestClassifier(n_estimators=3).fit(X[:100], y[:100]), looks
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code in lines and event == "line":
-                left -= 1
-                if not left:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-            return trace if frame.f_code in lines else None
-
-        sys.settrace(trace)
-        try:
-            forest.session_.trim()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        assert forest.partial_fit(X[100:], y[100:]).digest() == whole.digest()
-        if left > 0:
-            break
-    assert looks > 10
+        assert again[name].dtype == array.dtype
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
 
 
 def test_a_trim_that_is_broken_off_leaves_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._history = StatisticsHistory(self.statistics()) if batch.every else None
         result = yield from super().process(batch, skip_refused=skip_refused)
         if self._history is not None:
-            first = batch.start - batch.start % batch.every + batch.every
-            wanted = range(first, batch.start + result.applied, batch.every)
+            wanted = range((batch.start // batch.every + 1) * batch.every, batch.start + result.applied, batch.every)
             result.within = [self._history.after(updates) for updates in wanted]
         return result
 
@@ -134,10 +133,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock) -> Exchange[list[Log]]:
         """Take the steps after the warm-up, from ``begin`` on; compare trials and renew the bins where that is due."""
         logs: list[Log] = []
-        adds = np.flatnonzero(steps["kind"] == ADD)
+        adds, period = np.flatnonzero(steps["kind"] == ADD), self.options.drift_period * self.live.unit
         came = np.cumsum(self.live.masses(steps["slot"][adds]))
         while begin < len(steps):
-            compares, renews = self._due()
+            compares, renews = period - self._t % period if period else NEVER, self._renews_in()
             first = int(np.searchsorted(adds, begin))
             before = int(came[first - 1]) if first else 0
             last = int(np.searchsorted(came, before + min(compares, renews)))
@@ -145,7 +144,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             logs.append((yield from self._advance(steps[begin:stop], rows)))
             # One row that counts for several may make both due.
             more = int(came[last]) - before if last < len(adds) else 0
-            if self.options.drift_period:
+            if period:
                 yield from self._trials.follow(steps[begin:stop])
                 if more >= compares:
                     logs.append((yield from self._compare(int(steps["stamp"][stop - 1]))))
@@ -154,13 +153,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             begin = stop
         return logs
 
-    def _due(self) -> tuple[int, int]:
-        """How many insertions, a count, there are up to the next comparison, and up to the next renewal of the bins."""
-        period = self.options.drift_period * self.live.unit
-        return period - self._t % period if period else NEVER, self._renews_in()
-
     def _renews_in(self) -> int:
-        """How many insertions, a count, there are up to the next renewal of the bins."""
+        """Return the insertions up to the next renewal of the bins, as a count."""
         renewal = self._renewal * self.live.unit
         return self._renewed + max(self._lived, renewal) - self._t if renewal else NEVER
 
@@ -226,8 +220,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             settle_window(self.live, window, replies, self._logs.table, void)
             self._note(window, changes, void)
             if changes:
-                entries = [self.live.entry_of(change) for change in changes]
-                log += entries
+                log += (entries := [self.live.entry_of(change) for change in changes])
                 yield from self._apply(changes, [entry.threshold for entry in entries])
             waiting = np.concatenate([again, waiting])
         if len(steps):
@@ -310,7 +303,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     @property
     def examples_and_classes(self) -> tuple[int, int]:
-        """How many examples the tree has taken, and how many classes it knows."""
+        """The examples that the tree has taken, as a count, and the classes that it knows."""
         return self._t, self._classes
 
     def took_rows(self, rows: int, classes: int, checks: int) -> Counts:

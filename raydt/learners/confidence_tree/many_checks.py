@@ -45,7 +45,7 @@ class NotedChecks(NamedTuple):
 
 @inlined_kernel
 def may_check(tree: Any, categorical: Any, rows: Any, grace: int) -> bool:
-    """Whether a leaf might be checked once some rows are counted. O(rows x depth)."""
+    """Return True if a leaf might be checked once some rows are counted. O(rows x depth)."""
     for row in range(len(rows.X)):
         if tree.nodes[route(tree, categorical, rows, np.int64(row))].since + len(rows.X) >= grace:
             return True
@@ -63,7 +63,7 @@ def note_checks(
     tree: Any, categorical: Any, examples: Any, rows: Any, held: Any, bins: Any, steps: Any, grace: int, search: Any,
     k: int, noted: Any, have: int,
 ) -> int:  # fmt: skip
-    """Note the checks that are due after the steps of tree ``k``, behind those that there are; how many there are then.
+    """Note the checks that are due in the steps of tree ``k`` behind the ``have`` before; return the number of all.
 
     The tree and its statistics are as before. O(steps x (depth + d) + checks x bins x K).
     """

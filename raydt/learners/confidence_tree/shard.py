@@ -156,9 +156,9 @@ class ConfidenceTreeShard(ShardWithRows):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """What :meth:`single` gives, and :attr:`features_by_slot`: the same objects as long as nothing is replaced.
+        """Counts and bins of rows as :meth:`single` gives them, once they are made, and :attr:`features_by_slot`.
 
-        Others, if they have to be made first.
+        They are the same objects as long as none is replaced.
         """
         return self._counted, self._encoded, self._held.X
 

@@ -9,7 +9,7 @@ shards, which then tell each other the columns of the rows that each has read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.digest import ForestDigest, class_counts
-from raydt.learners.forest.folded import Folded
+from raydt.learners.forest.folded import Folded, unfolded
 from raydt.learners.forest.label_scale import MOST_NUMBERS, NO_LABELS, LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
@@ -91,7 +91,7 @@ class ForestCoordinator(SequentialCoordinator):
         # All trees by number as they were fetched last, and whether some have changed; not used where they can be seen.
         self._fetched, self._stale = [without_rows(options.numeric)] * options.n_estimators, False
         # The model that was restored, or fell asleep, until the next batch; shards need ids, labels and rows in full.
-        self._saved: Mapping[str, AnyArray] | None = None
+        self._saved: Folded | Arrays | None = None
         self._shards_need_rows = False
         self._woken = 0  # by which update
 
@@ -288,7 +288,7 @@ class ForestCoordinator(SequentialCoordinator):
     def model(self) -> Arrays:
         """All trees in canonical form."""
         if self._saved is not None:
-            return dict(self._saved)
+            return unfolded(self._saved)
         if self._stale:
             raise RuntimeError(message("learners.trees_elsewhere"))
         trees = self._fetched
@@ -348,7 +348,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _known_trees(self) -> list[TreeArrays]:
         """Return all trees as they were saved, or fetched last."""
-        return self._fetched if self._saved is None or not self._shared else trees_of_model(self._saved)
+        return self._fetched if self._saved is None or not self._shared else trees_of_model(unfolded(self._saved))
 
     def _class_counts(self) -> Ints:
         """Return how many live examples each class has, by code, in all trees together."""

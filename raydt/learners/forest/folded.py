@@ -6,7 +6,7 @@ or divided may not add up: such a model is kept whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from raydt.arrays.compressed import Compressed
 from raydt.arrays.kernel import kernel
 from raydt.arrays.types import AnyArray, Arrays
 
-_FOLLOW = ("left", "right", "totals")
+#: What follows from the others, and the name of what is kept of totals.
+_FOLLOW, _AT_LEAVES = ("left", "right", "totals"), "at_leaves"
 
 
 @kernel
@@ -36,29 +37,29 @@ def _follow(sizes: Any, feature: Any, left: Any, right: Any, totals: Any, waitin
             top += 1
 
 
-class Folded(Mapping[str, AnyArray]):
-    """Arrays of a model by name, bit for bit those that were given; each access makes a new one. O(bytes)."""
+class Folded:
+    """Arrays of a model; :func:`unfolded` returns them bit for bit. O(bytes) each way."""
 
     def __init__(self, model: Mapping[str, AnyArray]) -> None:
-        self._names, leaves = tuple(model), model["feature"] < 0
+        self._names = tuple(model)
         rest = {name: array for name, array in model.items() if name not in _FOLLOW}
-        self._kept = Compressed({**rest, "at_leaves": model["totals"][leaves]})
-        if any(not np.array_equal(array, model[name]) for name, array in self._following().items()):
+        self._kept = Compressed({**rest, _AT_LEAVES: model["totals"][model["feature"] < 0]})
+        if any(not np.array_equal(array, model[name]) for name, array in self.arrays().items()):
             self._kept = Compressed(model)
 
-    def _following(self) -> Arrays:
-        feature, at_leaves = self._kept["feature"], self._kept["at_leaves"]
-        left, right, waiting = (np.full(len(feature), -1, dtype=np.int32) for _ in range(3))
-        totals = np.zeros((len(feature), at_leaves.shape[1]), dtype=at_leaves.dtype)
-        totals[feature < 0] = at_leaves
-        _follow(self._kept["tree_nodes"], feature, left, right, totals, waiting)
-        return dict(zip(_FOLLOW, (left, right, totals), strict=True))
+    def arrays(self) -> Arrays:
+        """Return all arrays by name, in the order in which they were given."""
+        whole = dict(self._kept)
+        if _AT_LEAVES in whole:
+            feature, at_leaves = whole["feature"], whole.pop(_AT_LEAVES)
+            left, right, waiting = (np.full(len(feature), -1, dtype=np.int32) for _ in range(3))
+            totals = np.zeros((len(feature), at_leaves.shape[1]), dtype=at_leaves.dtype)
+            totals[feature < 0] = at_leaves
+            _follow(whole["tree_nodes"], feature, left, right, totals, waiting)
+            whole.update(zip(_FOLLOW, (left, right, totals), strict=True))
+        return {name: whole[name] for name in self._names}
 
-    def __getitem__(self, name: str) -> AnyArray:
-        return self._kept[name] if name in tuple(self._kept) else self._following()[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+def unfolded(model: Folded | Arrays) -> Arrays:
+    """Return the arrays of a model that may be folded, in a mapping of its own."""
+    return model.arrays() if isinstance(model, Folded) else dict(model)
