@@ -21,7 +21,7 @@ from pipelines.following.table_audit import compare_with_table
 from pipelines.redaction import may_quote, quoting_as_its_run
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from pipelines.running.differences import data_changes
+from pipelines.running.differences import require_same_data
 from pipelines.running.ending import read_summary, write_summary
 from pipelines.running.plans import PlanLog
 from pipelines.running.preflight import features_of
@@ -51,27 +51,34 @@ from raydt.learners.auditing import audit
 from raydt.messages import message
 from raydt.redaction import text
 from raydt.sessions.saved_model import groups_of
-from raydt.sources.base import Source
 from raydt.sources.live.followed import FollowedSource
-from raydt.streams.base import Stream
 
 log = logging.getLogger(__name__)
 
 
 @in_threads_of_its_run
 @quoting_as_its_run
-def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
+def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, address: str | None = None) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
     Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere; of a run in chapters each
-    of them. InputError if the folder holds no finished run or no state, or the source is not what the run has read.
+    of them. With several ``shards``, so many processes on the Ray at ``address`` (None: that of the config) have some
+    of the rows each. InputError if the folder holds no finished run or no state, or the source is not what the run has
+    read; ConfigError for several shards if the audit needs all rows in one process.
     """
+    if shards > 1 and (RunFolder(run).chapters() or key is not None):
+        raise ConfigError(message("audits.divided_past"))
     if (whole := RunFolder(run)).chapters():
         return audit_chapters(whole, audit_run)
     folder = RunFolder.existing(run)
     before = read_summary(folder)
     config = config_of(folder)
-    if getattr(config.source, "key", None) is not None:
+    if shards > 1:
+        from pipelines.divided_audit import audit_by_buckets
+
+        folder.require_saved()
+        report = audit_by_buckets(folder, config, shards, address)
+    elif getattr(config.source, "key", None) is not None:
         report = _spoken(_audit_keys(folder, config, key), run)
         if key is not None:
             return report
@@ -110,14 +117,6 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
     require_same_data(config, saved.meta, source, stream, folder)
     only = None if key is None else saved.find(key)
     return audit_keys(config, saved, cast(Any, stream), past_of_keys(folder, source, saved), only)
-
-
-def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
-    """Refuse (InputError) a source that is no longer what the run has read."""
-    changes = data_changes(source.identity(), stream, meta)
-    if changes or not config.has_made(meta):
-        said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
-        raise InputError(said, file=folder.location)
 
 
 class Ended(NamedTuple):

@@ -21,8 +21,7 @@ from raydt.learners.confidence_tree import naive_predictor
 from raydt.learners.forest import audit as forest_audit
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
-from raydt.learners.gbdt import audit as gbdt_audit
-from raydt.learners.gbdt import ensemble, trainer
+from raydt.learners.gbdt import audited_rows, ensemble, trainer
 from raydt.parallel import threads
 from raydt.parallel.threads import limited
 from raydt.trees import packed_trees, shapley
@@ -33,7 +32,7 @@ NUMBERS = (1, 2, 3, 5)
 LITTLE: tuple[tuple[Any, str, int], ...] = (
     (recorded_tree, "FEW_ROWS", 1),
     (routed_history, "FEW_ROWS", 1),
-    (gbdt_audit, "_FEW_ROWS", 1),
+    (audited_rows, "_FEW_ROWS", 1),
     (ensemble, "_FEW_CELLS", 1),
     (naive_predictor, "_FEW_ROWS", 1),
     (best_split_model, "_FEW_ROWS", 1),

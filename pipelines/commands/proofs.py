@@ -6,15 +6,23 @@ from typing import Any
 
 import click
 
-from pipelines.commands.options import JSON, KEY, RECEIPT_KEY, print_result
+from pipelines.commands.options import ADDRESS, JSON, KEY, RECEIPT_KEY, print_result
 from raydt.messages import message
 
 
 @click.command(short_help="Check a run's last state against its raw examples.")
 @click.argument("run")
 @KEY
+@click.option(
+    "--shards",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Divide the rows among N processes on Ray, each of which reads the source.  [default: 1, no Ray]",
+)
+@ADDRESS
 @JSON
-def audit(run: str, key: str | None, as_json: bool) -> int:
+def audit(run: str, key: str | None, shards: int, address: str | None, as_json: bool) -> int:
     """Recompute the last state of RUN from the raw examples, and check the model and its guarantee.
 
     RUN may also be a state that update wrote: audit then checks it against the examples saved in it.
@@ -38,10 +46,12 @@ def audit(run: str, key: str | None, as_json: bool) -> int:
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if newest(RunFolder(run)).has(MANIFEST):
+        if shards > 1:
+            raise click.UsageError(message("audits.divided_state"))
         report = audit_state(run, key).as_dict()
         learner = read_manifest(find_state(run).folder).meta["learner"]["kind"]
     else:
-        report = audit_run(run, key).as_dict()
+        report = audit_run(run, key, shards=shards, address=address).as_dict()
         summary = read_summary(RunFolder.existing(run))
         learner = summary.get("learner")
         shown = ("status", "exit_reason", "updates", *described(learner).audited_with)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from pipelines.auditing import require_same_data
 from pipelines.config import Config
 from pipelines.keyed.auditing import histories
 from pipelines.keyed.past import PastOfKeys, past_of_keys
 from pipelines.living import Living, living_of, rebuilt_digest
 from pipelines.run_folder import RunFolder
+from pipelines.running.differences import require_same_data
 from pipelines.running.preflight import features_of
 from pipelines.saved_runs import folder_of_model, last_state, open_stream, states_of
 from raydt.arrays.digest import digest

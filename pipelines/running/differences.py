@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.config import PATH_KEYS, Config, config_of, last_component
+from pipelines.run_folder import RunFolder
 from pipelines.updating.lineage import begins_with
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, InputError
 from raydt.keyed.stream import KeyedStream
 from raydt.messages import Message, message
+from raydt.sources.base import Source
 from raydt.sources.identity import Identity, differences, file_differences, is_continued
 from raydt.streams.base import Stream
 from raydt.streams.changelog import ChangelogStream
@@ -123,3 +125,11 @@ def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> lis
         change = file_differences(then, now) if isinstance(then, dict) else None
         found += [f"stream.{key}: {change}"] if change is not None else []
     return found
+
+
+def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
+    """Refuse (InputError) a source that is no longer what the run has read."""
+    changes = data_changes(source.identity(), stream, meta)
+    if changes or not config.has_made(meta):
+        said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
+        raise InputError(said, file=folder.location)

@@ -35,25 +35,42 @@ def effective(weight: Ints, y: AnyArray, factors: Ints | None) -> Ints:
     return np.minimum(times(weight, of_row), MOST)
 
 
-def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints | None, list[Message]]:
-    """Return the weights of classes in a state, and failures: a complete history knows them by its live examples."""
+def class_sums(state: Arrays, history: History) -> Ints | None:
+    """Return the weights that the examples of each class had, and those of all, when a state weighed its classes.
+
+    Shape (classes + 1,), int64, in units; those of some rows add up to those of all. None if there is nothing to know.
+    """
+    recorded = state.get("class_weight")
+    if recorded is None or not history.complete:
+        return None
+    end = int(state["weighed"][0])
+    live = (history.inserted < end) & (history.deleted >= end)
+    y, weight = history.y[live], given_weights(history.weight, len(live))[live]
+    sums = [weight[y == code].sum() for code in range(len(recorded))]
+    return np.array([*sums, weight.sum()], np.int64)
+
+
+def compare_factors(options: Any, state: Arrays, sums: Ints | None) -> tuple[Ints | None, list[Message]]:
+    """Return the weights of classes in a state, and failures: ``sums`` of all examples say what they are."""
     wanted, recorded = options.class_weight == "balanced", state.get("class_weight")
     if (recorded is not None) != wanted:
         there = {"found": "none", "expected": "some"} if wanted else {"found": "some", "expected": "none"}
         return None, [message("audits.value", name="weights of classes", **there)]
-    if recorded is None or not history.complete:
+    if recorded is None or sums is None:
         return recorded, []
-    end = int(state["weighed"][0])
-    live = (history.inserted < end) & (history.deleted >= end)
-    y, weight = history.y[live], given_weights(history.weight, len(live))[live]
-    sums = [int(weight[y == code].sum()) for code in range(len(recorded))]
-    some = [one for one in sums if one]
-    exact = [Fraction(sum(sums) * UNIT, len(some) * one) if one else Fraction(UNIT) for one in sums]
+    *of_class, total = sums.tolist()
+    some = [one for one in of_class if one]
+    exact = [Fraction(sum(of_class) * UNIT, len(some) * one) if one else Fraction(UNIT) for one in of_class]
     expected = [min(MOST, (exact_one + Fraction(1, 2)).__floor__()) for exact_one in exact]
-    if expected == recorded.tolist() and sum(sums) == int(weight.sum()):
+    if expected == recorded.tolist() and sum(of_class) == total:
         return recorded, []
     shown = {"name": "weights of classes", "found": recorded.tolist(), "expected": expected}
     return recorded, [message("audits.value", **shown)]
+
+
+def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints | None, list[Message]]:
+    """Return the weights of classes in a state, and failures: a complete history knows them by its live examples."""
+    return compare_factors(options, state, class_sums(state, history))
 
 
 def counted_weights(

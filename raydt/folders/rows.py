@@ -67,6 +67,25 @@ def with_rows(
     return whole
 
 
+def rows_in(
+    meta: Mapping[str, Any], components: Components, own: Buckets, file: str
+) -> tuple[Arrays, Mapping[int, Arrays]]:
+    """Return what owners have written of the rows in some buckets, in the order of birth, and of these each group.
+
+    Groups are read when they are asked for, a segment at a time: no more than a column of a group of all rows is in
+    memory. ModelFileError, which names ``file``, if something is missing or does not fit, also later.
+    """
+    with fitting(file):
+        stored = _StoredRows(meta, components, apart=True)
+        rows = stored.owned(own)
+
+    def of_group(group: int) -> dict[str, Any]:
+        with fitting(file):
+            return stored.of_group(f"group-{group:03d}", rows["born"])
+
+    return rows, Lazy((int(name[6:]) for name in stored.names if name.startswith("group-")), of_group)
+
+
 def whole_rows(
     state: Arrays, groups: Mapping[int, Arrays], buckets: Mapping[Buckets, Mapping[str, Any]]
 ) -> tuple[Arrays, Mapping[int, Arrays]]:
@@ -163,6 +182,42 @@ class _StoredRows:
         if name == "coordinator" and self.buckets and not self._apart:
             return whole_rows(whole, {}, self._parts)[0]
         return whole
+
+    def owned(self, own: Buckets) -> dict[str, Any]:
+        """Return what owners have written of the rows in some buckets, in the order of birth."""
+        files = list[Arrays]()
+        for part in parts_for([own], self.buckets):
+            found = self._part(part)
+            found.pop(STORED)
+            found["weight"] = filled(found.get("weight"), len(found["born"]))
+            files.append(chosen(found, are_in(found["id"], own)))
+        rows = dict(_together(files))
+        if unless_equal(rows["weight"]) is None:
+            rows.pop("weight")
+        return rows
+
+    def of_group(self, name: str, born: Ints) -> dict[str, Any]:
+        """Return what a group has of the rows with some births, ascending, of those that owners have written."""
+        columns: dict[str, list[AnyArray]] = {}
+        for segment in self._segments:
+            inside = born[(born >= segment.first) & (born < segment.stop)]
+            place = np.zeros(len(inside), dtype=np.int64)
+            for births in self._births(segment):
+                place += np.searchsorted(births, inside)
+            mine = np.zeros(segment.rows, dtype=np.bool_)
+            mine[place] = True
+            of_segment = self._components[f"{component_of_segment(segment)}-{name}"]
+            for column, values in chosen(of_segment, mine).items():
+                columns.setdefault(column, []).append(values)
+        of_segments = {column: np.concatenate(values) for column, values in columns.items()}
+        return {**self._components.get(name, {}), **of_segments}
+
+    def _births(self, segment: Segment) -> Iterator[Ints]:
+        """Yield the births in each file of a segment that owners have written, ascending."""
+        prefix = component_of_segment(segment)
+        for name in self._components:
+            if name.startswith(f"{prefix}-") and buckets_in(name.removeprefix(f"{prefix}-")) is not None:
+                yield np.sort(self._components[name]["born"])
 
     @property
     def _parts(self) -> Mapping[Buckets, Mapping[str, Any]]:

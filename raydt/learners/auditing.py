@@ -6,16 +6,23 @@ and ``resume`` rebuild from exactly these rows, whatever the learner; they are c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import Arrays, Floats, Ints
 from raydt.audits.audit_report import AuditReport
+from raydt.audits.parts import Parts
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.row_owners import are_in
+from raydt.exchange.messages import Buckets
+from raydt.folders.parts import chosen
+from raydt.folders.rows import with_live
 from raydt.learners.base import Learner
 from raydt.messages import Message, message
 from raydt.trees.state_schema import HELD_OR_MISSING, Array, check_arrays, check_held
@@ -37,17 +44,81 @@ def audit(
     Of an incomplete history, made of the stored rows, these are not compared. ``classes`` is 0 for numeric targets.
     ``checked`` says that :meth:`Learner.check` has found the arrays sound.
     """
+    check = None if checked else partial(learner.check, options, features, classes)
+    differing, problem = _stored(features, state, history, groups, check)
+    if problem is not None:
+        return _with(differing, AuditReport.malformed("state", problem))
+    return _with(differing, learner.audit(options, features, state, history, groups))
+
+
+class AuditedPart:
+    """The rows in some buckets, of a state and of the source, as a part of :func:`audit_divided`."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        options: Any,
+        features: Features,
+        classes: int,
+        state: Arrays,
+        history: History,
+        groups: Mapping[int, Arrays],
+    ) -> None:
+        check = partial(learner.check, options, features, classes)
+        self._stored = _stored(features, state, history, groups, check)
+        self._rows = None if self._stored[1] else learner.audited_rows(options, features, state, history)
+
+    def stored(self) -> tuple[list[Message], str | None]:
+        """Return failures of stored rows, and what cannot be in the arrays."""
+        return self._stored
+
+    def __getattr__(self, method: str) -> Any:
+        """What the learner asks its own part for."""
+        return getattr(self._rows, method)
+
+
+def rows_within(
+    learner: Learner, options: Any, features: Features, state: Arrays, groups: Mapping[int, Arrays], own: Buckets
+) -> tuple[Arrays, Mapping[int, Arrays]]:
+    """Return a state that has all rows, and its feature groups, with the rows in some buckets alone."""
+    mine = are_in(state["id"], own)
+    declared = learner.schema(options, features, state, state=True).arrays
+    by_row = {of.name: state[of.name] for of in declared if of.shape[:1] == ("rows",)}
+    return {**state, **chosen(by_row, mine)}, Lazy(groups, lambda group: with_live(groups[group], mine))
+
+
+def audit_divided(learner: Learner, options: Any, features: Features, model: Arrays, parts: Parts) -> AuditReport:
+    """As :func:`audit`, of rows that are divided by buckets among ``parts``, each an :class:`AuditedPart`."""
+    stored = parts.ask("stored")
+    differing = [failure for failures, _ in stored for failure in failures]
+    for _, problem in stored:
+        if problem is not None:
+            return _with(differing, AuditReport.malformed("state", problem))
+    return _with(differing, learner.audit_parts(options, features, model, parts))
+
+
+def _stored(
+    features: Features,
+    state: Arrays,
+    history: History,
+    groups: Mapping[int, Arrays],
+    check: Callable[[Arrays, Mapping[int, Arrays]], None] | None,
+) -> tuple[list[Message], str | None]:
+    """Return failures of stored rows, and what cannot be in the arrays."""
     differing: list[Message] = []
     try:
         if history.complete:
             differing = compare_stored_rows(features, state, history, groups)
-        if not checked:
-            learner.check(options, features, classes, state, groups)
+        if check is not None:
+            check(state, groups)
     except (KeyError, ValueError) as error:
         problem = message("states.missing", array=error.args[0]) if isinstance(error, KeyError) else str(error)
-        report = AuditReport.malformed("state", problem)
-    else:
-        report = learner.audit(options, features, state, history, groups)
+        return differing, problem
+    return differing, None
+
+
+def _with(differing: list[Message], report: AuditReport) -> AuditReport:
+    """Return a report with failures of stored rows."""
     if differing:
         report.conformance = "violated"
         report.failures = [*differing, *report.failures]

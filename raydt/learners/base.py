@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from raydt.arrays.types import Arrays, Ints
 from raydt.audits.audit_report import AuditReport
+from raydt.audits.parts import Parts
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
@@ -150,6 +151,8 @@ class Learner(ABC):
     Predictor: ClassVar[type[Any]]
     #: How the learner presents itself: ``Description(options)``.
     Description: ClassVar[type[Any]] = description.Description
+    #: Whether rows of its audit may be divided by buckets (:meth:`audit_parts`).
+    audit_divides: ClassVar[bool] = False
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
     unproven: ClassVar[Mapping[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind",
@@ -312,9 +315,24 @@ class Learner(ABC):
         The default calls the function ``audit`` of the module ``audit`` in the learner's folder, with the same
         arguments; the module is imported only then.
         """
-        module = importlib.import_module(".audit", type(self).__module__.rpartition(".")[0])
-        report: AuditReport = module.audit(options, features, state, history, groups)
+        report: AuditReport = self._audits.audit(options, features, state, history, groups)
         return report
+
+    def audited_rows(self, options: Any, features: Features, state: Arrays, history: History) -> Any:
+        """Return the ``AuditedRows`` of the same module: a part of an audit that is divided by buckets of rows.
+
+        ``state`` and ``history`` have the rows of some buckets alone.
+        """
+        return self._audits.AuditedRows(options, features, state, history)
+
+    def audit_parts(self, options: Any, features: Features, model: Arrays, parts: Parts) -> AuditReport:
+        """As :meth:`audit`, of rows that are in ``parts``; ``model`` is a state, whose arrays by row are not used."""
+        report: AuditReport = self._audits.audit_parts(options, features, model, parts)
+        return report
+
+    @property
+    def _audits(self) -> Any:
+        return importlib.import_module(".audit", type(self).__module__.rpartition(".")[0])
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:

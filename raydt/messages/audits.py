@@ -5,6 +5,9 @@
 
 from raydt.messages import Sentence
 
+#: What to do where an audit cannot be divided.
+_ALONE = "Leave out --shards"
+
 SENTENCES: dict[str, Sentence] = {
     # Reasons of verdicts
     "malformed": "the {what} is malformed: {problem}",
@@ -55,6 +58,15 @@ SENTENCES: dict[str, Sentence] = {
     "repeated_rows": "rows that the state has twice: {rows:,}, first id {id}",
     "waiting_rows": "rows that have waited since an earlier batch D': {rows:,}, first id {id}",
     "stored_value": "values unlike the source: {values:,}, first the {what} of id {id}: {found} instead of {expected}",
+    # Audits that are divided by buckets of rows
+    "undivided": ("the audit of {learner} needs all rows in one process", _ALONE),
+    "divided_past": (
+        "an audit is divided only of one model that has read its source from beginning to end: not of models by key, "
+        "nor after raydt update, nor of a run that follows a table",
+        _ALONE,
+    ),
+    "divided_state": ("a state is audited against the examples in it, in one process", _ALONE),
+    "by_value": ("an audit is divided by ids, and the stream deletes rows by their values", _ALONE),
     # Single numbers
     "value": "{name} is {found} instead of {expected}",
     # Nodes

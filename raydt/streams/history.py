@@ -5,16 +5,22 @@ Independent of any learner: a plain replay with a dictionary, which decides for 
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict, deque
+from collections.abc import Iterator
 
 import numpy as np
 
 from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.arrays.types import Floats, Ints
+from raydt.errors import InputError
 from raydt.examples.history import History
+from raydt.examples.row_owners import are_in
 from raydt.examples.targets import Targets, no_targets
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
 from raydt.examples.weights import DTYPE, UNIT, Weights
+from raydt.exchange.messages import Buckets
+from raydt.messages import message
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
 
@@ -25,26 +31,29 @@ _LIVE = np.iinfo(np.int64).max
 _BATCH = 1 << 14
 
 
-def history_of(stream: Stream, stop: int | None = None) -> History:
-    """Replay ``stream``, up to ``stop`` updates, and return every example inserted, in order.
+def history_of(stream: Stream, stop: int | None = None, own: Buckets | None = None) -> History:
+    """Replay ``stream``, up to ``stop`` updates, and return every example inserted, in order; in ``own`` buckets only.
 
-    An update is a delete and an insert of one number; what cannot be applied has no effect.
+    An update is a delete and an insert of one number; what cannot be applied has no effect. InputError for own buckets
+    of a stream that deletes by value.
     """
-    history = Replay(stream.source)
+    history = Replay(stream.source, own)
     history.read(stream, stop)
     return history.result()
 
 
 class Replay:
-    """A history while it is recorded: of a stream over ``source``, and of updates from elsewhere in between."""
+    """A history while it is recorded: of a stream over ``source``, and of updates from elsewhere in between.
 
-    def __init__(self, source: Source) -> None:
+    Of the examples in ``own`` buckets alone, if these are given: what becomes of an id depends on no other.
+    """
+
+    def __init__(self, source: Source, own: Buckets | None = None) -> None:
+        self._own = own
         d, width, target_dtype = len(source.features.names), source.features.sparse, source.target_dtype
         self._done, self._complete = 0, True
         self._live: dict[int, int] = {}  # id -> index below, in the order of insertion
-        self._id: list[int] = []
-        self._inserted: list[int] = []
-        self._deleted: list[int] = []
+        self._id, self._inserted, self._deleted = array("q"), array("q"), array("q")
         self._X: list[Floats] = [np.empty((0, d))]
         self._sparse = [SparseRows.empty(width)] if width else []
         self._y: list[Targets] = [no_targets(0, target_dtype)]
@@ -57,7 +66,8 @@ class Replay:
     def begin(self, history: History, updates: int) -> None:
         """Begin after so many updates, with the examples of then; what else was deleted before is not known."""
         self._done, self._complete = updates, False
-        self._id, self._inserted, self._deleted = (a.tolist() for a in (history.id, history.inserted, history.deleted))
+        told = history.id, history.inserted, history.deleted
+        self._id, self._inserted, self._deleted = (array("q", numbers.tobytes()) for numbers in told)
         self._live = {self._id[i]: i for i in np.flatnonzero(history.deleted == _LIVE).tolist()}
         self._X, self._y, self._kept = [history.X], [history.y], [len(self._id)]
         self._sparse = [] if history.sparse is None else [history.sparse]
@@ -102,7 +112,7 @@ class Replay:
             self._by_value = self._index()
         carried = np.cumsum(CARRIES_ROW[batch.op]) - 1
         kept: list[int] = []
-        for place, (op, i) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
+        for place, op, i in self._updates(batch):
             seq = batch.start + place
             if op == DELETE_VALUE:
                 found = self._oldest(_value(batch.X, batch.y, batch.sparse, int(carried[place])))
@@ -128,6 +138,15 @@ class Replay:
         self._y.append(batch.y[kept])
         self._weights.append(None if batch.weight is None else batch.weight[kept])
         self._kept.append(len(kept))
+
+    def _updates(self, batch: UpdateBatch) -> Iterator[tuple[int, int, int]]:
+        """Return place, operation and id of the updates of a batch, of own buckets alone."""
+        if self._own is None:
+            return zip(range(len(batch.op)), batch.op.tolist(), batch.id.tolist(), strict=True)
+        if (batch.op == DELETE_VALUE).any():
+            raise InputError(message("audits.by_value"))
+        own = np.flatnonzero(are_in(batch.id, self._own))
+        return zip(own.tolist(), batch.op[own].tolist(), batch.id[own].tolist(), strict=True)
 
     def _remove(self, i: int, seq: int) -> None:
         self._deleted[self._live.pop(i)] = seq

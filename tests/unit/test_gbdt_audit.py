@@ -150,6 +150,6 @@ def test_a_model_of_other_options_is_found(changed: dict[str, Any], expected: st
 def test_where_no_split_gains_anything_none_lacks_a_share_of_it() -> None:
     """A gain of 0 may be computed as slightly less, and another split of the node then beats it."""
     none, zero = np.zeros(2, np.int64), np.zeros(2)
-    tree = RecomputedTree(none, none, none, np.array([1, 0]), np.array([-1e-17, 0.0]), zero)
+    tree = RecomputedTree(none, none, np.array([1, 0]), np.array([-1e-17, 0.0]), zero)
     assert largest_lack(tree) == 0.0
     assert largest_lack(replace(tree, gain=np.array([1.5, 0.0]), best=np.array([2.0, 0.0]))) == 0.25

@@ -98,6 +98,7 @@ class GBDT(Learner):
     Coordinator = GBDTCoordinator
     Shard = GBDTShard
     Description = GBDTDescription
+    audit_divides = True
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",

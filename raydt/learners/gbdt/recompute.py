@@ -2,6 +2,7 @@
 
 Bins and candidates are recomputed from the raw rows of the last training; candidates are drawn from the same counter
 (Lin et al., ICML 2025, section 3.3). Every candidate of every split's node is scored, from sums over binned rows.
+Sums are integers: those of some rows (:class:`DealtTree`) add up to those of all, which are scored.
 Nothing of the fast path is imported. Not here: verdicts (``audit``).
 """
 
@@ -11,15 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from raydt.arrays import rng
 from raydt.arrays.sparse import SparseRows
 from raydt.arrays.types import AnyArray, Bools, Floats, Ints
-from raydt.audits.recorded_bins import FeatureBins, MalformedModelError, derived_bins
-from raydt.examples.features import Features
+from raydt.audits.recorded_bins import FeatureBins, MalformedModelError
 from raydt.messages import message
 from raydt.parallel.threads import run
 
@@ -92,16 +92,62 @@ def recorded_trees(state: Mapping[str, AnyArray], cuts: Ints) -> list[RecordedGB
     return trees
 
 
+class DealtTree(NamedTuple):
+    """A tree with some rows dealt down, and sums of these; of a split those to the left of each candidate."""
+
+    leaf: Ints  #: Shape (rows,).
+    G: Ints  #: Shape (nodes,), as ``H``.
+    H: Ints
+    left: Ints  #: (G, H) on the left: shape (2, splits, candidates), splits in preorder.
+
+
+def added(parts: Sequence[DealtTree]) -> DealtTree:
+    """Return the sums of all rows, from those of parts of them; it has no leaves."""
+    G, H, left = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("G", "H", "left"))
+    return DealtTree(parts[0].leaf[:0], G, H, left)
+
+
 @dataclass(frozen=True)
 class RecomputedTree:
-    """Expected leaves and (G, H) of a tree, and of each split the candidates that are ``better`` (-1: it has none)."""
+    """Expected (G, H) of the nodes of a tree, and of each split how many candidates are ``better`` (-1: it is none)."""
 
-    leaf: Ints
     G: Ints
     H: Ints
     better: Ints
     gain: Floats
     best: Floats
+
+
+class Gains(NamedTuple):
+    """How sums become gains: ``units`` of G and H, and the regularization."""
+
+    units: tuple[float, float]
+    l2: float
+
+    def scored(self, tree: RecordedGBDTTree, candidates: tuple[Ints, Ints], sums: DealtTree) -> RecomputedTree:
+        """Score the candidates of each split by the sums of all rows, and rank the split among them."""
+        n, (feature, cut) = len(tree), candidates
+        better, gain, best = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
+        for at, v in enumerate(np.flatnonzero(tree.feature >= 0).tolist()):
+            node, left = np.array([sums.G[v], sums.H[v]])[:, None], sums.left[:, at]
+            right = node - left
+            valid = (left[1] > 0) & (right[1] > 0)
+            gains = np.where(valid, 0.0, -math.inf)
+            gains[valid] = self.term(left[:, valid]) + self.term(right[:, valid]) - self.term(node)
+            mine = np.flatnonzero((feature == tree.feature[v]) & (cut == tree.cut[v]) & valid)
+            best[v] = gains.max(initial=-math.inf)
+            if len(mine):
+                gain[v], better[v] = gains[mine[0]], (gains > gains[mine[0]]).sum()
+            else:
+                gain[v], better[v] = -math.inf, -1
+        return RecomputedTree(sums.G, sums.H, better, gain, best)
+
+    def term(self, sums: Ints) -> Floats:
+        """G^2 / (H + lambda) in real units."""
+        G, H = sums[0] * self.units[0], sums[1] * self.units[1]
+        with np.errstate(invalid="ignore", divide="ignore"):  # an empty node without lambda has no candidates
+            value: Floats = G * G / (H + self.l2)
+        return value
 
 
 def only(sparse: SparseRows, indices: Ints) -> SparseRows:
@@ -115,10 +161,8 @@ def only(sparse: SparseRows, indices: Ints) -> SparseRows:
 class RawRows:
     """Binned rows, dealt down one tree after the other."""
 
-    def __init__(
-        self, X: Floats, sparse: SparseRows | None, bins: Sequence[FeatureBins], l2: float, units: tuple[float, float]
-    ) -> None:
-        self.codes = run([partial(b.codes, X[:, j]) for j, b in enumerate(bins)])
+    def __init__(self, X: Floats, sparse: SparseRows | None, bins: Sequence[FeatureBins]) -> None:
+        self.codes = run([partial(_narrow, b, X[:, j]) for j, b in enumerate(bins)])
         self.sparse = SparseRows.empty(0, len(X)) if sparse is None else sparse
         many = self.sparse.n_features
         self.categorical = np.array([b.categorical for b in bins] + [False] * many, np.bool_)
@@ -127,16 +171,17 @@ class RawRows:
         order = np.argsort(self.sparse.indices, kind="stable")
         self.ones = np.repeat(np.arange(len(X)), self.sparse.lengths)[order]
         self.ones_begin = np.searchsorted(self.sparse.indices[order], np.arange(many + 1))
-        self.n, self.l2, self.units = len(X), l2, units
+        self.n = len(X)
 
-    def deal(self, tree: RecordedGBDTTree, g: Ints, h: Ints, candidates: tuple[Ints, Ints]) -> RecomputedTree:
-        """Recompute everything about one tree. O(features * depth * rows)."""
-        n = len(tree)
-        nothing, zero = np.zeros(n, np.int64), np.zeros(n)
-        out = RecomputedTree(np.zeros(self.n, np.int64), nothing, nothing.copy(), nothing.copy(), zero, zero.copy())
+    def deal(self, tree: RecordedGBDTTree, g: Ints, h: Ints, candidates: tuple[Ints, Ints]) -> DealtTree:
+        """Deal the rows down one tree, and sum up their g and h. O(features * depth * rows)."""
+        n, inner = len(tree), tree.feature >= 0
+        place = np.cumsum(inner) - 1
+        left = np.empty((2, int(inner.sum()), len(candidates[0])), np.int64)
+        out = DealtTree(np.zeros(self.n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), left)
         used = np.unique(candidates[0][candidates[0] < len(self.codes)])
         everything = np.arange(self.n)
-        root = self.histogram(everything, g, h, used) if tree.feature[0] >= 0 else None
+        root = self.histogram(everything, g, h, used) if inner[0] else None
         work: list[tuple[int, Ints, Ints | None]] = [(0, everything, root)]
         while work:
             v, rows, sums = work.pop()
@@ -144,15 +189,23 @@ class RawRows:
             if sums is None:
                 out.leaf[rows] = v
                 continue
-            self.judge(out, v, sums, candidates, (int(tree.feature[v]), int(tree.cut[v])))
-            left = self.is_left(int(tree.feature[v]), int(tree.cut[v]), rows)
-            children = [(int(tree.left[v]), rows[left]), (int(tree.right[v]), rows[~left])]
+            left[:, place[v]] = self.to_the_left(sums, candidates)
+            goes_left = self.is_left(int(tree.feature[v]), int(tree.cut[v]), rows)
+            children = [(int(tree.left[v]), rows[goes_left]), (int(tree.right[v]), rows[~goes_left])]
             (small, few), (large, many) = sorted(children, key=lambda child: len(child[1]))
-            inner = tree.feature[small] >= 0, tree.feature[large] >= 0
-            part = self.histogram(few, g, h, used) if any(inner) else None
-            work.append((small, few, part if inner[0] else None))
-            work.append((large, many, sums - part if inner[1] and part is not None else None))
+            part = self.histogram(few, g, h, used) if inner[small] or inner[large] else None
+            work.append((small, few, part if inner[small] else None))
+            work.append((large, many, sums - part if inner[large] and part is not None else None))
         return out
+
+    def to_the_left(self, sums: Ints, candidates: tuple[Ints, Ints]) -> Ints:
+        """Return (G, H) to the left of each candidate from those of each bin."""
+        feature, cut = candidates
+        column = self.offsets[feature] + cut
+        before = np.concatenate([np.zeros((2, 1), np.int64), np.cumsum(sums, axis=1)], axis=1)
+        up_to = before[:, column + 1] - before[:, self.offsets[feature]]
+        left: Ints = np.where(self.categorical[feature], sums[:, column], up_to)
+        return left
 
     def is_left(self, feature: int, cut: int, rows: Ints) -> Bools:
         """Return which of some rows are on the left of a cut."""
@@ -186,46 +239,10 @@ class RawRows:
                     sums[s, begin + 1 :: 2] += ones
         return sums
 
-    def judge(
-        self, out: RecomputedTree, v: int, sums: Ints, candidates: tuple[Ints, Ints], own: tuple[int, int]
-    ) -> None:
-        """Score all candidates of a node, and rank its split among them."""
-        feature, cut = candidates
-        column = self.offsets[feature] + cut
-        before = np.concatenate([np.zeros((2, 1), np.int64), np.cumsum(sums, axis=1)], axis=1)
-        up_to = before[:, column + 1] - before[:, self.offsets[feature]]
-        left = np.where(self.categorical[feature], sums[:, column], up_to)
-        node = np.array([out.G[v], out.H[v]])[:, None]
-        right = node - left
-        valid = (left[1] > 0) & (right[1] > 0)
-        gains = np.where(valid, 0.0, -math.inf)
-        gains[valid] = self.term(left[:, valid]) + self.term(right[:, valid]) - self.term(node)
-        mine = np.flatnonzero((feature == own[0]) & (cut == own[1]) & valid)
-        out.best[v] = gains.max(initial=-math.inf)
-        if len(mine):
-            out.gain[v], out.better[v] = gains[mine[0]], (gains > gains[mine[0]]).sum()
-        else:
-            out.gain[v], out.better[v] = -math.inf, -1
 
-    def term(self, sums: Ints) -> Floats:
-        """G^2 / (H + lambda) in real units."""
-        G, H = sums[0] * self.units[0], sums[1] * self.units[1]
-        with np.errstate(invalid="ignore", divide="ignore"):  # an empty node without lambda has no candidates
-            value: Floats = G * G / (H + self.l2)
-        return value
-
-
-def training_bins(
-    X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
-) -> tuple[list[FeatureBins], Ints]:
-    """Bins of the dense features from the raw rows of a training, and indices of the sparse ones with both values."""
-    tasks = [
-        partial(derived_bins, X[:, j], categorical, options.max_bins, options.binning)
-        for j, categorical in enumerate(features.categorical)
-    ]
-    dense = run(tasks)
-    indices, ones = np.unique([] if sparse is None else sparse.indices, return_counts=True)
-    return dense, indices[ones < len(X)].astype(np.int64)
+def _narrow(bins: FeatureBins, x: Floats) -> AnyArray:
+    """Return the bin of each value in as few bytes as there are bins for."""
+    return bins.codes(x).astype(np.min_scalar_type(bins.bins))
 
 
 class RecomputedCandidates:

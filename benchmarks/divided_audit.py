@@ -1,0 +1,87 @@
+"""Audits of a GBDT in one process, and divided among processes on Ray: wall time, and the private memory of each.
+
+The run reads a Parquet file of N rows once and trains one model on Ray. Each audit is the command; every tenth of a
+second the private pages (RssAnon) of the command and of its processes on Ray are read. Linux only.
+Run: python benchmarks/divided_audit.py [--rows N] [--features D] [--iterations T] [--parts P ...] [--raydt FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from first_model import write
+from measure import machine, resident_mib
+
+import pipelines
+
+
+def peaks(command: list[str]) -> tuple[float, dict[str, float], dict[str, object]]:
+    """Wall seconds of an audit, peaks in MiB of the command and its largest part, and the report."""
+    began, peak = time.perf_counter(), dict[str, float]()
+    with tempfile.TemporaryFile("w+") as out, subprocess.Popen(command, stdout=out) as process:
+        while process.poll() is None:
+            children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            for one, name in [(process.pid, "command"), *((child.pid, "part") for child in children)]:
+                try:
+                    if name == "command" or "AuditPart" in Path(f"/proc/{one}/cmdline").read_text(encoding="utf-8"):
+                        peak[name] = max(peak.get(name, 0.0), resident_mib(one, "RssAnon"))
+                except (OSError, KeyError, psutil.Error):
+                    pass  # it has ended
+            time.sleep(0.1)
+        seconds = time.perf_counter() - began
+        out.seek(0)
+        return seconds, peak, json.load(out)
+
+
+def train(folder: str, rows: int, d: int, iterations: int) -> str:
+    """Write a table, and train one model on it; return the run."""
+    write(f"{folder}/t.parquet", rows, d)
+    return pipelines.replay(
+        {
+            "source": {"kind": "parquet", "path": f"{folder}/t.parquet", "label": "y"},
+            "stream": {"model": "training"},
+            "learner": {"kind": "gbdt", "max_iter": iterations},
+            "cluster": {"shards": 2, "memory_limit": 0},
+            "output": {"report": False},
+        },
+        f"{folder}/run",
+    ).path
+
+
+def main() -> None:
+    """Train, audit, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs=2, default=[200_000, 600_000])
+    parser.add_argument("--features", type=int, default=10)
+    parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--parts", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--raydt", default=str(Path(sys.executable).with_name("raydt")), help="of another version")
+    given = parser.parse_args()
+    print(f"{machine()}; {given.features} features, {given.iterations} iterations")
+    print("| rows | parts | seconds | MiB of the command | MiB of a part |\n|---:|---:|---:|---:|---:|")
+    found: dict[int, list[tuple[int, float, float]]] = {parts: [] for parts in given.parts}
+    for rows in given.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            run, first = train(folder, rows, given.features, given.iterations), None
+            for parts in given.parts:
+                divided = ["--shards", str(parts)] if parts > 1 else []
+                seconds, peak, report = peaks([given.raydt, "audit", run, *divided, "--json"])
+                first = report if first is None else first
+                assert report == first, "another report"
+                command, part = peak["command"], peak.get("part", 0.0)
+                print(f"| {rows:,} | {parts} | {seconds:.1f} | {command:.0f} | {part:.0f} |", flush=True)
+                found[parts].append((rows, command, part))
+    for parts, ((few, *before), (many, *after)) in found.items():
+        command, part = ((b - a) * 2**20 / (many - few) for a, b in zip(before, after, strict=True))
+        print(f"{parts} parts: {command:.0f} bytes of a row of all in the command, {part:.0f} in a part")
+
+
+if __name__ == "__main__":
+    main()

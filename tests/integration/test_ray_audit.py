@@ -1,0 +1,116 @@
+"""Audits of runs that are divided by buckets of rows: each part reads the run and its source for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.auditing import audit_run
+from pipelines.divided_audit import PartOfRun, open_part, saved_state
+from pipelines.run_folder import RunFolder
+from pipelines.saved_runs import config_of, last_state, states_of
+from raydt.audits.parts import PartsHere
+from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.examples.row_owners import RowOwners
+from raydt.learners import learners
+from raydt.learners.auditing import audit_divided
+
+pytestmark = pytest.mark.ray
+
+ROWS, WARMUP = 1500, 400
+KINDS: dict[str, dict[str, Any]] = {
+    "classes, text ids": {"objective": "multiclass"},
+    "numbers, weights": {"objective": "squared_error"},
+    "two classes, balanced": {"objective": "binary", "class_weight": "balanced"},
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    draw = np.random.default_rng(3)
+    columns: dict[str, Any] = {f"x{j}": draw.integers(0, 60, ROWS) / 4 for j in range(4)}
+    columns["word"] = [f"w{v}" for v in draw.integers(0, 9, ROWS)]
+    columns["classes, text ids"] = [f"c{int(a + b) // 12}" for a, b in zip(columns["x0"], columns["x1"], strict=True)]
+    columns["numbers, weights"] = columns["x0"] - columns["x2"] / 3
+    columns["two classes, balanced"] = (columns["x1"] > 11).astype(int)
+    columns["w"] = draw.integers(0, 5, ROWS) / 2
+    columns["id"] = draw.permutation(ROWS) + 100
+    columns["name"] = [f"id {i}" for i in columns["id"]]
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def run_of(table, kind: str, out, shards: int | None) -> Any:
+    text, weights = "text" in kind, "weights" in kind
+    source = {"kind": "parquet", "path": str(table), "label": kind, "id": "name" if text else "id"}
+    source["exclude"] = [*(other for other in KINDS if other != kind), "id" if text else "name"]
+    if weights:
+        source["weight"] = "w"
+    else:
+        source["exclude"].append("w")
+    here = {"backend": "in_process"}
+    return pipelines.replay(
+        {
+            "source": source,
+            "stream": {"model": "sliding_window", "window": 900, "warmup": WARMUP},
+            "learner": {"kind": "gbdt", "max_iter": 4, "update_every": 150, "feature_groups": 4, **KINDS[kind]},
+            "cluster": here if shards is None else {"shards": shards, "batch_size": 100, "memory_limit": 0},
+            "checkpoint": {"every_updates": 400, "every_seconds": None},
+            "output": {"report": False},
+        },
+        out,
+    ).path
+
+
+def in_parts(run: Any, shards: int) -> Any:
+    """The report of parts in this process, as processes on Ray would open them."""
+    parts = [open_part(PartOfRun(str(run), own)) for own in RowOwners(shards).of_all()]
+    folder = RunFolder(run)
+    saved = saved_state(last_state(states_of(config_of(folder), folder)))
+    return audit_divided(learners()["gbdt"], saved.options, saved.features, saved.arrays, PartsHere(parts)).as_dict()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shards", [None, 2])
+def test_parts_of_a_run_report_what_one_process_does(table, tmp_path, cluster, kind, shards) -> None:
+    """Rows of separate shards are in files by owner, in several segments; those of one process are in one."""
+    run = run_of(table, kind, tmp_path / "run", shards)
+    whole = audit_run(run).as_dict()
+    assert whole["ok"]
+    for parts in (1, 3, 8):
+        assert in_parts(run, parts) == whole, parts
+
+
+def test_an_audit_on_ray(table, tmp_path, cluster) -> None:
+    run = run_of(table, "classes, text ids", tmp_path / "run", 2)
+    assert audit_run(run, shards=3).as_dict() == audit_run(run).as_dict()
+
+
+def test_what_is_wrong_is_found_by_its_part(table, tmp_path, cluster) -> None:
+    """Another label in the source is another source; a damaged file of an owner is named."""
+    run = run_of(table, "two classes, balanced", tmp_path / "run", 2)
+    damaged = max((Path(run) / "checkpoints").glob("*/buckets-128-256.*.npz"), key=lambda file: int(file.parent.name))
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(ModelFileError, match=damaged.name):
+        audit_run(run, shards=2)
+    pq.write_table(pq.read_table(table).slice(1), table)
+    with pytest.raises(InputError, match="no longer"):
+        audit_run(run, shards=2)
+
+
+def test_what_cannot_be_divided_says_so(tmp_path) -> None:
+    config = {"source": {"kind": "synthetic", "generator": "sea", "n": 300}, "learner": {"kind": "fudyadt"}}
+    config |= {"stream": {"model": "sliding_window", "window": 100}, "cluster": {"backend": "in_process"}}
+    run = pipelines.replay(config, tmp_path / "run").path
+    with pytest.raises(ConfigError) as refused:
+        audit_run(run, shards=2)
+    assert refused.value.problem.id == "audits.undivided"

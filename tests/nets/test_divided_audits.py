@@ -1,0 +1,86 @@
+"""An audit that is divided by buckets of rows: the report of one process, and every changed number found as well.
+
+Of the learners whose audits divide (``Learner.audit_divides``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.parts import PartsHere
+from raydt.examples.history import History
+from raydt.examples.row_owners import RowOwners, are_in
+from raydt.exchange.messages import Buckets
+from raydt.learners.auditing import AuditedPart, audit, audit_divided, rows_within
+from tests.cases import CASES, Trial
+from tests.nets.test_audit_mutants import changed
+
+DIVIDED = [trial for trial in CASES if trial.learner.audit_divides]
+every_divided = pytest.mark.parametrize("trial", DIVIDED, ids=lambda trial: trial.name)
+
+
+def within(history: History, own: Buckets) -> History:
+    """The examples of a history in some buckets."""
+    mine = np.flatnonzero(are_in(history.id, own))
+    by_row = {name: getattr(history, name)[mine] for name in ("id", "X", "y", "inserted", "deleted")}
+    rest = {name: getattr(history, name) for name in ("sparse", "weight")}
+    return replace(history, **by_row, **{name: None if one is None else one[mine] for name, one in rest.items()})
+
+
+def divided(
+    trial: Trial, features: Any, classes: int, state: Any, groups: Any, history: History, shards: int
+) -> AuditReport:
+    """The report of an audit of so many parts, some of which may have no row."""
+    parts = []
+    for own in RowOwners(shards).of_all():
+        rows, columns = rows_within(trial.learner, trial.options, features, state, groups, own)
+        parts.append(AuditedPart(trial.learner, trial.options, features, classes, rows, within(history, own), columns))
+    return audit_divided(trial.learner, trial.options, features, state, PartsHere(parts))
+
+
+def test_some_audits_divide() -> None:
+    assert {trial.learner.kind for trial in DIVIDED} >= {"gbdt"}
+
+
+@every_divided
+def test_the_report_is_the_same_whatever_the_parts(trial: Trial, sound) -> None:
+    *ended, _ = sound(trial)
+    features, classes, state, groups, history = ended
+    whole = audit(trial.learner, trial.options, features, classes, state, history, groups)
+    assert whole.conformance == "holds"
+    for shards in (1, 2, 3, 100):
+        assert divided(trial, *ended, shards).as_dict() == whole.as_dict(), shards
+
+
+@every_divided
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.nightly)])
+def test_every_changed_number_is_found_as_in_one_process(trial: Trial, sound, times: int) -> None:
+    *ended, _ = sound(trial)
+    features, classes, state, groups, history = ended
+    draw, verdicts = random.Random(f"{trial.name} {times}"), Counter[bool]()
+    for where, arrays in (("coordinator", state), *groups.items()):
+        for name, array in arrays.items():
+            for _ in range(times if array.size else 0):
+                mutant = changed(array, draw)
+                if mutant is None:
+                    continue
+                new, columns = dict(state), {number: dict(part) for number, part in groups.items()}
+                (new if where == "coordinator" else columns[where])[name] = mutant
+                try:
+                    trial.learner.check(trial.options, features, classes, new, columns)
+                except ValueError:
+                    continue  # nobody reads such a state
+                whole = audit(trial.learner, trial.options, features, classes, new, history, columns)
+                parts = divided(trial, features, classes, new, columns, history, 3)
+                # A birth of another row leads there, or to nobody in a part: both are violations.
+                assert (parts.conformance, bool(parts.failures)) == (whole.conformance, bool(whole.failures)), name
+                assert whole.conformance == "violated" or parts.as_dict() == whole.as_dict(), name
+                verdicts[whole.ok] += 1
+    assert verdicts[False] > 3
