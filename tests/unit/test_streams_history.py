@@ -5,6 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raydt.errors import InputError
+from raydt.examples.row_owners import RowOwners, are_in
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
@@ -16,6 +18,7 @@ from raydt.streams.incremental import Incremental
 from raydt.streams.options import make_stream
 from raydt.streams.sliding_window import SlidingWindow
 from tests.oracles.streams import MemorySource, Row
+from tests.refusals import refused
 
 ALIVE = np.iinfo(np.int64).max
 
@@ -100,6 +103,8 @@ def test_deletes_by_value_take_the_oldest_equal_example(size):
     ]
     history = history_of(ValueStream(updates, size))
     assert spans(history) == [(1, 5.0, 0, 0, 3), (2, 5.0, 0, 1, 4), (3, 5.0, 1, 2, None), (1, 5.0, 0, 3, 6)]
+    with refused("audits.by_value", InputError):  # the oldest may be of another part
+        history_of(ValueStream(updates, size), own=RowOwners(2).buckets(0))
 
 
 @pytest.mark.parametrize("size", [1, 7, 400])
@@ -130,3 +135,18 @@ def test_a_changelog_with_deletes_by_value_is_one_history_for_the_model_and_the_
     )
     report = learner.audit(options, replayed.source.features, state, history, groups)
     assert report.conformance == "holds"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_the_histories_of_all_buckets_are_the_whole_one(parts):
+    """What becomes of an id depends on no other: operations that find no example, or one, are of one part."""
+    draw = np.random.default_rng(4)
+    ids, ops = draw.integers(0, 60, 900).tolist(), draw.choice([INSERT, DELETE, UPDATE, QUERY], 900).tolist()
+    data = [Row(i, i % 3, op=op, x=float(n)) for n, (i, op) in enumerate(zip(ids, ops, strict=True))]
+    whole = history_of(make_stream(Changelog(), MemorySource(data, (50,), changelog=True)))
+    found = []
+    for own in RowOwners(parts).of_all():
+        part = history_of(make_stream(Changelog(), MemorySource(data, (50,), changelog=True)), own=own)
+        assert are_in(part.id, own).all()
+        found += spans(part)
+    assert sorted(found, key=lambda one: one[3]) == spans(whole)

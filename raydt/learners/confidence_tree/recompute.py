@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from raydt.arrays.types import AnyArray, Bools, Floats, Ints
-from raydt.audits.recorded_bins import FeatureBins, derived_bins, recorded_bins
+from raydt.audits.derived_bins import derived_bins
+from raydt.audits.recorded_bins import FeatureBins, recorded_bins
 from raydt.audits.recorded_tree import FOREVER, RecordedTree, each
 from raydt.audits.routed_history import RoutedHistory
 from raydt.audits.weights import class_factors, effective, given_weights

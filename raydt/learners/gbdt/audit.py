@@ -6,8 +6,7 @@ split leaves something on both sides and ranks within the tolerance; no tree has
 the kind of ``derivatives`` promises it: every stored derivative is one that a score within the tolerance of the present
 one gives. How far the splits are from the best ones is measured.
 
-The rows may be divided among parts (``audited_rows``): what is true of all is the sum of what each part finds. Only one
-column of all rows is in one place, and only while bins are compared.
+The rows may be divided among parts (``audited_rows``): what is true of all is the sum of what each part finds.
 
 Nothing of the fast path is imported but the derivatives in fixed point (``recompute``). Not here: a replay of the
 updates; what was added for a row at its time, which the ledger alone knows, is checked in the first iteration, where
@@ -24,8 +23,9 @@ import numpy as np
 
 from raydt.arrays.types import Arrays, Bools, Ints
 from raydt.audits.audit_report import AuditReport, noted
+from raydt.audits.derived_bins import derived_together
 from raydt.audits.parts import Parts, PartsHere
-from raydt.audits.recorded_bins import FeatureBins, MalformedModelError, derived_bins, recorded_bins
+from raydt.audits.recorded_bins import FeatureBins, MalformedModelError, recorded_bins
 from raydt.audits.weights import compare_factors, weighted_mean
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -34,14 +34,13 @@ from raydt.learners.gbdt.audited_rows import AuditedRows, RowCounts, TreeOfRows,
 from raydt.learners.gbdt.audited_trees import AuditedTrees
 from raydt.learners.gbdt.recompute import RecomputedTree, added
 from raydt.messages import Message, message
-from raydt.parallel.threads import run, threads
 from raydt.presentation.words import counted
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
 
-#: Leaves of rows, and sums of candidates, that are kept at once.
-_TOGETHER = 1 << 22
+#: Leaves of rows, and sums of candidates, that are kept at once; values that are sorted at once.
+_TOGETHER, _SORTED = 1 << 22, 1 << 24
 
 
 def audit(options: GBDTOptions, features: Features, state: Arrays, history: History, groups: Any = None) -> AuditReport:
@@ -118,7 +117,8 @@ def _examine(
     factors, failures = compare_factors(options, model, sum(sums[1:], sums[0]) if sums else None)
     broken += failures
     if counts[0].complete:
-        broken += _compare_bins(options, features, parts, bins, with_cut)
+        together = max(1, _SORTED // max(1, *(count.examples for count in counts)))
+        broken += _compare_bins(options, features, parts, bins, with_cut, together)
         broken += _compare_scale(options, model, parts)
     trees = AuditedTrees(options, model, bins, with_cut)
     if len(trees) % trees.width or not all(parts.ask("begin", bins, with_cut, factors)):
@@ -171,18 +171,16 @@ def _compare_scale(options: GBDTOptions, state: Arrays, parts: Parts) -> list[Me
 
 
 def _compare_bins(
-    options: GBDTOptions, features: Features, parts: Parts, bins: list[FeatureBins], with_cut: Ints
+    options: GBDTOptions, features: Features, parts: Parts, bins: list[FeatureBins], with_cut: Ints, together: int
 ) -> list[Message]:
-    """Compare the bins with those of the rows of the last training; as many columns at a time as there are threads."""
+    """Compare the bins with those of the rows of the last training, of so many columns together."""
     differing: list[int] = []
-    for first in range(0, len(bins), threads()):
-        some = range(first, min(first + threads(), len(bins)))
-        columns = [np.concatenate(parts.ask("values", j)) for j in some]
-        tasks = [
-            partial(derived_bins, x, features.categorical[j], options.max_bins, options.binning)
-            for j, x in zip(some, columns, strict=True)
-        ]
-        differing += [j for j, derived in zip(some, run(tasks), strict=True) if not bins[j].equals(derived)]
+    for first in range(0, len(bins), together):
+        some = range(first, min(first + together, len(bins)))
+        parts.ask("sort", some)
+        kinds = {j: features.categorical[j] for j in some}
+        derived = derived_together(kinds, options.max_bins, options.binning, partial(parts.ask, "answers"))
+        differing += [j for j in some if not bins[j].equals(derived[j])]
     if features.sparse:
         indices, ones, rows = zip(*parts.ask("ones"), strict=True)
         found, place = np.unique(np.concatenate(indices), return_inverse=True)

@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from raydt.arrays.elementary import softmax
 from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Ints
+from raydt.audits.derived_bins import Question, SortedValues
 from raydt.audits.recorded_bins import FeatureBins
 from raydt.audits.tree_audit import wrong_values
 from raydt.audits.weights import class_sums, effective, given_weights, times
@@ -98,10 +99,16 @@ class AuditedRows:
         trained: Bools = (self.history.inserted < end) & (self.history.deleted >= end)
         return trained & (self._weight > 0) if counting else trained
 
-    def values(self, j: int) -> Floats:
-        """Return the values of a dense feature that bins are made of."""
-        values: Floats = self.history.X[self.trained(counting=True), j]
-        return values
+    def sort(self, columns: range) -> None:
+        """Sort the values of some dense features that bins are made of."""
+        rows, kinds = np.flatnonzero(self.trained(counting=True)), self.features.categorical
+        self._sorted = dict(
+            zip(columns, run([partial(_sorted, self.history.X, rows, j, kinds[j]) for j in columns]), strict=True)
+        )
+
+    def answers(self, questions: dict[int, Question]) -> dict[int, Any]:
+        """Answer questions about sorted values."""
+        return {j: self._sorted[j].answer(question) for j, question in questions.items()}
 
     def ones(self) -> tuple[Ints, Ints, int]:
         """Return the sparse features that are 1 in rows of the last training, in how many, and how many these are."""
@@ -118,7 +125,7 @@ class AuditedRows:
 
     def begin(self, bins: list[FeatureBins], with_cut: Ints, factors: Ints | None) -> bool:
         """Begin with the trees; return whether there is a leaf and a ledger entry of each row in each of them."""
-        history, rows = self.history, self.source[self.held]
+        history, rows, self._sorted = self.history, self.source[self.held], {}
         self._trees = AuditedTrees(self.options, self.state, bins, with_cut)
         self._y, self._id = history.y[rows], self.state["id"][self.held]
         self._counted = effective(self._weight[rows], self._y, factors)
@@ -244,6 +251,10 @@ def _first(values: Ints) -> Bools:
     first = np.zeros(len(values), np.bool_)
     first[np.unique(values, return_index=True)[1]] = True
     return first
+
+
+def _sorted(X: Floats, rows: Ints, j: int, categorical: bool) -> SortedValues:
+    return SortedValues(X[rows, j], categorical)
 
 
 def _by_tree(array: AnyArray, rows: Ints, trees: slice) -> AnyArray:
