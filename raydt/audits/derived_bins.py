@@ -37,7 +37,9 @@ class SortedValues:
     """The values of a feature in some rows, sorted; ``-1`` of a category and NaN are not known."""
 
     def __init__(self, x: Floats, categorical: bool) -> None:
-        self._n, self._known = len(x), np.sort(x[x >= 0] if categorical else x[~np.isnan(x)])
+        self._n, known = len(x), np.sort(x[x >= 0] if categorical else x[~np.isnan(x)])
+        self._following = np.append(known, math.inf)  # of each place the value there, and of the end inf
+        self._known = self._following[:-1]
 
     def answer(self, question: Question) -> Any:
         """Answer a question."""
@@ -62,19 +64,19 @@ class SortedValues:
 
     def above(self, values: Floats) -> Floats:
         """Return the least known value above each of some; inf where there is none."""
-        return np.append(self._known, math.inf)[np.searchsorted(self._known, values, side="right")]
+        return self._following[np.searchsorted(self._known, values, side="right")]
 
     def below(self, values: Floats) -> Floats:
         """Return the greatest known value below each of some; -inf where there is none."""
-        return np.append(self._known, -math.inf)[np.searchsorted(self._known, values) - 1]
+        place = np.searchsorted(self._known, values)
+        return np.where(place > 0, self._following[place - 1], -math.inf)
 
     def beyond(self, firsts: Floats, widths: Floats, unit: float) -> Floats:
         """Return the least known value that is more than a width, in ``unit``, above a first one; inf: none."""
-        following = np.append(self._known, math.inf)
         found = np.empty(len(firsts))
         for i, (first, width) in enumerate(zip((firsts / unit).tolist(), widths.tolist(), strict=True)):
             begin = int(np.searchsorted(self._known, firsts[i]))
-            found[i] = following[bisect_right(self._known, width, lo=begin, key=lambda v: v / unit - first)]
+            found[i] = self._following[bisect_right(self._known, width, lo=begin, key=lambda v: v / unit - first)]
         return found
 
 
