@@ -34,6 +34,8 @@ def audit(run: str, key: str | None, shards: int, address: str | None, as_json: 
     If one of them is violated, the exit code is 3.
 
     Example:  raydt audit runs/first
+
+    Divided:  raydt audit runs/first --shards 16
     """
     from pipelines.auditing import audit_run, audit_state
     from pipelines.display import audit_lines
@@ -43,6 +45,8 @@ def audit(run: str, key: str | None, shards: int, address: str | None, as_json: 
     from raydt.folders.manifest import MANIFEST, newest, read_manifest
     from raydt.learners import described
 
+    if address is not None and shards == 1:
+        raise click.UsageError(message("commands.no_shards"))
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if newest(RunFolder(run)).has(MANIFEST):

@@ -34,6 +34,7 @@ SENTENCES: dict[str, Sentence] = {
         "--roll-back changes no state: it needs --receipts FILE and takes no --insert, --delete, --changes, --out or "
         "--dry-run"
     ),
+    "no_shards": "--address applies only with --shards N, 2 or more",
     "no_chain": "{run} has no receipts: its source has brought no deletion, or output.receipts is false",
     "not_receipts": (
         "{run} is not a file of receipts: STATE, --receipt-key, --public-key, --id, --subject and --receipt apply only "
