@@ -26,7 +26,7 @@ settings.register_profile("nightly", print_blob=True, deadline=None, suppress_he
 settings.load_profile("default")
 
 #: Tests of the Ray that a process starts once (``tests/integration/conftest.py``), by day.
-ON_RAY = re.compile(r"/test_(keyed_)?ray(_channel)?\.py::|::TestOnRay::")
+ON_RAY = re.compile(r"/test_(keyed_)?ray(_audit|_channel)?\.py::|::TestOnRay::")
 
 #: Seconds that each file has taken in this run.
 SECONDS: Counter[str] = Counter()

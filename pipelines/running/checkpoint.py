@@ -222,11 +222,9 @@ class Checkpointer:
             said = message("runs.no_rollback", lost=str(lost), folder=self.store.folder.location, error=str(error))
             raise RaydtError(said) from error
 
-    def beginning(self, unit: str) -> Message:
-        """Return the sentence that names the update, or other unit, a run resumes from, or that it starts again."""
+    def continuing(self, unit: str) -> Message:
+        """Return the sentence that names the update, or other unit, of the checkpoint that a run resumes from."""
         last, states = self.last, self.store.folder
-        if last is None:
-            return message("runs.from_beginning")
         with contextlib.suppress(OSError):
             taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
             if taken is not None:

@@ -179,8 +179,8 @@ class Run:
                 if not self.begun:
                     self.ending.startup_seconds = time.perf_counter() - began
                     self._begin()
-                    if restoring:
-                        progress.stage(self.checkpointer.beginning(self.parts.unit))
+                    if restoring and self.checkpointer.last is not None:
+                        progress.stage(self.checkpointer.continuing(self.parts.unit))
                     progress.start(self.stream.length(), f"{self.parts.unit}s", done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
