@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from raydt.examples.weights import MOST, UNIT
 from raydt.messages import Message, message
 
 Arrays = Mapping[str, AnyArray]
+
+#: Bits of the mantissa of a float64.
+_MANTISSA = 53
 
 
 def given_weights(weight: AnyArray | None, n: int) -> Ints:
@@ -83,7 +87,33 @@ def counted_weights(
     return effective(given_weights(history.weight, len(history.id)), history.y, factors), failures
 
 
-def weighted_mean(y: Floats, weight: Ints) -> float:
-    """Return the mean of numbers: the exact sum, rounded once, over that of the weights."""
-    total = sum((Fraction(one) * count for one, count in zip(y.tolist(), weight.tolist(), strict=True)), Fraction(0))
-    return float(total / UNIT) / (int(weight.sum()) / UNIT)
+class TargetSums(NamedTuple):
+    """What numeric targets of some rows add up to; those of all follow from those of parts (:func:`of_all`)."""
+
+    weighted: Fraction  #: Exact sum of the targets, each times its weight in units.
+    weight: int  #: In units.
+    least: float  #: inf of no rows.
+    greatest: float  #: -inf of no rows.
+
+    @property
+    def mean(self) -> float:
+        """The weighted mean: the exact sum, rounded once, over that of the weights; 0 if there is no weight."""
+        return float(self.weighted / UNIT) / (self.weight / UNIT) if self.weight else 0.0
+
+
+def target_sums(y: Floats, weight: Ints) -> TargetSums:
+    """Sum up numeric targets of some rows with weights in units, both of shape (rows,). O(rows)."""
+    weighted, (fraction, exponents) = Fraction(0), np.frexp(y)
+    whole = np.ldexp(fraction, _MANTISSA).astype(np.int64)
+    for exponent in np.unique(exponents).tolist():  # Python's integers have no bounds
+        rows = np.flatnonzero(exponents == exponent)
+        total = int((whole[rows].astype(object) * weight[rows]).sum())
+        weighted += total * Fraction(2) ** (exponent - _MANTISSA)
+    least, greatest = float(y.min(initial=math.inf)), float(y.max(initial=-math.inf))
+    return TargetSums(weighted, int(weight.sum()), least, greatest)
+
+
+def of_all(parts: Sequence[TargetSums]) -> TargetSums:
+    """Return the sums of all rows, from those of parts of them."""
+    weighted, weight, least, greatest = zip(*parts, strict=True)
+    return TargetSums(sum(weighted, Fraction(0)), sum(weight), min(least), max(greatest))

@@ -19,6 +19,7 @@ from raydt.examples.history import History
 from raydt.examples.row_owners import RowOwners, are_in
 from raydt.exchange.messages import Buckets
 from raydt.learners.auditing import AuditedPart, audit, audit_divided, rows_within
+from raydt.learners.gbdt import audit as gbdt_audit
 from tests.cases import CASES, Trial
 from tests.nets.test_audit_mutants import changed
 
@@ -35,14 +36,21 @@ def within(history: History, own: Buckets) -> History:
 
 
 def divided(
-    trial: Trial, features: Any, classes: int, state: Any, groups: Any, history: History, shards: int
+    trial: Trial,
+    features: Any,
+    classes: int,
+    state: Any,
+    groups: Any,
+    history: History,
+    shards: int,
+    gathered: type[PartsHere] = PartsHere,
 ) -> AuditReport:
     """The report of an audit of so many parts, some of which may have no row."""
     parts = []
     for own in RowOwners(shards).of_all():
         rows, columns = rows_within(trial.learner, trial.options, features, state, groups, own)
         parts.append(AuditedPart(trial.learner, trial.options, features, classes, rows, within(history, own), columns))
-    return audit_divided(trial.learner, trial.options, features, state, PartsHere(parts))
+    return audit_divided(trial.learner, trial.options, features, state, gathered(parts))
 
 
 def test_some_audits_divide() -> None:
@@ -57,6 +65,24 @@ def test_the_report_is_the_same_whatever_the_parts(trial: Trial, sound) -> None:
     assert whole.conformance == "holds"
     for shards in (1, 2, 3, 100):
         assert divided(trial, *ended, shards).as_dict() == whole.as_dict(), shards
+
+
+@every_divided
+def test_what_parts_answer_together_does_not_grow_with_their_number(trial: Trial, sound, monkeypatch) -> None:
+    """Sums of candidates are asked for in as many rounds as keep them small."""
+    *ended, _ = sound(trial)
+    monkeypatch.setattr(gbdt_audit, "_TOGETHER", most := 2000)
+    together: list[tuple[int, int]] = []
+
+    class Gathered(PartsHere):
+        def ask(self, method: str, *arguments: Any) -> list[Any]:
+            answers = super().ask(method, *arguments)
+            if method == "trees":
+                together.append((len(arguments[0]), sum(t.sums.left.size for part in answers for t in part.trees)))
+            return answers
+
+    assert divided(trial, *ended, 30, Gathered).conformance == "holds"
+    assert all(iterations == 1 or sums <= most for iterations, sums in together)
 
 
 @every_divided

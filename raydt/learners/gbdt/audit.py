@@ -26,7 +26,7 @@ from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.derived_bins import derived_together
 from raydt.audits.parts import Parts, PartsHere
 from raydt.audits.recorded_bins import FeatureBins, MalformedModelError, recorded_bins
-from raydt.audits.weights import compare_factors, weighted_mean
+from raydt.audits.weights import compare_factors, of_all
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.weights import UNIT
@@ -39,7 +39,7 @@ from raydt.presentation.words import counted
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
 
-#: Leaves of rows, and sums of candidates, that are kept at once; values that are sorted at once.
+#: Leaves of rows in a part, and sums of candidates of all parts, that are kept at once; values that are sorted at once.
 _TOGETHER, _SORTED = 1 << 22, 1 << 24
 
 
@@ -124,7 +124,7 @@ def _examine(
     if len(trees) % trees.width or not all(parts.ask("begin", bins, with_cut, factors)):
         raise MalformedModelError(message("states.ledger", trees=len(trees), width=trees.width))
     candidates = max((len(tree) for tree in trees.tree), default=1) * max(1, trees.candidates.total)
-    each = max(1, trees.width * max(max(count.held for count in counts), candidates))
+    each = max(1, trees.width * max(max(count.held for count in counts), len(counts) * candidates))
     together, iterations = max(1, _TOGETHER // each), len(trees) // trees.width
     for first in range(0, iterations, together):
         some = range(first, min(first + together, iterations))
@@ -151,15 +151,13 @@ def _compare_scale(options: GBDTOptions, state: Arrays, parts: Parts) -> list[Me
     """Compare origin and exponent with the targets of the last training."""
     origin, exponent = 0.0, 0
     if options.regression:
-        y, weight = (np.concatenate(each) for each in zip(*parts.ask("targets"), strict=True))
-        y = y.astype(np.float64)
-        if (weight == UNIT).all():
-            origin = math.fsum(y.tolist()) / len(y) if len(y) else 0.0
-        elif weight.any():
-            origin = weighted_mean(y, weight)
-        largest = float(np.abs(y - origin).max(initial=0.0))
-        if len(np.unique(y)) == 1:
-            origin, largest = float(y[0]), abs(float(y[0]))
+        targets = of_all(parts.ask("targets"))
+        origin, largest = targets.mean, 0.0
+        if targets.least == targets.greatest:
+            origin = targets.least
+            largest = abs(origin)
+        elif targets.least < targets.greatest:
+            largest = max(abs(targets.least - origin), abs(targets.greatest - origin))
         if largest > 0:
             fraction, exponent = math.frexp(largest)
             exponent -= fraction == 0.5

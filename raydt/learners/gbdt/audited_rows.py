@@ -18,7 +18,7 @@ from raydt.arrays.types import AnyArray, Arrays, Bools, Floats, Ints
 from raydt.audits.derived_bins import Question, SortedValues
 from raydt.audits.recorded_bins import FeatureBins
 from raydt.audits.tree_audit import wrong_values
-from raydt.audits.weights import class_sums, effective, given_weights, times
+from raydt.audits.weights import TargetSums, class_sums, effective, given_weights, target_sums, times
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.gbdt.audited_trees import AuditedTrees
@@ -116,10 +116,10 @@ class AuditedRows:
         indices, ones = np.unique([] if sparse is None else sparse[rows].indices, return_counts=True)
         return indices.astype(np.int64), ones, len(rows)
 
-    def targets(self) -> tuple[AnyArray, Ints]:
-        """Return targets and weights of the rows of the last training."""
+    def targets(self) -> TargetSums:
+        """Sum up the numeric targets of the rows of the last training."""
         trained = self.trained(counting=False)
-        return self.history.y[trained], self._weight[trained]
+        return target_sums(self.history.y[trained].astype(np.float64), self._weight[trained])
 
     # ---------------------------------------------------------------- trees
 
