@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -77,7 +78,8 @@ def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, addre
         from pipelines.divided_audit import audit_by_buckets
 
         folder.require_saved()
-        report = audit_by_buckets(folder, config, shards, address)
+        with _naming_sound_state(config, folder):
+            report = audit_by_buckets(folder, config, shards, address)
     elif getattr(config.source, "key", None) is not None:
         report = _spoken(_audit_keys(folder, config, key), run)
         if key is not None:
@@ -150,11 +152,18 @@ def last_of(folder: RunFolder) -> Ended:
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
-    """Return the last state of a run; ModelFileError names the newest sound one, if the last is damaged."""
-    states = states_of(config, folder)
+    """Return the last state of a run; ModelFileError as of :func:`_naming_sound_state`."""
+    with _naming_sound_state(config, folder):
+        return load_state(states_of(config, folder))
+
+
+@contextmanager
+def _naming_sound_state(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Context in which the error of a damaged last state of a run names the newest sound one, if there is one."""
     try:
-        return load_state(states)
+        yield
     except ModelFileError as error:
+        states = states_of(config, folder)
         earlier = CheckpointStore(states, 1).numbers()[:-1]
         sound = next((number for number in reversed(earlier) if _is_sound(states.inside(str(number)))), None)
         if sound is None:

@@ -19,7 +19,7 @@ from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
 from raydt.arrays.types import Arrays
 from raydt.audits.audit_report import AuditReport
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, ProcessLostError, RaydtError
 from raydt.examples.row_owners import RowOwners
 from raydt.exchange.messages import Buckets
 from raydt.exchange.snapshot import OWNED
@@ -44,7 +44,8 @@ class PartOfRun(NamedTuple):
 def audit_by_buckets(folder: RunFolder, config: Config, shards: int, address: str | None) -> AuditReport:
     """Audit the last state of a run in so many processes on Ray; errors as of :func:`pipelines.audit_run`.
 
-    ConfigError if the learner's audit needs all rows, or the run has read more than its source from beginning to end.
+    ConfigError if the learner's audit needs all rows, or the run has read more than its source from beginning to end;
+    RaydtError if a process is lost.
     """
     from actors.audits import PartsOnRay
     from actors.cluster import bundles, connect
@@ -67,6 +68,8 @@ def audit_by_buckets(folder: RunFolder, config: Config, shards: int, address: st
                 return audit_divided(learner, config.learner, saved.features, saved.arrays, parts)
             finally:
                 parts.close()
+        except ProcessLostError as lost:  # nothing recovers: an audit writes nothing before its end
+            raise RaydtError(message("audits.part_lost", what=str(lost))) from lost
         finally:
             cluster.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines import divided_audit
 from pipelines.auditing import audit_run
 from pipelines.divided_audit import PartOfRun, open_part, saved_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import config_of, last_state, states_of
 from raydt.audits.parts import PartsHere
-from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.examples.row_owners import RowOwners
 from raydt.learners import learners
 from raydt.learners.auditing import audit_divided
@@ -107,11 +110,26 @@ def test_what_is_wrong_is_found_by_its_part(table, tmp_path, cluster) -> None:
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
-    with pytest.raises(ModelFileError, match=damaged.name):
-        audit_run(run, shards=2)
+    for shards in (1, 2):
+        with pytest.raises(
+            ModelFileError, match=rf"{damaged.name}: .* The state before it, of update [\d,]+, is sound"
+        ):
+            audit_run(run, shards=shards)
     pq.write_table(pq.read_table(table).slice(1), table)
     with pytest.raises(InputError, match="no longer"):
         audit_run(run, shards=2)
+
+
+def test_a_lost_process_ends_the_audit_with_a_remedy(table, tmp_path, cluster, monkeypatch) -> None:
+    run = run_of(table, "two classes, balanced", tmp_path / "run", None)
+
+    def dies(part: PartOfRun) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(divided_audit, "open_part", dies)
+    with refused("audits.part_lost", RaydtError) as caught:
+        audit_run(run, shards=2)
+    assert " died. Audit again" in str(caught.value)
 
 
 def test_what_cannot_be_divided_says_so(tmp_path) -> None:
