@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pipelines.chapters.chapter import run_of
 from pipelines.config import Config
+from pipelines.placement import SHARDS_PER_CPU
 from pipelines.run_folder import RunFolder
 from pipelines.running.differences import require_same_data
 from pipelines.running.preflight import features_of
@@ -35,9 +36,10 @@ from raydt.streams.history import history_of
 
 
 class PartOfRun(NamedTuple):
-    """The rows of a run in some buckets."""
+    """The rows of a run in some buckets, as they were in a state: a run that goes on meanwhile writes other ones."""
 
     run: str
+    updates: int  #: Of the state.
     own: Buckets
 
 
@@ -48,7 +50,7 @@ def audit_by_buckets(folder: RunFolder, config: Config, shards: int, address: st
     RaydtError if a process is lost.
     """
     from actors.audits import PartsOnRay
-    from actors.cluster import bundles, connect
+    from actors.cluster import bundles, connect, cpus_here, starts_ray
 
     learner = learners()[config.learner.kind]
     if not learner.audit_divides:
@@ -57,11 +59,15 @@ def audit_by_buckets(folder: RunFolder, config: Config, shards: int, address: st
     by_key = getattr(config.source, "key", None) is not None
     if by_key or isinstance(config.source, LiveOptions) or run_of(folder) is not None or saved.meta.get("lineage"):
         raise ConfigError(message("audits.divided_past"))
+    address, updates = address or config.cluster.address, int(saved.meta["offset"])
+    items = [PartOfRun(folder.location, updates, own) for own in RowOwners(shards).of_all() if len(own)]
+    cpus, most = cpus_here(), SHARDS_PER_CPU * cpus_here()
+    if starts_ray(address) and len(items) > most:
+        raise ConfigError(message("audits.many_parts", shards=len(items), cpus=cpus, most=most))
     resources = config.cluster.resources.model_dump(exclude_none=True)
-    items = [PartOfRun(folder.location, own) for own in RowOwners(shards).of_all() if len(own)]
     # Ray prints warnings of its raylet to stdout, which belongs to results.
     with redirect_stdout(sys.stderr):
-        cluster = connect(address or config.cluster.address, bundles(len(items), resources)[1:])
+        cluster = connect(address, bundles(len(items), resources)[1:])
         try:
             parts = PartsOnRay(cluster, open_part, items, resources, config.cluster.patience_seconds)
             try:
@@ -75,10 +81,10 @@ def audit_by_buckets(folder: RunFolder, config: Config, shards: int, address: st
 
 
 def open_part(part: PartOfRun) -> AuditedPart:
-    """Read a part of the last state of a run, and of the source; errors as of :func:`pipelines.audit_run`."""
+    """Read a part of a state of a run, and of the source; errors as of :func:`pipelines.audit_run`."""
     folder = RunFolder.existing(part.run)
     config = config_of(folder)
-    place = last_state(states_of(config, folder))
+    place = states_of(config, folder).inside(str(part.updates))
     saved = saved_state(place)
     source, stream = open_stream(config)
     require_same_data(config, saved.meta, source, stream, folder)
@@ -101,5 +107,5 @@ def _rows_of(saved: SavedModel, place: Folder, own: Buckets) -> tuple[Arrays, Ma
     if OWNED in saved.arrays:
         rows, groups = rows_in(meta, components, own, place.root)
         return {**{name: array for name, array in saved.arrays.items() if name != OWNED}, **rows}, groups
-    whole = understood(meta, with_rows(meta, components, place.root), place.root)
+    whole = understood(meta, with_rows(meta, components, place.root), place.root) if saved.buckets else saved
     return rows_within(whole.learner, whole.options, whole.features, whole.arrays, whole.groups, own)

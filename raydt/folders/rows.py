@@ -72,8 +72,8 @@ def rows_in(
 ) -> tuple[Arrays, Mapping[int, Arrays]]:
     """Return what owners have written of the rows in some buckets, in the order of birth, and of these each group.
 
-    Groups are read when they are asked for, a segment at a time: no more than a column of a group of all rows is in
-    memory. ModelFileError, which names ``file``, if something is missing or does not fit, also later.
+    Groups are read when they are asked for, one segment of one group at a time. ModelFileError, which names ``file``,
+    if something is missing or does not fit, also later.
     """
     with fitting(file):
         stored = _StoredRows(meta, components, apart=True)

@@ -73,7 +73,9 @@ class AuditedPart:
         return self._stored
 
     def __getattr__(self, method: str) -> Any:
-        """What the learner asks its own part for."""
+        """Return a method of the learner's own part."""
+        if method.startswith("_"):
+            raise AttributeError(method)
         return getattr(self._rows, method)
 
 

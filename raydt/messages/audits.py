@@ -67,6 +67,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "divided_state": ("a state is audited against the examples in it, in one process", _ALONE),
     "by_value": ("an audit is divided by ids, and the stream deletes rows by their values", _ALONE),
+    "many_parts": (
+        "each of the {shards} processes would be of a private Ray on this machine, which has {cpus} CPUs",
+        "Set --shards to at most {most}, or name a cluster with --address",
+    ),
     "part_lost": (
         "a process of the audit was lost: {what}",
         "Audit again; with more --shards each process takes less memory",

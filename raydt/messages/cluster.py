@@ -2,7 +2,7 @@
 
 from raydt.messages import Sentence
 
-_LESS = "lower cluster.shards or cluster.resources, or add nodes"
+_LESS = "lower cluster.shards (of an audit --shards) or cluster.resources, or add nodes"
 _SOURCES = (
     "{name} on {theirs.host} has loaded raydt {theirs.version} from {theirs.path} (sources {theirs.sources:.12}), this "
     "process has loaded raydt {mine.version} from {mine.path} (sources {mine.sources:.12})"
@@ -19,7 +19,8 @@ SENTENCES: dict[str, Sentence] = {
     "node": "{needed:g} {resource} (most free on a node: {free:g})",
     "too_small": (
         "{lacking}, and nothing adds nodes to it",
-        "Lower cluster.shards or cluster.resources, start Ray with more CPUs (ray start --num-cpus), or add nodes",
+        "Lower cluster.shards (of an audit --shards) or cluster.resources, start Ray with more CPUs (ray start "
+        "--num-cpus), or add nodes",
     ),
     "waiting": ("{lacking}", "Waiting for up to {seconds:g} seconds; to start sooner, " + _LESS),
     "no_resources": ("{lacking}", "Waited {seconds:g} seconds; " + _LESS),

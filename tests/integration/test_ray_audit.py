@@ -76,9 +76,10 @@ def run_of(table, kind: str, out, shards: int | None) -> Any:
 
 def in_parts(run: Any, shards: int) -> Any:
     """The report of parts in this process, as processes on Ray would open them."""
-    parts = [open_part(PartOfRun(str(run), own)) for own in RowOwners(shards).of_all()]
     folder = RunFolder(run)
     saved = saved_state(last_state(states_of(config_of(folder), folder)))
+    updates = int(saved.meta["offset"])
+    parts = [open_part(PartOfRun(str(run), updates, own)) for own in RowOwners(shards).of_all()]
     return audit_divided(learners()["gbdt"], saved.options, saved.features, saved.arrays, PartsHere(parts)).as_dict()
 
 
@@ -132,9 +133,13 @@ def test_a_lost_process_ends_the_audit_with_a_remedy(table, tmp_path, cluster, m
     assert " died. Audit again" in str(caught.value)
 
 
-def test_what_cannot_be_divided_says_so(tmp_path) -> None:
+def test_what_cannot_be_divided_says_so(table, tmp_path, monkeypatch) -> None:
     config = {"source": {"kind": "synthetic", "generator": "sea", "n": 300}, "learner": {"kind": "fudyadt"}}
     config |= {"stream": {"model": "sliding_window", "window": 100}, "cluster": {"backend": "in_process"}}
     run = pipelines.replay(config, tmp_path / "run").path
     with refused("audits.undivided", ConfigError, learner="fudyadt"):
         audit_run(run, shards=2)
+    monkeypatch.setattr("actors.cluster._is_connected", lambda: False)
+    monkeypatch.setattr(divided_audit, "SHARDS_PER_CPU", 0)
+    with refused("audits.many_parts", ConfigError, shards=2):
+        audit_run(run_of(table, "numbers, weights", tmp_path / "boosted", None), shards=2, address="local")
