@@ -126,7 +126,7 @@ def joined(stream: Mapping[str, Any], parts: Iterable[tuple[Ints, list[str]]]) -
     return {**rest, "ids": [names[place] for place in order.tolist()], _CODES: codes, "id_died": died}
 
 
-def apart(components: Mapping[str, Mapping[str, Any]], folder: Folder) -> Mapping[str, Any]:
+def apart(components: Mapping[str, dict[str, Any]], folder: Folder) -> dict[str, Any]:
     """Return the component ``stream`` of a state that was read with parts apart, its ids to be read by several."""
     stream, parts = components["stream"], parts_in(components)
     return {**stream, "ids": SavedIds(folder, parts, components)} if parts else stream

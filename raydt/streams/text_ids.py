@@ -44,7 +44,7 @@ class TextIds:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def divide(self, parts: IdParts | None) -> None:
+    def divide(self, parts: IdParts) -> None:
         """Begin anew, to be restored; other processes keep the ids as soon as there are many."""
         self._ids, self._parts = OwnIds(), parts
 
