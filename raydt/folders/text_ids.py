@@ -16,6 +16,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 
 from raydt.arrays.types import Arrays, Ints
 from raydt.errors import ModelFileError
@@ -88,19 +89,25 @@ def parts_in(components: Iterable[str]) -> dict[Buckets, str]:
 
 def packed(codes: Ints, names: Sequence[str]) -> Arrays:
     """Return the arrays of a component, of ids in the order of their codes."""
-    texts = [name.encode() for name in names]
-    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    return {_CODES: codes, _LENGTHS: lengths, _VALUES: np.frombuffer(b"".join(texts), dtype=np.uint8)}
+    text = pa.array(names, pa.large_string())
+    ends, values = text.buffers()[1:]
+    offsets = np.frombuffer(ends, dtype=np.int64)[: len(names) + 1] if names else np.zeros(1, dtype=np.int64)
+    return {
+        _CODES: codes,
+        _LENGTHS: np.diff(offsets),
+        _VALUES: np.frombuffer(values or b"", dtype=np.uint8)[: offsets[-1]],
+    }
 
 
 def unpacked(arrays: Mapping[str, Any]) -> tuple[Ints, list[str]]:
     """Return codes and ids of a component; KeyError or ValueError if its arrays do not fit each other."""
-    codes, lengths = arrays[_CODES], arrays[_LENGTHS]
-    ends = np.cumsum(lengths).tolist()
-    text = arrays[_VALUES].tobytes()
-    if len(codes) != len(lengths) or lengths.min(initial=0) < 0 or (ends[-1] if ends else 0) != len(text):
+    codes, lengths, values = arrays[_CODES], arrays[_LENGTHS], arrays[_VALUES]
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+    if len(codes) != len(lengths) or lengths.min(initial=0) < 0 or offsets[-1] != len(values):
         raise ValueError(message("models.uneven", columns=f"{_LENGTHS}, {_VALUES}", examples=len(codes)))
-    return codes, [text[begin:end].decode() for begin, end in zip([0, *ends], ends, strict=False)]
+    text = pa.LargeStringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(values))
+    text.validate(full=True)
+    return codes, text.to_pylist()
 
 
 def publish(folder: Folder, buckets: Buckets, arrays: Arrays) -> list[FileEntry]:
