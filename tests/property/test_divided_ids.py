@@ -129,6 +129,8 @@ class Both:
     def take(self) -> None:
         """Remember this moment."""
         self.taken.append((deepcopy(self.one.state()), self.several.state()))
+        codes = np.arange(-1, self.one._next + 1)
+        assert self.one.names_of(codes) == self.several.names_of(codes)
 
     def rewind(self) -> None:
         """Go back to the last moment that is remembered."""
