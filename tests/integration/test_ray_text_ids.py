@@ -138,3 +138,35 @@ def test_a_bad_update_after_divided_ids(files, tmp_path, cluster):
     assert states[0]["seq"] == states[1]["seq"] > WARMUP
     for name in ("ids", "id_codes", "id_died", "id_next", "id_rows"):
         np.testing.assert_array_equal(states[0][name], states[1][name])
+
+
+def test_chapters_hand_divided_ids_over(tmp_path, monkeypatch, cluster):
+    """The session goes on with the ids of its shards; what a lost process had comes from the chapter before."""
+    pytest.importorskip("deltalake")
+    from pipelines.following.follow import follow
+    from tests import live_tables
+    from tests.chapter_runs import folders, in_chapters
+    from tests.unit.test_follow import changed, job, same
+
+    plain = live_tables.rows_of
+    monkeypatch.setattr(
+        live_tables, "rows_of", lambda rng, ids: plain(rng, ids).append_column("key", pa.array([f"k{i}" for i in ids]))
+    )
+    monkeypatch.setattr(live_tables, "COLUMNS", (*live_tables.COLUMNS, "key"))
+    monkeypatch.setattr(TextIds, "most_here", 10)
+    monkeypatch.setattr(TextIds, "remembered", 8)
+    table, named = changed(tmp_path), {"source": {"id": "key", "features": ["a", "b"]}}
+    whole = pipelines.replay(job(table, **named), tmp_path / "whole")
+    monkeypatch.setenv("RAYDT_FAULTS", "shard.before_ids/1@12#1=kill,coordinator.before_batch@4#2=kill")
+    on_shards = {"cluster": {"backend": "ray", "shards": 2, "batch_size": 8, "memory_limit": 0}}
+    config = in_chapters(table, every=25, **named, **on_shards, checkpoint={"every_updates": 16, "every_seconds": None})
+    run = follow(config, tmp_path / "run", until_idle=0.0)
+    same(run, whole)
+    chapters = folders(tmp_path / "run")
+    assert len(chapters) > 2
+    assert sum(json.loads((place / "summary.json").read_text())["restarts"] for place in chapters) == 2
+    assert audit_run(chapters[-1]).conformance == "holds"
+    states = [Folder(f"{place}/checkpoints") for place in (tmp_path / "whole", chapters[-1])]
+    one, other = (read_checkpoint(state.inside(str(complete(state)[-1]))).components["stream"] for state in states)
+    for name in ("ids", "id_codes", "id_died", "id_next", "id_rows"):
+        np.testing.assert_array_equal(one[name], other[name])
