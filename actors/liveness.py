@@ -26,8 +26,8 @@ WORD_SECONDS = 2.0
 
 #: The concurrency groups of an actor, in addition to the one that works: its thread answers while the actor works,
 #: hands over what it has set aside, or reads rows ahead, which takes as long as it takes and must keep no answer
-#: waiting.
-CONTROL, PARTS, READING = "control", "parts", "reading"
+#: waiting, or looks text ids up.
+CONTROL, PARTS, READING, IDS = "control", "parts", "reading", "ids"
 
 
 @dataclass(frozen=True, slots=True)

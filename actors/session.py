@@ -7,7 +7,6 @@ one error, and whoever owns it starts another, with the next epoch.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from actors.coordinator import Coordinator
 from actors.liveness import PARTS, READING, Peer, Watch
 from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_each
 from actors.starting import Wanted, end_actors, started
+from actors.text_ids import IdsOnShards, plain
 from actors.writable import own
 from raydt.arrays.types import Arrays
 from raydt.errors import ExchangeError
@@ -77,15 +77,10 @@ class ShardParts(PartsElsewhere):
         if place.folder.is_local and not self._here:
             yield from (self._write(place, parts) for parts in self)
             return
-        place = replace(place, folder=_absolute(place.folder))
+        place = replace(place, folder=plain(place.folder))
         writers = [shard.handle.write_aside.options(concurrency_group=PARTS) for shard in self._shards]
         calls = [writer.remote(self._number, place) for writer in writers]
         yield from self._watch.collect(calls, self._shards)
-
-
-def _absolute(folder: Folder) -> Folder:
-    """The same folder for a process that works elsewhere on this machine."""
-    return Folder(os.path.abspath(folder.root)) if folder.is_local else folder
 
 
 class RaySession:
@@ -115,6 +110,7 @@ class RaySession:
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[list[UpdateBatch], Any]] = deque()
         self._divided: DividedReading | None = None
+        self._owns_rows = learner.traits(options).owns_rows
         self._here = False  # all shards are on this node, and see its folders
         requested = bundles(shards, resources)
         plan = plan or WorkPlan()
@@ -206,6 +202,11 @@ class RaySession:
                     break
         if failure is not None:
             raise failure
+
+    def id_parts(self) -> IdsOnShards | None:
+        """Return the parts of a dictionary of text ids, which are empty; None where one process has rows anyway."""
+        shards = self._peers[1:]
+        return IdsOnShards(shards, self._watch, self._here) if self._owns_rows and len(shards) > 1 else None
 
     def divide(self, source: Source, opening: Opening, warmup: int) -> DividedReading | str:
         """Have the shards read what they need of the warm-up; the name of a shard that has no such source."""
@@ -304,7 +305,7 @@ class RaySession:
         each = iter(RowOwners(sum(shard.shards for shard in shards)).of_all())
         owned = [[next(each) for _ in range(shard.shards)] for shard in shards]
         if folder is not None and (self._here or not folder.is_local):
-            place = _absolute(folder)
+            place = plain(folder)
             calls = [shard.handle.restore_from.remote(place, mine) for shard, mine in zip(shards, owned, strict=True)]
             self._watch.collect(calls, shards)
             return

@@ -34,12 +34,15 @@ from raydt.exchange.meeting import advanced
 from raydt.exchange.messages import Buckets, Ended, GroupSnapshot, Payload, Position
 from raydt.exchange.snapshot import Parts
 from raydt.folders.folder import Folder
+from raydt.folders.manifest import FileEntry
 from raydt.folders.parts import Place, Written, write_each
+from raydt.folders.text_ids import SavedIds
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.parallel.threads import run
 from raydt.sessions.saved_model import read_parts
 from raydt.sessions.warmup import DIVIDED, compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
+from raydt.streams.id_part import IdPart, Moment
 
 Groups = Ints
 
@@ -92,6 +95,7 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
+        self._ids = IdPart()
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
@@ -188,6 +192,26 @@ class FeatureShard:
         fault("shard.before_block")
         with self._pulse.storage():
             return run([partial(source.check, start, stop, unwanted) for source in self._sources])
+
+    def ids(self, method: str, given: tuple[Any, ...]) -> Any:
+        """Call a method of this process's part of the text ids; called concurrently with the work."""
+        self._pulse.beat()
+        fault("shard.before_ids")
+        return getattr(self._ids, method)(*given)
+
+    def write_ids(self, moment: Moment, buckets: Buckets, folder: Folder) -> list[FileEntry]:
+        """Write the text ids of a moment into the folder of a checkpoint, beside the work; NotWrittenError."""
+        self._pulse.beat()
+        fault("shard.before_ids_written")
+        with self._pulse.writing(folder):
+            return self._ids.write(moment, buckets, folder)
+
+    def read_ids(self, folder: Folder, buckets: Buckets) -> int:
+        """Replace the text ids of this process by those of some buckets of a state; ModelFileError if damaged."""
+        self._pulse.beat()
+        fault("shard.before_restore")
+        with self._pulse.storage():
+            return self._ids.read(SavedIds.of(folder), buckets)
 
     def take_aside(self, number: Position) -> Parts:
         """Return the last snapshot, of this number, once; called concurrently with the work."""

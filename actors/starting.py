@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.cluster import Bundle, Cluster
 from actors.identity import identity, require_same
-from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
+from actors.liveness import CONTROL, IDS, PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
 
 #: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
@@ -48,7 +48,7 @@ def started(cluster: Cluster, group: Any, wanted: Sequence[Wanted], peers: list[
             "resources": {name: bundle[name] for name in bundle.keys() - {"CPU", "memory"}},
             "max_restarts": 0,
             "max_task_retries": 0,
-            "concurrency_groups": {CONTROL: 1, PARTS: 1, READING: 1},
+            "concurrency_groups": {CONTROL: 1, PARTS: 1, READING: 1, IDS: 1},
             **cluster.actor_environment(),
         }
         if group is not None:

@@ -85,3 +85,10 @@ def divide(config: Config, session: Any, stream: Stream, features: Features) -> 
     log.info("shards read the rows of the warm-up", extra={"event": "rows_read"})
     stream.begin_with(divided.rows())
     return True
+
+
+def divide_ids(session: Any, stream: Any) -> None:
+    """Have the shards of a session on Ray keep the text ids, if there are many; the stream is restored afterwards."""
+    parts = getattr(session, "id_parts", lambda: None)()
+    if parts is not None:
+        stream.divide_ids(parts)

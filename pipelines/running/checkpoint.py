@@ -43,6 +43,7 @@ from raydt.exchange.snapshot import Barrier, Segment
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, read_manifest
+from raydt.folders.text_ids import apart
 from raydt.messages import Message, message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
@@ -317,7 +318,7 @@ def newest_restorable(
         with fitting(place.location):
             require_same(config, data, stream, checkpoint.meta, place.location)
             known = require_updated(checkpoint.meta, lineage, place.location)
-            stream.restore(checkpoint.components["stream"])
+            stream.restore(apart(checkpoint.components, place))
             recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
             recorded |= {} if tables else {"tables": {}}
             recorder.require(recorded)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from actors.telemetry import Meter
 from pipelines.running.intake import Intake
 from pipelines.running.records.recorder import Recorder
+from raydt.folders.text_ids import IdsElsewhere
 from raydt.sessions.session import Session
 
 
@@ -19,11 +20,16 @@ class GoingOn(NamedTuple):
     meter: Meter
 
 
-@dataclass(frozen=True)
+@dataclass
 class Incarnation:
     """Parts of a running run."""
 
     session: Session
     recorder: Recorder
     intake: Intake
-    begun: dict[str, Any]  #: State of the stream at its beginning.
+    begun: dict[str, Any]  #: State of the stream at its beginning, or at a later checkpoint.
+
+    def pass_on(self, checkpoint: dict[str, Any]) -> None:
+        """Let go of text ids elsewhere as they were before a checkpoint: they are kept for as long as anybody asks."""
+        if isinstance(self.begun.get("ids"), IdsElsewhere):
+            self.begun = checkpoint

@@ -113,6 +113,7 @@ class Intake:
             at = self._stream.state()
             stop = self._read_to = at["seq"]
             self._warmup = int(at.get("warmup", self._warmup))
+            del at  # while it is there, ids that are elsewhere are kept as they are
             self._note_end(stop)
         try:
             while not self._stop.is_set():

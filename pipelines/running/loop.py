@@ -22,7 +22,7 @@ from pipelines.chapters.chapter import Chapter
 from pipelines.chapters.expiry import ClosedStates
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
-from pipelines.reading import WARMUP_ROWS, divide
+from pipelines.reading import WARMUP_ROWS, divide, divide_ids
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
@@ -88,7 +88,7 @@ class Run:
         self.config = config = incarnations.config
         self.chapter, self._handed = chapter, going_on
         self.folder, self.data, self.context = folder, data, context
-        self.stream, self._beginning = stream, stream.state()
+        self.stream, self._beginning = stream, stream.state() if going_on is None else {}
         self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption
         copies = Copies(config.checkpoint.copies_limit)
@@ -223,6 +223,8 @@ class Run:
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
+        if handed is None:
+            divide_ids(session, self.stream)
         found, store, large = None, self.checkpointer.store, 0
         if restoring:
             now = (self.stream, self.data, session, self.lineage)
@@ -328,12 +330,12 @@ class Run:
         recorder.statistics, self.ending.work = recorder.totals(session.statistics()), session.work()
         self.meter.batch(recorder.statistics, recorder.updates, 0)
         digest = session.digest()
+        self.checkpointer.settle()
         if isinstance(error, UpdateError):
             # The stream has gone on beyond the refused update.
             self.stream.restore(self._now.begun)
             while (done := self.stream.state()["seq"]) < recorder.updates:
                 next(self.stream.batches(min(self.config.cluster.batch_size, recorder.updates - done)))
-        self.checkpointer.settle()
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
         self.ending.closes = complete and self._now.intake.full
@@ -360,6 +362,7 @@ class Run:
     def _content(self, at: dict[str, Any], snapshot: Snapshot) -> CheckpointContent:
         """Return a checkpoint of the position of the recorder, where the state of the stream was ``at``."""
         recorder = self._now.recorder
+        self._now.pass_on(at)
         recorded = recorder.state()
         if self.requests is not None:
             recorded["requests"] = self.requests.state()

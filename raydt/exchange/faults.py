@@ -44,6 +44,8 @@ POINTS = {
     "shard.after_answer": "a shard has done what was asked and not yet answered",
     "shard.between_meetings": "a shard has what the others have for it in the middle of a pass that they make together",
     "shard.before_block": "a shard has been asked to read rows itself, ahead of the batch that they are in",
+    "shard.before_ids": "a shard has been asked for codes of text ids",
+    "shard.before_ids_written": "a shard is about to write the text ids that it has, for a checkpoint",
     "shard.before_columns": "the coordinator has asked a shard for columns of rows that it does not keep itself",
     "shard.before_parts": "what a shard has set aside for a snapshot is about to be fetched, or written by it",
     "shard.between_parts": "a shard has written one of the parts it has set aside for a snapshot, and not yet the next",

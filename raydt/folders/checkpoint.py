@@ -41,6 +41,7 @@ from raydt.folders.parts import (
     write_rows,
 )
 from raydt.folders.rows import fitting, is_of_segment, segments_of, with_rows
+from raydt.folders.text_ids import divided
 from raydt.messages import message
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,8 @@ class CheckpointStore:
                     with_deleted += [name_of_segment(entry.segment)] if examples < entry.segment.rows else []
                     if alive is not None:
                         live[name_of_segment(entry.segment)] = np.packbits(alive)
+            components, of_ids = divided(components, folder)
+            files += of_ids
             small = {"coordinator": rest, "live": live, **components}
             files += [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
             shared = [file for entry in stored for file in entry.files]

@@ -27,6 +27,8 @@ from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.messages import Buckets
 from raydt.exchange.snapshot import OWNED, STORED, Segment
 from raydt.folders.parts import among, chosen, component_of_segment, name_of_segment, uneven
+from raydt.folders.text_ids import joined as joined_ids
+from raydt.folders.text_ids import parts_in, unpacked
 from raydt.messages import message
 
 Components = Mapping[str, Mapping[str, Any]]
@@ -125,6 +127,7 @@ class _StoredRows:
         self._components, self._apart = components, apart
         self._segments = segments_of(meta, components)
         self.buckets = {part: name for name in components if (part := buckets_in(name)) is not None}
+        self.ids = parts_in(components)
         #: Segments that the coordinator has written, each with which of its examples live.
         self._alive = {segment: _alive(components, segment) for segment in self._segments if not segment.owned}
         self._are_owned = OWNED in components.get("live", {})
@@ -141,7 +144,7 @@ class _StoredRows:
         if unused or any(segment.owned != self._are_owned for segment in self._segments):
             missing = min(unused, default=component_of_segment(self._segments[0]) if self._segments else "")
             raise ValueError(message("models.no_segment", component=missing))
-        self.names -= set() if apart else set(self.buckets.values())
+        self.names -= set() if apart else {*self.buckets.values(), *self.ids.values()}
         if not self.names & {"coordinator", "arrays"}:
             raise ValueError(message("models.no_entry", name="coordinator"))
         if self._are_owned:
@@ -149,7 +152,7 @@ class _StoredRows:
 
     def is_apart(self, name: str) -> bool:
         """Return whether a component is for who owns the rows, or their features, to read."""
-        return name in self.buckets.values() or (self._are_owned and name.startswith("group-"))
+        return name in (*self.buckets.values(), *self.ids.values()) or (self._are_owned and name.startswith("group-"))
 
     def put_together(self, name: str) -> dict[str, Any]:
         """Return a component with its rows."""
@@ -157,6 +160,8 @@ class _StoredRows:
         if part is not None:
             return self._part(part) if self._are_owned else dict(self._components[name])
         whole = dict(self._components.get(name, {}))
+        if name == "stream" and self.ids and not self._apart:
+            return joined_ids(whole, (unpacked(self._components[part]) for part in self.ids.values()))
         if name == "coordinator" and self._are_owned:
             if self._apart:
                 return whole | {OWNED: self._components["live"][OWNED]}

@@ -67,6 +67,8 @@ class Traits:
     #: What a shard reads of the rows of the warm-up itself, where the source can be read so: the columns it owns, or
     #: whole rows; empty: rows are sent.
     reads: Literal["", "columns", "rows"] = ""
+    #: Separate shards own whole rows, with their ids, and the coordinator has none of these.
+    owns_rows: bool = False
     shard_threads: bool = False  #: a shard divides its work among threads itself, over one copy of the rows
     erases: bool = False  #: rows of deleted examples are overwritten in their batch, not when slots are used again
 

@@ -27,6 +27,7 @@ from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.id_dictionary import IdParts
 from raydt.streams.reader import RowReader
 from raydt.streams.text_ids import TextIds
 
@@ -105,6 +106,11 @@ class RowStream(ABC):
                 if self._text_ids is not None:
                     self._text_ids.end(batch.id[inserted], deleted)
             yield batch
+
+    def divide_ids(self, parts: IdParts) -> None:
+        """Have other processes keep the codes of text ids from now on; :meth:`restore` comes next."""
+        if self._text_ids is not None:
+            self._text_ids.divide(parts)
 
     def begin_with(self, rows: Iterator[Rows]) -> None:
         """Take the rows of the source, from the first one on, from here; see :meth:`raydt.streams.base.Stream`."""

@@ -15,7 +15,7 @@ import raydt
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
-from raydt.learners.base import Case, Learner
+from raydt.learners.base import Case, Learner, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.description import Presentation, RunRecords
 from raydt.presentation.blocks import Heading, Table, Text, Tree
@@ -208,4 +208,8 @@ def test_traits_say_what_a_case_needs(learner: Learner, case: Case) -> None:
     assert most is None or case.classes <= most
     assert case.warmup or not traits.warmup
     assert traits.figures == (*traits.counts, *traits.levels)
+    dense, ones = (("a", "b"), (False, False)) if case.dense else ((), ()), (4, "ones") if case.sparse else ()
+    features = Features(*dense, 2, *ones)
+    coordinator = learner.coordinator(options, features, 2, WorkPlan(shared_store=False))
+    assert traits.owns_rows == coordinator.rows_are_owned
     assert set(traits.unused) <= set(learner.Options.model_fields)

@@ -77,7 +77,15 @@ class FuDyADT(Learner):
                 class_weight=options.weights_by_label,
             )
             needs = message("learners.needs_classes") if options.class_weight == "balanced" else ""
-        return Traits(reading, warmup=needs, divided="large", divides_weights=False, retrained=every, reads="columns")
+        return Traits(
+            reading,
+            warmup=needs,
+            divided="large",
+            divides_weights=False,
+            retrained=every,
+            reads="columns",
+            owns_rows=True,
+        )
 
     def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
         """The range of numeric labels, which the warm-up has found."""

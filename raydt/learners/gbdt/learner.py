@@ -222,6 +222,7 @@ class GBDT(Learner):
             warmup=message("learners.needs_model"),
             collects_updates=True,
             reads="columns",
+            owns_rows=True,
             divided="large",
             counts=("trainings",),
             unused=options.unused,
