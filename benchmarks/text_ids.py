@@ -96,7 +96,7 @@ def main() -> None:
                 for place in PLACES:
                     command = [sys.executable, __file__, "--work", asked.work, "--shards", str(asked.shards)]
                     command += ["--case", f"{folder}/{rows}.parquet", str(rows), place]
-                    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                    out = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
                     case = json.loads(out.splitlines()[-1])
                     found.setdefault((rows, place), []).append(case)
                     progress(
