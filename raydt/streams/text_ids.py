@@ -32,7 +32,7 @@ class TextIds:
 
     remembered = 1024
     #: Ids that stay in this process although others would keep them: 225 bytes each.
-    most_here = 1 << 17
+    most_here = 1 << 20
 
     def __init__(self) -> None:
         self._ids: OwnIds | DividedIds = OwnIds()
