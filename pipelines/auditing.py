@@ -65,27 +65,33 @@ def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, addre
     Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere; of a run in chapters each
     of them. With several ``shards``, so many processes on the Ray at ``address`` (None: that of the config) have some
     of the rows each. InputError if the folder holds no finished run or no state, or the source is not what the run has
-    read; ConfigError for several shards if the audit needs all rows in one process.
+    read; ConfigError for several shards if the audit needs all rows in one process, for an address without several, and
+    for fewer than one.
     """
-    if shards > 1 and (RunFolder(run).chapters() or key is not None):
-        raise ConfigError(message("audits.divided_past"))
+    if shards < 1:
+        raise ConfigError(message("cluster.no_shard", shards=shards))
+    if address is not None and shards == 1:
+        raise ConfigError(message("commands.no_shards"))
     if (whole := RunFolder(run)).chapters():
+        if shards > 1:
+            raise ConfigError(message("audits.divided_past"))
         return audit_chapters(whole, audit_run)
     folder = RunFolder.existing(run)
     before = read_summary(folder)
     config = config_of(folder)
+    by_key = getattr(config.source, "key", None) is not None
+    if key is not None and not by_key:
+        raise InputError(message("keyed.one"), file=folder.location)
     if shards > 1:
         from pipelines.divided_audit import audit_by_buckets
 
         folder.require_saved()
         with _naming_sound_state(config, folder):
             report = audit_by_buckets(folder, config, shards, address)
-    elif getattr(config.source, "key", None) is not None:
+    elif by_key:
         report = _spoken(_audit_keys(folder, config, key), run)
         if key is not None:
             return report
-    elif key is not None:
-        raise InputError(message("keyed.one"), file=folder.location)
     else:
         ended = last_of(folder)
         learner = learners()[config.learner.kind]

@@ -45,12 +45,10 @@ def audit(run: str, key: str | None, shards: int, address: str | None, as_json: 
     from raydt.folders.manifest import MANIFEST, newest, read_manifest
     from raydt.learners import described
 
-    if address is not None and shards == 1:
-        raise click.UsageError(message("commands.no_shards"))
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if newest(RunFolder(run)).has(MANIFEST):
-        if shards > 1:
+        if shards > 1 or address is not None:
             raise click.UsageError(message("audits.divided_state"))
         report = audit_state(run, key).as_dict()
         learner = read_manifest(find_state(run).folder).meta["learner"]["kind"]

@@ -34,7 +34,10 @@ _SIZE = np.int64(2**63 - 1)
 
 
 class SortedValues:
-    """The values of a feature in some rows, sorted; ``-1`` of a category and NaN are not known."""
+    """The values of a feature in some rows, sorted; ``-1`` of a category and NaN are not known.
+
+    Construction takes O(rows log rows), an answer for k values O(k log rows); ``counts`` and ``distinct`` O(rows).
+    """
 
     def __init__(self, x: Floats, categorical: bool) -> None:
         self._n, known = len(x), np.sort(x[x >= 0] if categorical else x[~np.isnan(x)])
@@ -46,7 +49,7 @@ class SortedValues:
         return getattr(self, question[0])(*question[1:])
 
     def sizes(self) -> Ints:
-        """How many values there are, and known ones."""
+        """Return the number of values and that of known values, shape (2,)."""
         return np.array([self._n, len(self._known)])
 
     def counts(self) -> tuple[Floats, Ints]:
@@ -59,7 +62,7 @@ class SortedValues:
         return values if len(values) <= most else None
 
     def up_to(self, values: Floats) -> Ints:
-        """How many known values are at most each of some."""
+        """Return the number of known values that are at most each of ``values``, of the same shape."""
         return np.searchsorted(self._known, values, side="right").astype(np.int64)
 
     def above(self, values: Floats) -> Floats:

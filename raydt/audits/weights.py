@@ -88,7 +88,7 @@ def counted_weights(
 
 
 class TargetSums(NamedTuple):
-    """What numeric targets of some rows add up to; those of all follow from those of parts (:func:`of_all`)."""
+    """Sums and range of the numeric targets of some rows; parts add up to those of all rows (:func:`of_all`)."""
 
     weighted: Fraction  #: Exact sum of the targets, each times its weight in units.
     weight: int  #: In units.

@@ -1,6 +1,7 @@
 """Sentences of audits of models: verdicts with their reasons, and every difference that is found.
 
-``{where}`` says at how many nodes, splits or rows, and which is the first, such as "3 nodes, first at node 5".
+``{where}`` says at how many nodes, splits or rows, and which is the first, such as "3 nodes, first at node 5", or of
+rows the least id, such as "2 times, least id 17".
 """
 
 from raydt.messages import Sentence
@@ -65,7 +66,10 @@ SENTENCES: dict[str, Sentence] = {
         "nor after raydt update, nor of a run that follows a table",
         _ALONE,
     ),
-    "divided_state": ("a state is audited against the examples in it, in one process", _ALONE),
+    "divided_state": (
+        "a state is audited against the examples in it, in one process",
+        "Leave out --shards and --address",
+    ),
     "by_value": ("an audit is divided by ids, and the stream deletes rows by their values", _ALONE),
     "many_parts": (
         "each of the {shards} processes would be of a private Ray on this machine, which has {cpus} CPUs",

@@ -139,6 +139,12 @@ def test_what_cannot_be_divided_says_so(table, tmp_path, monkeypatch) -> None:
     run = pipelines.replay(config, tmp_path / "run").path
     with refused("audits.undivided", ConfigError, learner="fudyadt"):
         audit_run(run, shards=2)
+    with refused("commands.no_shards", ConfigError):
+        audit_run(run, address="auto")
+    with refused("cluster.no_shard", ConfigError, shards=0):
+        audit_run(run, shards=0)
+    with refused("keyed.one", InputError):
+        audit_run(run, "north", shards=2)
     monkeypatch.setattr("actors.cluster._is_connected", lambda: False)
     monkeypatch.setattr(divided_audit, "SHARDS_PER_CPU", 0)
     with refused("audits.many_parts", ConfigError, shards=2):

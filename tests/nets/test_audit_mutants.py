@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,10 @@ def is_rounded(trial: Trial, name: str, array: Any, mutant: Any) -> bool:
     return trial.case.weighted and name == "ledger" and bool((np.abs(mutant - array) <= 1).all())
 
 
-def survivors(trial: Trial, sound: tuple[Any, ...], times: int) -> tuple[Counter[str], list[str]]:
-    """How many changes there were of each verdict, and those that stayed."""
-    features, classes, state, groups, history, _ = sound
-    assert verdict(trial, features, classes, state, groups, history) == "sound"
-    draw, verdicts, stayed = random.Random(trial.name), Counter(), []
+def mutants(
+    state: Any, groups: Any, draw: random.Random, times: int
+) -> Iterator[tuple[str, str, np.ndarray, np.ndarray, Any, Any]]:
+    """Place, name and array, each ``times``; the array with one number changed, and state and groups with it."""
     for where, arrays in (("coordinator", state), *groups.items()):
         for name, array in arrays.items():
             for _ in range(times if array.size else 0):
@@ -64,15 +64,20 @@ def survivors(trial: Trial, sound: tuple[Any, ...], times: int) -> tuple[Counter
                     continue
                 changed_state, changed_groups = dict(state), {number: dict(part) for number, part in groups.items()}
                 (changed_state if where == "coordinator" else changed_groups[where])[name] = mutant
-                found = verdict(trial, features, classes, changed_state, changed_groups, history)
-                verdicts[found] += 1
-                if (
-                    found == "sound"
-                    and name not in trial.learner.unproven
-                    and not is_rounded(trial, name, array, mutant)
-                ):
-                    at = np.flatnonzero((mutant != array) & ((mutant == mutant) | (array == array)))[:1]
-                    stayed.append(f"{where}: {name}{array.shape}, at {at}: {array.flat[at]} -> {mutant.flat[at]}")
+                yield where, name, array, mutant, changed_state, changed_groups
+
+
+def survivors(trial: Trial, sound: tuple[Any, ...], times: int) -> tuple[Counter[str], list[str]]:
+    """How many changes there were of each verdict, and those that stayed."""
+    features, classes, state, groups, history, _ = sound
+    assert verdict(trial, features, classes, state, groups, history) == "sound"
+    draw, verdicts, stayed = random.Random(trial.name), Counter(), []
+    for where, name, array, mutant, changed_state, changed_groups in mutants(state, groups, draw, times):
+        found = verdict(trial, features, classes, changed_state, changed_groups, history)
+        verdicts[found] += 1
+        if found == "sound" and name not in trial.learner.unproven and not is_rounded(trial, name, array, mutant):
+            at = np.flatnonzero((mutant != array) & ((mutant == mutant) | (array == array)))[:1]
+            stayed.append(f"{where}: {name}{array.shape}, at {at}: {array.flat[at]} -> {mutant.flat[at]}")
     return verdicts, stayed
 
 

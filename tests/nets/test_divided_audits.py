@@ -21,7 +21,7 @@ from raydt.exchange.messages import Buckets
 from raydt.learners.auditing import AuditedPart, audit, audit_divided, rows_within
 from raydt.learners.gbdt import audit as gbdt_audit
 from tests.cases import CASES, Trial
-from tests.nets.test_audit_mutants import changed
+from tests.nets.test_audit_mutants import mutants
 
 DIVIDED = [trial for trial in CASES if trial.learner.audit_divides]
 every_divided = pytest.mark.parametrize("trial", DIVIDED, ids=lambda trial: trial.name)
@@ -91,22 +91,15 @@ def test_every_changed_number_is_found_as_in_one_process(trial: Trial, sound, ti
     *ended, _ = sound(trial)
     features, classes, state, groups, history = ended
     draw, verdicts = random.Random(f"{trial.name} {times}"), Counter[bool]()
-    for where, arrays in (("coordinator", state), *groups.items()):
-        for name, array in arrays.items():
-            for _ in range(times if array.size else 0):
-                mutant = changed(array, draw)
-                if mutant is None:
-                    continue
-                new, columns = dict(state), {number: dict(part) for number, part in groups.items()}
-                (new if where == "coordinator" else columns[where])[name] = mutant
-                try:
-                    trial.learner.check(trial.options, features, classes, new, columns)
-                except ValueError:
-                    continue  # nobody reads such a state
-                whole = audit(trial.learner, trial.options, features, classes, new, history, columns)
-                parts = divided(trial, features, classes, new, columns, history, 3)
-                # A birth of another row leads there, or to nobody in a part: both are violations.
-                assert (parts.conformance, bool(parts.failures)) == (whole.conformance, bool(whole.failures)), name
-                assert whole.conformance == "violated" or parts.as_dict() == whole.as_dict(), name
-                verdicts[whole.ok] += 1
+    for _, name, _, _, new, columns in mutants(state, groups, draw, times):
+        try:
+            trial.learner.check(trial.options, features, classes, new, columns)
+        except ValueError:
+            continue  # nobody reads such a state
+        whole = audit(trial.learner, trial.options, features, classes, new, history, columns)
+        parts = divided(trial, features, classes, new, columns, history, 3)
+        # A birth of another row leads there, or to nobody in a part: both are violations.
+        assert (parts.conformance, bool(parts.failures)) == (whole.conformance, bool(whole.failures)), name
+        assert whole.conformance == "violated" or parts.as_dict() == whole.as_dict(), name
+        verdicts[whole.ok] += 1
     assert verdicts[False] > 3

@@ -38,7 +38,7 @@ _FEW_ROWS, _BLOCK = 1 << 12, 1 << 10
 
 
 class RowCounts(NamedTuple):
-    """How many rows there are, and what is wrong with them whatever the trees."""
+    """Numbers of rows, and failures of rows that do not depend on the trees."""
 
     examples: int  #: Of the history.
     live: int
@@ -48,21 +48,21 @@ class RowCounts(NamedTuple):
 
 
 class WrongRows(NamedTuple):
-    """How many rows are wrong, and the least id of these."""
+    """The number of wrong rows, and their least id."""
 
     rows: int
     id: int
 
 
 class TreeOfRows(NamedTuple):
-    """What some rows say of a tree."""
+    """Sums of some rows at the nodes of a tree, and the rows that contradict the tree."""
 
     sums: DealtTree  #: Without leaves.
     wrong: dict[str, WrongRows]  #: By array.
 
 
 class TreesOfRows(NamedTuple):
-    """What some rows say of the trees of some iterations."""
+    """Sums and contradictions of some rows in the trees of some iterations, and the age of their derivatives."""
 
     trees: list[TreeOfRows]
     stale: float  #: The largest distance of the ledger from what it would be now.

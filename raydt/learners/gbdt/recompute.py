@@ -119,7 +119,7 @@ class RecomputedTree:
 
 
 class Gains(NamedTuple):
-    """How sums become gains: ``units`` of G and H, and the regularization."""
+    """The gain of a split as a function of integer sums: ``units`` of G and H, and the regularization."""
 
     units: tuple[float, float]
     l2: float
