@@ -77,6 +77,21 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         compile_all()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """By day, make no items of nightly cases: they are three of five, and every process would make and drop them all.
+
+    One case of each test is left, which its mark deselects: a test without cases would be one that has no parameters.
+    """
+    yield
+    config, calls = metafunc.config, metafunc._calls
+    by_name = any("::" in argument for argument in config.args)  # pytest says "not found" of a case that was not made
+    if config.option.markexpr.startswith("not nightly") and " or " not in config.option.markexpr and not by_name:
+        every = next(metafunc.definition.iter_markers("nightly"), None)
+        daily = [call for call in calls if not every and all(mark.name != "nightly" for mark in call.marks)]
+        calls[:] = daily or calls[:1]
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest files; a nightly run also takes tests of which other runs take a share, in full.
