@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from raydt.encoding.columns import LARGEST_INTEGER
+from raydt.arrays.types import Bools
+from raydt.encoding.columns import LARGEST_INTEGER, numbers
 from raydt.messages import Message, message
 from raydt.redaction import quoted
 
@@ -21,7 +23,7 @@ def json_rows(texts: Sequence[bytes], schema: pa.Schema) -> tuple[pa.RecordBatch
     """Return rows, and why texts are no rows of these types, by position: their rows have what fits."""
     rows = _together(texts, schema)
     if rows is not None:
-        return rows, {}
+        return rows, _rounded(rows, texts)
     parts, flaws = [], {}
     for place, text in enumerate(texts):
         row = _together([text], schema)
@@ -33,7 +35,55 @@ def json_rows(texts: Sequence[bytes], schema: pa.Schema) -> tuple[pa.RecordBatch
                 row = pa.RecordBatch.from_pylist([sound_part(text, schema)], schema)
                 flaws[place] = message("live.no_row", text=quoted(text.decode(errors="replace")))
         parts.append(row)
-    return _one_batch(pa.Table.from_batches(parts, schema)), flaws
+    rows = _one_batch(pa.Table.from_batches(parts, schema))
+    return rows, _rounded(rows, texts) | flaws
+
+
+def _rounded(rows: pa.RecordBatch, texts: Sequence[bytes]) -> dict[int, Message]:
+    found = rounded_integers(rows, texts)
+    return {
+        place: message("live.rounded", column=column, text=quoted(texts[place].decode(errors="replace")))
+        for place, column in found.items()
+    }
+
+
+def rounded_integers(rows: pa.RecordBatch | pa.Table, texts: Sequence[bytes]) -> dict[int, str]:
+    """Return the column of numbers that has rounded an integer beyond 2**53, by the place of the row.
+
+    ``rows`` were parsed from ``texts``; only texts with a number that large are looked at again.
+    """
+    suspects = [_large(rows.column(name)) for name in rows.schema.names]
+    found = {}
+    for place in np.flatnonzero(np.logical_or.reduce([np.zeros(len(texts), dtype=np.bool_), *suspects])).tolist():
+        try:
+            values = json.loads(texts[place])
+        except (ValueError, RecursionError):
+            continue
+        if (column := next(_beyond(values, pa.struct(list(rows.schema))), None)) is not None:
+            found[place] = column
+    return found
+
+
+def _large(column: pa.Array | pa.ChunkedArray) -> Bools:
+    """Mask of the rows with a floating-point number, in a struct or not, that a larger integer may be rounded to."""
+    found = np.zeros(len(column), dtype=np.bool_)
+    if isinstance(column, pa.ChunkedArray):
+        return np.concatenate([found[:0], *map(_large, column.chunks)])
+    if pa.types.is_struct(column.type):
+        return np.logical_or.reduce([found, *map(_large, column.flatten())])  # type: ignore[no-any-return]
+    if pa.types.is_floating(column.type):
+        with np.errstate(invalid="ignore"):
+            found |= np.abs(numbers(column)) >= LARGEST_INTEGER
+    return found
+
+
+def _beyond(value: Any, kind: pa.DataType, name: str = "") -> Iterator[str]:
+    """Yield the names of columns of floating-point numbers that a value, of ``kind``, has too large an integer for."""
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        for field in kind:
+            yield from _beyond(value.get(field.name), field.type, field.name)
+    elif pa.types.is_floating(kind) and isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        yield name
 
 
 def sound_part(text: bytes, schema: pa.Schema) -> dict[str, Any]:

@@ -5,12 +5,14 @@ Invariant: a value means an operation, nothing (the row is ignored), or is an er
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from raydt.arrays.types import Bools
 from raydt.encoding.columns import Dictionary, missing
@@ -24,25 +26,41 @@ _UNKNOWN = -2
 #: Code of an update whose new row is bad, so that its old row goes and nothing comes.
 RETRACTION = -3
 
+OpValue = str | StrictInt | StrictFloat | None
+
 #: A truncate (Debezium's ``t``) removes examples that it does not name, so it is no update of one example.
 _TRUNCATE = ("t", "truncate")
 
 
+#: A whole number as pandas writes a column in which one is missing.
+_WHOLE = re.compile(r"(-?[0-9]+)\.0*")
+
+
+def _word(value: Any) -> str:
+    """Return how a value is compared: as text in lower case, a whole number without a point, a missing one as empty."""
+    text = "" if value is None or value != value else str(value).strip().casefold()
+    whole = _WHOLE.fullmatch(text)
+    return text if whole is None else whole[1]
+
+
 class OpValues(BaseModel):
-    """Which values of the ``op`` column mean which operation; compared as text, without regard to case."""
+    """Which values of the ``op`` column mean which operation; compared as text, without regard to case.
+
+    Both ``""`` and null stand for no value: AWS DMS writes such rows for what was there before the changes.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    insert: list[str | StrictInt] = ["insert", "i", "c", "r", "+I"]
-    delete: list[str | StrictInt] = ["delete", "d", "-D"]
-    update: list[str | StrictInt] = ["update", "u", "+U", "update_after", "update_postimage"]
-    query: list[str | StrictInt] = ["query", "q"]
-    delete_value: list[str | StrictInt] = ["delete_value"]
-    ignore: list[str | StrictInt] = ["-U", "update_before", "update_preimage", "m"]
+    insert: list[OpValue] = ["insert", "i", "c", "r", "+I"]
+    delete: list[OpValue] = ["delete", "d", "-D"]
+    update: list[OpValue] = ["update", "u", "+U", "update_after", "update_postimage"]
+    query: list[OpValue] = ["query", "q"]
+    delete_value: list[OpValue] = ["delete_value"]
+    ignore: list[OpValue] = ["-U", "update_before", "update_preimage", "m"]
 
     def by_name(self) -> dict[str, list[str]]:
         """Values in lower case by the name of their operation, ``ignore`` among them."""
-        return {name: [str(v).strip().casefold() for v in getattr(self, name)] for name in type(self).model_fields}
+        return {name: [*map(_word, getattr(self, name))] for name in type(self).model_fields}
 
     def codes(self) -> dict[str, int]:
         """Operation code of each value in lower case, :data:`IGNORED` where it means none."""
@@ -54,7 +72,10 @@ class OpValues(BaseModel):
 
     def describe(self) -> str:
         """All values, for messages."""
-        written = {name: [str(value) for value in getattr(self, name)] for name in type(self).model_fields}
+        written = {
+            name: ["no value" if _word(value) == "" else str(value) for value in getattr(self, name)]
+            for name in type(self).model_fields
+        }
         return "; ".join(f"{name}: {', '.join(values)}" for name, values in written.items() if values)
 
     @model_validator(mode="after")
@@ -73,15 +94,16 @@ def read_operations(
     """Return n operation codes, :data:`IGNORED` in rows of ``tombstone``, a number below it in bad rows."""
     seen, known = Dictionary(), values.codes()
     places = seen.encode(column, 0)
-    words = [str(value).strip().casefold() for value in seen.values]
-    op = np.array([*(known.get(word, _UNKNOWN) for word in words), _UNKNOWN], dtype=np.int8)[places]
+    words = [_word(value) for value in seen.values]
+    op = np.array([known.get(word, _UNKNOWN) for word in [*words, ""]], dtype=np.int8)[places]
     if tombstone is not None:
         op[tombstone] = IGNORED
     unknown = op == _UNKNOWN
     if unknown.any():
         texts = np.array([*map(str, seen.values), ""], dtype=np.object_)[places]
         truncate = np.array([*(word in _TRUNCATE for word in words), False])[places]
-        faults.mark("no_operation", name, unknown & (places < 0), operations=values.describe())
+        empty = np.array([*(word == "" for word in words), True])[places]
+        faults.mark("no_operation", name, unknown & empty, operations=values.describe())
         faults.mark("truncate", name, unknown & truncate, values=texts)
         faults.mark("unknown_operation", name, unknown, values=texts, operations=values.describe())
     return op

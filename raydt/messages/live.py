@@ -42,6 +42,10 @@ SENTENCES: dict[str, Sentence] = {
         "the message is no JSON object with values of these types: {text}",
         "Correct what writes the topic, or set stream.on_error: skip",
     ),
+    "rounded": (
+        "column {column!r} has an integer beyond 2**53, which float64 cannot hold exactly: {text}",
+        "Scale the column where the topic is written, list it under source.text, or set stream.on_error: skip",
+    ),
     "no_change": (
         "the message has neither an operation nor before nor after, so it is no change in Debezium's envelope: {text}",
         "Set value.converter.schemas.enable=false for its JSON converter, or stream.on_error: skip",

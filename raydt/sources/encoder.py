@@ -126,7 +126,9 @@ class RowEncoder:
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
         self._types = {n: schema.field(n).type for n in self.parts}
         names = [name for name in names if name != self.sparse]
-        unlike = (self._id, self._subject, self._key, self.sparse)
+        unlike = {self._id, self._subject, self._key, self.sparse}
+        if self._op is not None and pa.types.is_null(schema.field(self._op).type):
+            unlike.add(self._op)  # operations may be empty (source.op_values)
         kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name not in unlike}
         self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
         self.columns = self.to_read(list(self.parts))
@@ -218,8 +220,7 @@ class RowEncoder:
         op = with_label = with_features = with_id = with_subject = with_key = None
         if self._op is not None:
             tombstone = None if self._envelope is None else self._envelope.tombstones(batch, self._op)
-            operations = self._typed(batch.column(self._op), self._op, None, faults)
-            op = read_operations(operations, self._op, self._op_values, tombstone, faults)
+            op = read_operations(plain(batch.column(self._op)), self._op, self._op_values, tombstone, faults)
             with_label = (op == INSERT) | (op == UPDATE) | (op == DELETE_VALUE)
             with_features = with_label | (op == QUERY)
             with_subject = (op == INSERT) | (op == UPDATE)

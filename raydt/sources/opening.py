@@ -56,7 +56,7 @@ def open_source(
         raise ConfigError(message("sources.no_weights", takers=for_weights(reading.regression)))
     source: Source
     if isinstance(options, LiveOptions):
-        source = FollowedSource(options, options.open(), reading)
+        source = FollowedSource(options, options.open(reading), reading)
     elif isinstance(options, FileOptions):
         source = _open_files(options, base_dir, reading)
     else:

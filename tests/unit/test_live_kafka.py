@@ -34,9 +34,8 @@ class Broker:
 
     def send(self, topic: str, key: Any, value: Any) -> None:
         text = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-        self._producer.produce(
-            topic, text, key=json.dumps(key).encode(), partition=sum(map(int, re.findall(r"\d+", str(key)))) % 3
-        )
+        written = key if isinstance(key, bytes) else json.dumps(key).encode()
+        self._producer.produce(topic, text, key=written, partition=sum(map(int, re.findall(r"\d+", str(key)))) % 3)
 
     def flush(self) -> None:
         assert self._producer.flush(10) == 0
@@ -108,6 +107,56 @@ def test_a_message_without_a_value_deletes_by_its_key(broker: Broker, tmp_path: 
     broker.flush()
     result = replay(job(broker, "stones"), tmp_path / "run")
     assert (result.summary["deletes"], result.summary["active"]) == (2, 8)
+
+
+def test_text_ids_are_the_keys_as_they_are_written(broker: Broker, tmp_path: Path) -> None:
+    """Of ids that are text ``1.10`` and ``1.1`` are two, and so are ``1e5`` and ``100000``."""
+    given, texts = {"text": ["id", "y"]}, ("1.10", "1.1", "1e5", "100000", "007", "7", "true", "null", "NaN")
+    for id in texts:
+        broker.send("texts", id, {**plain("c", 1), "id": id})
+    for key in (b"1.10", b"1e5", b"007", b"null", b'"true"', b'{"id": "NaN"}'):
+        broker.send("texts", key, None)
+    broker.flush()
+    replay(job(broker, "texts", source=given, output={"report": False, "receipts": True}), tmp_path / "run")
+    asked = verify_receipts(tmp_path / "run" / "receipts.jsonl", tmp_path / "run", ids=texts)["ids"]
+    assert {one["id"] for one in asked if one["live"]} == {"1.1", "100000", "7"}
+
+
+@pytest.mark.parametrize("key", [b'{"id": 1.1}', b"\xff", b"{}"])
+def test_a_key_that_names_no_text_is_a_bad_row(broker: Broker, tmp_path: Path, key: bytes) -> None:
+    topic = f"unnamed-{len(key)}"
+    broker.send(topic, b"x", {**plain("c", 1), "id": "1.1"})
+    broker.send(topic, key, None)
+    broker.flush()
+    with pytest.raises(InputError, match="row 1"):
+        replay(job(broker, topic, source={"text": ["id", "y"]}), tmp_path / "run")
+
+
+def test_fractional_labels_are_learned_as_numbers_and_are_no_classes(broker: Broker, tmp_path: Path) -> None:
+    for id in range(8):
+        broker.send("fractions", id, {**plain("c", id), "y": id / 8})
+    broker.flush()
+    given = job(broker, "fractions", source={"text": []})
+    learner = {"kind": "fudyadt", "criterion": "squared_error", "label_range": [0, 1]}
+    result = replay({**given, "learner": learner}, tmp_path / "numbers")
+    assert (result.summary["active"], result.summary["skipped"]) == (8, 0)
+    with refused("live.no_row"):
+        replay(given, tmp_path / "classes")
+
+
+@pytest.mark.parametrize("make", [plain, enveloped])
+def test_an_integer_that_would_be_rounded_is_a_bad_row(broker: Broker, tmp_path: Path, make: Any) -> None:
+    topic = f"wide-{make.__name__}"
+    for id, a in enumerate((2**53, 1e300, 2**53 + 1)):
+        change = make("c", id)
+        (change if make is plain else change["after"]).update(a=a)
+        broker.send(topic, id, change)
+    broker.flush()
+    given = {"envelope": None if make is plain else "debezium"}
+    result = replay(job(broker, topic, source=given, stream={"on_error": "skip"}), tmp_path / "lenient")
+    assert (result.summary["skipped"], result.summary["active"]) == (1, 2)
+    with refused("live.rounded", column="a"):
+        replay(job(broker, topic, source=given), tmp_path / "strict")
 
 
 def test_the_tombstone_that_follows_a_delete_of_debezium_is_no_change(broker: Broker, tmp_path: Path) -> None:

@@ -96,6 +96,27 @@ def test_op_values_replace_the_defaults_of_that_operation(tmp_path):
     assert set(rows.bad) == {2}
 
 
+@pytest.mark.parametrize("empty", ["", None])
+@pytest.mark.parametrize(
+    "op",
+    [
+        pa.array(["", None, "I", "D"]),
+        pa.array([None, float("nan"), 2.0, 1.0]),
+        pa.array([None, None, 2, 1]),
+        pa.array([None, "", "2.0", " 1"]),
+    ],
+)
+def test_op_values_say_what_an_empty_operation_and_numbers_mean(tmp_path, empty, op):
+    """AWS DMS: rows of the first load have no operation, and pandas writes integers next to nothing as 1.0."""
+    pq.write_table(pa.table({"op": op, "id": [1, 2, 3, 1], "a": [0] * 4, "y": [0] * 4}), tmp_path / "t.parquet")
+    given = {"kind": "parquet", "path": "t.parquet", "op": "op", "id": "id"}
+    options = OPTIONS.validate_python(given | {"op_values": {"insert": [empty, "I", 2], "delete": ["D", 1.0]}})
+    assert one(open_source(options, tmp_path)).op.tolist() == [INSERT, INSERT, INSERT, DELETE]
+    plain = OPTIONS.validate_python(given | {"op_values": {"insert": ["I", 2], "delete": ["D", 1]}})
+    bad = one(open_source(plain, tmp_path)).bad
+    assert {row: error.message.id for row, error in bad.items()} == dict.fromkeys([0, 1], "rows.no_operation")
+
+
 def test_a_delete_needs_nothing_but_its_id(tmp_path):
     text = "op,id,a,y\ni,1,1.5,0\nd,1,,\nd,2,junk,\n"
     rows = one(csv(tmp_path, text, op="op", id="id"))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from raydt.errors import ConfigError, RaydtError
+from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import Message, message
 from raydt.sources.file_options import FileOptions
 from raydt.sources.parts import find_parts
@@ -81,8 +82,8 @@ class LiveOptions(FileOptions):
     permutation: None = Field(None, description="not of live sources: the order of changes matters")
 
     @abstractmethod
-    def open(self) -> LiveSource:
-        """Open the source; InputError if it is not there, ConfigError without the library that reads it."""
+    def open(self, reading: Reading = CLASSES) -> LiveSource:
+        """Open the source for a learner; InputError if it is not there, ConfigError without its library."""
 
     def settled(self) -> LiveOptions:
         """Return the options of a run that begins now: the same rows and features whenever it is resumed."""

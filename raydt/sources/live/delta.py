@@ -20,6 +20,7 @@ from pydantic import Field
 
 from raydt.encoding.netting import netted
 from raydt.errors import InputError, RaydtError
+from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sources.live.base import OP, LiveOptions, Part, Plan, SourceAwayError, library
@@ -41,7 +42,7 @@ class Delta(LiveOptions):
     op: Literal["_op"] = Field("_op", description="of the changes, which the source finds itself")
     envelope: None = Field(None, description="not of Delta tables")
 
-    def open(self) -> DeltaChanges:
+    def open(self, reading: Reading = CLASSES) -> DeltaChanges:
         """Open the table; see :meth:`raydt.sources.live.base.LiveOptions.open`."""
         return DeltaChanges(self)
 

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from raydt.encoding.json_rows import json_rows
 from raydt.errors import InputError
+from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.live.base import LiveOptions, Part, Plan
@@ -33,15 +34,15 @@ class Kafka(LiveOptions):
     kind: Literal["kafka"] = "kafka"
     path: str = Field(description="topic, as kafka://HOST:PORT,HOST:PORT/TOPIC")
     features: list[str] = Field(min_length=1, description="feature columns: fields of a message, or of after in it")
-    text: list[str] = Field([], description="columns that hold text; others hold numbers, ids and labels integers")
+    text: list[str] = Field([], description="columns that hold text; others hold numbers, ids and classes integers")
     op: str = Field("op", description="field of the operation")
     properties: str | None = Field(
         None, description="file with options of the client, name=value in each line: security.protocol, sasl.password"
     )
 
-    def open(self) -> KafkaChanges:
+    def open(self, reading: Reading = CLASSES) -> KafkaChanges:
         """Open the topic; see :meth:`raydt.sources.live.base.LiveOptions.open`."""
-        return KafkaChanges(self)
+        return KafkaChanges(self, reading)
 
 
 class KafkaChanges:
@@ -49,8 +50,8 @@ class KafkaChanges:
 
     unit = "messages"
 
-    def __init__(self, options: Kafka) -> None:
-        self.name, self._options = options.path, options
+    def __init__(self, options: Kafka, reading: Reading = CLASSES) -> None:
+        self.name, self._options, self._reading = options.path, options, reading
         servers, _, self._topic = options.path.removeprefix("kafka://").partition("/")
         if not servers or not self._topic or not options.path.startswith("kafka://"):
             raise InputError(message("live.no_topic"), file=self.name)
@@ -61,7 +62,8 @@ class KafkaChanges:
         """Columns as the options say."""
         given, text = self._options, set(self._options.text)
         whole = {given.id, given.label, given.subject, given.key, given.ts}
-        names = dict.fromkeys([*filter(None, whole), *given.features, *filter(None, [given.weight])])
+        whole -= {given.label} if self._reading.regression else set()
+        names = dict.fromkeys(filter(None, [*whole, given.label, *given.features, given.weight]))
         kinds = {n: pa.string() if n in text else pa.int64() if n in whole else pa.float64() for n in names}
         row, op = [pa.field(name, kind) for name, kind in sorted(kinds.items())], pa.field(given.op, pa.string())
         if given.envelope is None:
@@ -118,12 +120,26 @@ def _tombstone(key: bytes | None, options: Kafka) -> bytes:
     if options.envelope is not None:
         return b"{}"
     try:
-        named = json.loads(key or b"null")
-    except ValueError:
-        named = (key or b"").decode(errors="replace")  # a text
-    id = named.get(options.id) if isinstance(named, dict) else named
-    id = str(id) if options.id in options.text and id is not None else id
-    return json.dumps({options.id: id, options.op: options.op_values.delete[0]}).encode()
+        id = None if key is None else _id_of(key.decode(), options)
+    except UnicodeDecodeError:
+        return key or b""  # no row
+    deletes = options.op_values.by_name()["delete"] or ["delete"]  # which is an error then
+    return json.dumps({options.id: id, options.op: deletes[0]}).encode()
+
+
+def _id_of(key: str, options: Kafka) -> Any:
+    """Return the id that a key names: a JSON value, or the field of an object.
+
+    Where the column of ids holds text, a key that is neither a JSON string nor an object is the id itself, so that
+    ``1.10`` and ``1.1`` are two ids.
+    """
+    try:
+        named = json.loads(key)
+    except (ValueError, RecursionError):
+        return key
+    if isinstance(named, dict):
+        return named.get(options.id)
+    return key if options.id in options.text and not isinstance(named, str) else named
 
 
 def _properties(path: str | None) -> dict[str, str]:
