@@ -134,7 +134,8 @@ class FrameEncoder:
                 return given, None
             matrix = matrix_of(given)
             coded = [j for j, name in enumerate(features.names) if name in encoder.categories]
-            columns, n = {features.names[j]: pa.array(matrix[:, j]) for j in coded}, len(matrix)
+            # Copies: Arrow may share a column with the matrix, in which the encoder replaces categories by codes.
+            columns, n = {features.names[j]: pa.array(matrix[:, j].copy()) for j in coded}, len(matrix)
         else:
             columns, n = self._columns(table, estimator), table.num_rows
         faults = Faults(n)

@@ -39,14 +39,16 @@ def _codes_of(given: AnyArray, classes: AnyArray) -> Int32s:
 
 def accuracy(y: Any, predicted: AnyArray, sample_weight: Any) -> float:
     """Return the share of rows, or of ``sample_weight``, that is predicted right."""
-    return float(np.average(predicted == np.asarray(y), weights=sample_weight))
+    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    return float(np.average(predicted == np.asarray(y), weights=weights))
 
 
 def r_squared(y: Any, predicted: Floats, sample_weight: Any) -> float:
     """Return R squared of predictions; NaN if all of ``y`` is equal."""
     truth = numbers_of(y)
     counts = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    variation = float((counts * (truth - np.average(truth, weights=sample_weight)) ** 2).sum())
+    mean = np.average(truth, weights=None if sample_weight is None else counts)
+    variation = float((counts * (truth - mean) ** 2).sum())
     squared = float((counts * (truth - predicted) ** 2).sum())
     return 1.0 - squared / variation if variation > 0.0 else float("nan")
 

@@ -22,6 +22,7 @@ MODULES = (
     "nets.test_golden",
     "nets.test_identity",
     "nets.test_interrupts",
+    "nets.test_owners",
     "nets.test_keyed_interrupts",
     "nets.test_ray",
     "nets.test_keyed_losses",
