@@ -36,6 +36,7 @@ from pipelines.printing import shortened
 from pipelines.problems import describe, refused_nulls, short
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
+from raydt.examples.reading import rules_of_format
 from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import message
@@ -380,17 +381,25 @@ def _absolute(path: str, base: Path, place: str) -> str:
 def config_of(meta: Mapping[str, Any]) -> Config | None:
     """Return the config of a state, with defaults for keys that came later; None if this version does not take it."""
     try:
-        return Config.model_validate(without_retired(meta.get("config")))
+        return Config.model_validate(as_written(meta.get("config"), meta["format_version"]))
     except ValidationError:
         return None
 
 
-def without_retired(data: Any) -> Any:
-    """Leave out retired keys of ``cluster`` in the config that a run wrote: they never change what it makes."""
-    cluster = data.get("cluster") if isinstance(data, Mapping) else None
-    if not isinstance(cluster, Mapping):
+def as_written(data: Any, number: int) -> Any:
+    """Return the config that a run of a format wrote, in the present spelling.
+
+    Retired keys of ``cluster``, which never change what a run makes, are left out; ``source.rules`` are those of the
+    format if the run has none on record.
+    """
+    if not isinstance(data, Mapping):
         return data
-    return {**data, "cluster": {key: value for key, value in cluster.items() if key not in Cluster.retired}}
+    sections = dict(data)
+    if isinstance(cluster := data.get("cluster"), Mapping):
+        sections["cluster"] = {key: value for key, value in cluster.items() if key not in Cluster.retired}
+    if isinstance(source := data.get("source"), Mapping) and source.get("kind") != "synthetic":
+        sections["source"] = {"rules": rules_of_format(number), **source}
+    return sections
 
 
 @functools.lru_cache(maxsize=1)

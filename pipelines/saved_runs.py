@@ -7,10 +7,11 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.config import Config, load_config, without_retired
+from pipelines.config import Config, as_written, load_config
 from pipelines.run_files import STATES
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
@@ -18,7 +19,7 @@ from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, shortage
 from raydt.examples.history import history_of_live
 from raydt.folders.checkpoint import read_checkpoint
-from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
+from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, Manifest, complete, newest, read_manifest
 from raydt.keyed.saved import open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -66,28 +67,49 @@ def no_rows(config: Config) -> InputError:
 
 def config_of(folder: RunFolder) -> Config:
     """Return the resolved config of a run; InputError if damaged, FormatVersionError as of :func:`require_format`."""
-    require_format(folder)
+    manifest = require_format(folder)
     try:
-        return load_config(without_retired(load_yaml(folder.read_text("config.yaml"))))
+        return load_config(_on_record(load_yaml(folder.read_text("config.yaml")), manifest))
     except (OSError, ValueError, TypeError) as error:
         said = message("runs.damaged_config", reason="; ".join(str(error).splitlines()[:3]))
         file = f"{folder.location}/config.yaml"
         raise shortage(error, file) or InputError(said, file=file) from error
 
 
-def require_format(folder: RunFolder) -> None:
-    """Refuse (FormatVersionError) a run of a format that this version does not read; damage passes."""
-    checkpoints = sorted((name for name in folder.names("checkpoints") if name.isdecimal()), key=int)
-    for place in [f"checkpoints/{name}" for name in checkpoints[::-1]] + [MODEL]:
-        if folder.has(f"{place}/{MANIFEST}"):
+def _on_record(written: Any, manifest: Manifest | None) -> Any:
+    """Return the config that a run wrote, with the rules by which it reads rows; the newest if it has no state yet."""
+    if manifest is None:
+        return as_written(written, FORMAT_VERSION)
+    found = as_written(written, manifest.format_version)
+    recorded = as_written(manifest.meta.get("config"), manifest.format_version)
+    if recorded is None or "rules" in written["source"] or "rules" not in found["source"]:
+        return found
+    return {**found, "source": {**found["source"], "rules": recorded["source"]["rules"]}}
+
+
+def require_format(folder: RunFolder) -> Manifest | None:
+    """Return the newest manifest of a run that can be read; FormatVersionError if its format cannot be."""
+    states = _named_states(folder)
+    checkpoints = sorted((name for name in states.names() if name.isdecimal()), key=int)
+    for place in [*(states.inside(name) for name in reversed(checkpoints)), folder.inside(MODEL)]:
+        if place.has(MANIFEST):
             try:
-                manifest = read_manifest(folder.inside(place))
+                manifest = read_manifest(place)
                 learner_of({**manifest.meta, **manifest.origin}, folder.location)
             except FormatVersionError:
                 raise
             except ModelFileError:
                 continue
-            return
+            return manifest
+    return None
+
+
+def _named_states(folder: RunFolder) -> RunFolder:
+    """As :func:`states_of`, by a config that this version need not understand; the usual place if it is damaged."""
+    path = None
+    with suppress(OSError, ValueError, AttributeError):
+        path = load_yaml(folder.read_text("config.yaml")).get("checkpoint", {}).get("path")
+    return RunFolder(path) if isinstance(path, str) else folder.inside(STATES)
 
 
 def states_of(config: Config, folder: RunFolder) -> RunFolder:
@@ -100,8 +122,7 @@ def states_of_any_format(folder: RunFolder) -> RunFolder:
     try:
         return states_of(config_of(folder), folder)
     except FormatVersionError:
-        place = load_yaml(folder.read_text("config.yaml")).get("checkpoint", {}).get("path")
-        return RunFolder(place) if place else folder.inside("checkpoints")
+        return _named_states(folder)
 
 
 def state_meta(

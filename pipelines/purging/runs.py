@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.config import as_written
 from pipelines.purging.dictionaries import (
     Scope,
     erased_categories,
@@ -37,6 +38,7 @@ from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import FORMAT_VERSION, OF_THE_FOLDER
+from raydt.folders.text_ids import in_format_1
 from raydt.learners import description_of
 from raydt.messages import message
 from raydt.sessions.copies import OF_A_PURGED_RUN
@@ -182,7 +184,10 @@ class RunPurge(Work):
     def _write_state(self, states: RunFolder, listed: dict[str, Any]) -> None:
         """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
         tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
-        meta = {key: value for key, value in self._checkpoint.meta.items() if key not in OF_THE_FOLDER}
+        before = self._checkpoint.meta
+        meta = {key: value for key, value in before.items() if key not in OF_THE_FOLDER}
+        if "config" in meta and not self._origin:  # the rules by which rows were read follow from the former format
+            meta["config"] = as_written(meta["config"], before["format_version"])
         self._write_alone(states, *self._state(meta, tables))
 
     def _write_alone(self, states: RunFolder, meta: dict[str, Any], components: Components) -> None:
@@ -193,7 +198,10 @@ class RunPurge(Work):
         components = self._components
         meta |= {**self._names, "next_id": next_running(self.saved), **self._origin}
         recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
-        rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
+        stream = self._stream
+        if self._origin and "id_remembered" in stream:
+            stream = in_format_1(stream)
+        rest = {"stream": stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
         if not self._origin:  # it is written in the present format
             rest["coordinator"] = self.saved.completed()
         return meta, {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}

@@ -133,6 +133,7 @@ class Adoption:
     def _meta(self, before: Checkpoint) -> dict[str, Any]:
         """Return ``meta`` of the new checkpoint."""
         meta = {name: value for name, value in before.meta.items() if name not in OF_THE_FOLDER}
+        meta["config"] = self._config.resolved()  # with the rules of reading, which may follow from the former format
         meta |= {name: self._saved.meta[name] for name in ("classes", "categories", "offset", "next_id", "lineage")}
         if self._config.checkpoint.max_age is not None:
             meta["copies_since"] = time.time()  # only live examples are in it

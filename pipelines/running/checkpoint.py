@@ -360,11 +360,12 @@ def newest_meta(config: Config, data: Identity, stream: Stream, store: Checkpoin
     for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))
         try:
-            meta = read_manifest(place).meta
+            manifest = read_manifest(place)
         except FormatVersionError:
             raise
         except ModelFileError:
             continue  # it is named when it is passed over for good
+        meta = {**manifest.meta, **manifest.origin}
         require_same(config, data, stream, meta, place.location)
         return meta
     return None

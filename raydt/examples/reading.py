@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raydt.examples.targets import MOST_CLASSES
+
+#: Newest rules by which rows of files are read (``source.rules``). A change of which rows are bad, or of what a row
+#: means, is a new number; the code that reads keeps the former rules, by which a run that began with them continues and
+#: is audited. 1: text ids of deleted rows are never forgotten, and FuDyADT and the sparse tree take no missing values.
+#: 2: deleted ids are forgotten. 3: all learners take missing values.
+NEWEST_RULES = 3
+
+
+def rules_of_format(number: int) -> int:
+    """Return the rules of a run that has none on record, by the format of its states."""
+    return min(number, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +24,7 @@ class Reading:
 
     regression: bool = False  #: Labels are numbers, not names of classes.
     missing: bool = False  #: A row may lack values of features. Otherwise it is bad.
+    missing_since: int = 1  #: First rules of reading (``source.rules``) under which it may.
     sparse: bool = False  #: There may be sparse features. Otherwise a column of lists is refused.
     needs_sparse: bool = False  #: There must be some.
     dense: bool = True  #: There may be others.
@@ -33,6 +45,10 @@ class Reading:
     with_dense: str = ""
     with_numbers: str = ""
     with_classes: str = ""
+
+    def under(self, rules: int) -> Reading:
+        """Return what the learner took under earlier rules of reading (``source.rules``)."""
+        return self if rules >= self.missing_since else replace(self, missing=False)
 
     def most_classes(self, *, sparse: bool) -> int:
         """How many classes there may be, with sparse features or without."""

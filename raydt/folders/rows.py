@@ -28,7 +28,7 @@ from raydt.exchange.messages import Buckets
 from raydt.exchange.snapshot import OWNED, STORED, Segment
 from raydt.folders.parts import among, chosen, component_of_segment, name_of_segment, uneven
 from raydt.folders.text_ids import joined as joined_ids
-from raydt.folders.text_ids import parts_in, unpacked
+from raydt.folders.text_ids import of_format_1, parts_in, unpacked
 from raydt.messages import message
 
 Components = Mapping[str, Mapping[str, Any]]
@@ -162,6 +162,8 @@ class _StoredRows:
         whole = dict(self._components.get(name, {}))
         if name == "stream" and self.ids and not self._apart:
             return joined_ids(whole, (unpacked(self._components[part]) for part in self.ids.values()))
+        if name == "stream" and "ids" in whole.get("source", {}):
+            return of_format_1(whole, self.put_together("coordinator")["id"])
         if name == "coordinator" and self._are_owned:
             if self._apart:
                 return whole | {OWNED: self._components["live"][OWNED]}

@@ -30,6 +30,8 @@ from raydt.messages import message
 BUCKETS = 256
 _COMPONENT = re.compile(r"ids-([0-9]{3})-([0-9]{3})")
 _CODES, _LENGTHS, _VALUES = "id_codes", "ids_lengths", "ids_values"
+#: Rows for which a deleted id is remembered by a run that forgets none.
+ALWAYS = 1 << 62
 
 
 class IdsElsewhere(ABC):
@@ -131,6 +133,34 @@ def joined(stream: Mapping[str, Any], parts: Iterable[tuple[Ints, list[str]]]) -
     died[at] = stream["dead_rows"]
     rest = {name: value for name, value in stream.items() if not name.startswith("dead")}
     return {**rest, "ids": [names[place] for place in order.tolist()], _CODES: codes, "id_died": died}
+
+
+def of_format_1(stream: Mapping[str, Any], live: Ints) -> dict[str, Any]:
+    """Return the component ``stream`` of format 1, in which the source has the ids by code, as it is written now.
+
+    ``live`` are the codes of live examples; deleted ids are never forgotten. ValueError if a live example has no id.
+    """
+    source, alive = dict(stream["source"]), set(live.tolist())
+    names = source.pop("ids")
+    rest = {**stream, "source": source}
+    if not names:  # ids are integers, or there are none
+        return rest
+    found = {code: name for code, name in enumerate(names) if name is not None}  # a purge has erased others
+    if not alive <= found.keys():
+        raise ValueError(message("models.uneven", columns="ids", examples=len(alive)))
+    died = [-1 if code in alive else len(names) for code in found]
+    known = {"ids": [*found.values()], _CODES: np.array([*found], dtype=np.int64), "id_died": np.array(died)}
+    return {**rest, **known, "id_next": len(names), "id_rows": len(names), "id_remembered": ALWAYS}
+
+
+def in_format_1(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a component that :func:`of_format_1` has made, without ids that are not there any more, as it was."""
+    names: list[str | None] = [None] * stream.get("id_next", 0)
+    for code, name in zip(stream.get(_CODES, np.empty(0)).tolist(), stream.get("ids", []), strict=True):
+        names[code] = name
+    own = {"ids", _CODES, "id_died", "id_next", "id_rows", "id_remembered"}
+    rest = {name: value for name, value in stream.items() if name not in own}
+    return {**rest, "source": {**stream["source"], "ids": names}}
 
 
 def apart(components: Mapping[str, dict[str, Any]], folder: Folder) -> dict[str, Any]:

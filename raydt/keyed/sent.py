@@ -33,6 +33,7 @@ class SentSource:
     """What :class:`raydt.keyed.source.SharedSource` asks of a source, without its files."""
 
     features: Features
+    rules: int
     id_kind: Literal["row", "integer", "text"]
     id_column: str | None
     subject_kind: Literal["integer", "text"] | None
@@ -57,6 +58,7 @@ class SentSource:
         """Describe a source, of which nothing was sent yet."""
         return cls(
             source.features,
+            source.rules,
             source.id_kind,
             source.id_column,
             source.subject_kind,

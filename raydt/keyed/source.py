@@ -144,6 +144,7 @@ class KeySource:
     def __init__(self, shared: SharedSource) -> None:
         source = shared.source
         self._shared, self.features = shared, source.features
+        self.rules = source.rules
         self.id_kind, self.id_column = source.id_kind, source.id_column
         self.subject_kind, self.subject_column = source.subject_kind, source.subject_column
         self.is_changelog, self.has_labels = source.is_changelog, source.has_labels

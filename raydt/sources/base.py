@@ -119,6 +119,7 @@ class Source(Protocol):
 
     features: Features
     #: ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
+    rules: int  #: By which rows are read (:data:`raydt.examples.reading.NEWEST_RULES`).
     id_kind: Literal["row", "integer", "text"]
     id_column: str | None  #: Name of the id column, for messages.
     subject_column: str | None  #: Name of the column of subjects.

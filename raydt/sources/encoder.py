@@ -108,7 +108,7 @@ class RowEncoder:
         untyped: frozenset[str] = frozenset(),
         reading: Reading = CLASSES,
     ) -> None:
-        self._envelope = envelope
+        self._envelope, reading = envelope, reading.under(options.rules)
         self._label, self._id, self._op = options.label, options.id, options.op
         self._subject, self._key, self._weight = options.subject, options.key, options.weight
         found = find_parts(options, schema, file)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.encoding.operations import OpValues
+from raydt.examples.reading import NEWEST_RULES
 from raydt.messages import message
 
 Label = StrictBool | StrictInt | StrictFloat | str
@@ -75,6 +76,12 @@ class FileOptions(Section):
     ts: str | None = Field(
         None,
         description="column of event times (timestamps, dates, integers): for time_window and reports, never a feature",
+    )
+    rules: int = Field(
+        NEWEST_RULES,
+        ge=1,
+        le=NEWEST_RULES,
+        description="rules by which rows are read; a run keeps the rules that were the newest when it began",
     )
     limit: int | None = Field(None, ge=1, description="number of rows to read; null: all")
     permutation: int | None = Field(

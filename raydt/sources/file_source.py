@@ -112,6 +112,7 @@ class FileSource(EncodedSource):
         elif options.n_features is not None:
             raise InputError(message("columns.no_lists"), file=files[0].name)
         self.features = self._encoder.features
+        self.rules = options.rules
         self.id_kind, self.id_column = self._encoder.id_kind, options.id
         self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
         self.key_kind, self.key_column = self._encoder.key_kind, options.key

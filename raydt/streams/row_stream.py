@@ -80,7 +80,7 @@ class RowStream(ABC):
         self._n_classes = source.known_classes
         self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
-        self._text_ids = TextIds() if source.id_kind == "text" else None
+        self._text_ids = TextIds(source.rules) if source.id_kind == "text" else None
         self._subjects = Subjects() if source.subject_kind is not None else None
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:

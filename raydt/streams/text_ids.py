@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.types import Ints
+from raydt.examples.reading import NEWEST_RULES
 from raydt.examples.updates import DELETE, UPDATE
-from raydt.folders.text_ids import SavedIds
+from raydt.folders.text_ids import ALWAYS, SavedIds
 from raydt.streams.id_dictionary import DividedIds, IdParts, OwnIds, TakenIds
 
 Codes = Ints
@@ -34,7 +35,9 @@ class TextIds:
     #: Ids that stay in this process although others would keep them: 225 bytes each.
     most_here = 1 << 20
 
-    def __init__(self) -> None:
+    def __init__(self, rules: int = NEWEST_RULES) -> None:
+        if rules < 2:
+            self.remembered = ALWAYS
         self._ids: OwnIds | DividedIds = OwnIds()
         self._parts: IdParts | None = None
         #: By code: rows that had been given codes when its example died, ascending, and the id.
@@ -137,6 +140,7 @@ class TextIds:
         """Ids with their codes, and when they died (-1: they live); or what can be written of those elsewhere."""
         self._forget()
         counts = {"id_next": self._next, "id_rows": self._rows}
+        counts |= {} if self.remembered == TextIds.remembered else {"id_remembered": self.remembered}
         if isinstance(self._ids, DividedIds):
             return {
                 "ids": self._ids.take(self._next),
@@ -173,4 +177,5 @@ class TextIds:
             dead = zip(died, codes, state["ids"], strict=True)
         self._died = {code: (row, name) for row, code, name in sorted(dead) if row >= 0}
         self._next, self._rows = int(state["id_next"]), int(state["id_rows"])
+        self.remembered = int(state.get("id_remembered", TextIds.remembered))
         self._hand_over()

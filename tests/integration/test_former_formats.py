@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import pytest
 import pipelines
 from pipelines.cli import main
 from pipelines.saved_runs import open_stream
+from raydt.examples.reading import NEWEST_RULES
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import FORMAT_VERSION, newest
@@ -59,6 +61,15 @@ def ended(arguments: list[str]) -> int:
 
 def manifests(run: Path) -> list[Path]:
     return [*run.glob("model/manifest.json"), *run.glob("checkpoints/*/manifest.json")]
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """Return a folder with the runs of an archive, and with their data, which their configs name."""
+    with tarfile.open(HERE / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    for config in folder.glob("*/config.yaml"):
+        config.write_text(re.sub(r"/tmp/raydt-former[^/\n]*", str(folder), config.read_text(encoding="utf-8")), "utf-8")
+    return folder
 
 
 def test_there_is_a_run_of_each_learner_and_format() -> None:
@@ -198,3 +209,19 @@ def test_a_later_format_is_named_before_anything_else_is_read(
         assert code == 2, (command, needs)
         assert f"is of format {FORMAT_VERSION + 1}, written by raydt 9" in said, (command, said)
         assert f"reads formats up to {FORMAT_VERSION}. Use the raydt that wrote it, or a later one" in said
+
+
+@pytest.mark.parametrize("kind", ["fudyadt", "sparse_tree"])
+def test_a_run_reads_rows_by_the_rules_with_which_it_began(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows with missing values were bad then: the run skipped them, and audits do."""
+    run = unpacked("format-1/missing", tmp_path) / f"{kind}-missing"
+    assert json.loads((run / "summary.json").read_text(encoding="utf-8"))["skipped"]
+    for command in ("audit", "purge", "audit"):  # the last audit is of a state of the present format
+        assert ended([command, str(run)]) == 0, (command, capsys.readouterr().err)
+    config = run / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    for rules, code in ((1, 0), (NEWEST_RULES, 2)):
+        config.write_text(text.replace("\nstream:", f"\n  rules: {rules}\nstream:"), encoding="utf-8")
+        assert ended(["audit", str(run)]) == code, "another record than that of the states is refused"

@@ -67,11 +67,12 @@ class FuDyADT(Learner):
         """Numbers and categories, also missing ones; any number of classes, or numeric labels."""
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if options.numeric:
-            reading = Reading(missing=True, regression=True, weights=True)
+            reading = Reading(missing=True, missing_since=3, regression=True, weights=True)
             needs = "" if options.label_range else message("learners.needs_range")
         else:
             reading = Reading(
                 missing=True,
+                missing_since=3,
                 with_numbers="criterion: squared_error",
                 weights=True,
                 class_weight=options.weights_by_label,

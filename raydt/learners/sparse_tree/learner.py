@@ -112,6 +112,7 @@ class SparseTree(Learner):
                 needs_sparse=True,
                 dense=dense,
                 missing=dense,
+                missing_since=3,
                 classes=2,
                 sparse_classes=2,
                 with_dense="" if dense else "finder: updgini",

@@ -96,6 +96,7 @@ class FollowedSource(EncodedSource):
         self._schema = [[name, str(schema.field(name).type)] for name in self._encoder.parts]
         self.features = self._encoder.features
         self._chunk_rows = max(64, min(CHUNK_ROWS, CHUNK_CELLS // max(1, len(self.features.names))))
+        self.rules = options.rules
         self.id_kind = self._encoder.id_kind
         self.id_column: str | None = options.id
         self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject

@@ -25,6 +25,7 @@ from raydt.arrays.types import AnyArray, Bools, Floats, Ints
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.examples.reading import NEWEST_RULES
 from raydt.examples.targets import CODES
 from raydt.examples.weights import Weights
 from raydt.messages import message
@@ -44,6 +45,7 @@ SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
 class SyntheticSource(ABC):
     """Base of the generators; satisfies :class:`raydt.sources.base.Source`."""
 
+    rules = NEWEST_RULES
     id_kind: Literal["row", "integer", "text"] = "row"
     subject_column: str | None = None
     subject_kind: Literal["integer", "text"] | None = None
