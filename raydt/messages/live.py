@@ -10,6 +10,26 @@ SENTENCES: dict[str, Sentence] = {
     "no_width": ("sparse features of a live source need source.n_features", "Set it to the number there can be"),
     # Delta
     "no_delta": ("this is no Delta table that can be read ({reason})", "Name the folder that has _delta_log in it"),
+    "unreadable": (
+        "the library deltalake cannot read this Delta table: {reason}",
+        "Upgrade deltalake, or drop from the table the feature that deltalake does not read",
+    ),
+    "unreadable_version": (
+        "version {version} cannot be read: {reason}",
+        "Correct the table or the access to it, and resume the run; or begin a new run from a version that can be read",
+    ),
+    "feature": (
+        "version {version} has a table feature that raydt does not read: {feature}",
+        "Drop the feature (ALTER TABLE ... DROP FEATURE) and begin a new run, or read a copy of the table without it",
+    ),
+    "lost_column": (
+        "the file {path} has no column {column}, although the log of the table counts values in the column",
+        "Have the table be written again with the names that its columns have now, and begin a new run",
+    ),
+    "outside": (
+        "the file {path} is outside of the folder of the table, as in a shallow clone",
+        "Follow the table that was cloned, or a deep clone",
+    ),
     "history_gone": (
         "files that the changes before version {version} need are gone: vacuum removed them, or the log's retention",
         "Begin a new run, whose first state is the newest version, and keep files for as long as the run may be away",

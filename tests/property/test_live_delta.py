@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from raydt.sources.live.base import SourceAwayError
 from raydt.sources.live.delta import Delta
 from raydt.sources.opening import open_source
 from raydt.streams.changelog import Changelog
-from tests.live_tables import COLUMNS, LiveTable, rows_of
+from tests.live_tables import COLUMNS, LiveTable, StoryTable, rows_of
 from tests.refusals import refused
 
 
@@ -26,12 +27,13 @@ def options(table: LiveTable, **given: Any) -> Delta:
 
 
 def apply(live: dict[int, Any], batch: Any) -> None:
-    for op, row in zip(batch.column("_op").to_pylist(), batch.to_pylist(), strict=True):
+    for row in batch.to_pylist():
+        op = row.pop("_op")
         assert (row["id"] in live) == (op != "insert"), (op, row)
         if op == "delete":
             del live[row["id"]]
         else:
-            live[row["id"]] = {name: row[name] for name in COLUMNS}
+            live[row["id"]] = row
 
 
 def follow(table: LiveTable) -> None:
@@ -49,6 +51,47 @@ def some_changes(folder: Path, seed: int, changes: int, feed: bool) -> None:
     for _ in range(changes):
         table.change()
     follow(table)
+
+
+def one_story(folder: Path, seed: int) -> None:
+    """Read a table as it lives, a few versions at a time, up to what cannot be read; compare whenever all is read."""
+    table = StoryTable(folder / str(seed), seed)
+    options = Delta(path=table.path, id="id", label="y", features=["a", "d"], version=0)
+    source, live, plan = options.open(), dict[int, Any](), None
+    for part in range(4):
+        for _ in range(table.draw.randrange(1, 5)):
+            table.step()
+        if table.draw.random() < 0.3:
+            table.purge()
+        if part == 3:
+            table.end()
+        if table.draw.random() < 0.5:  # as a run that was stopped meanwhile
+            with suppress(InputError):
+                source = options.open()
+        try:
+            while (step := source.plan(plan)) is not None:
+                for batch, flaws in source.read(step, [*table.columns, "_op"]):
+                    assert not flaws
+                    apply(live, batch)
+                plan = step
+        except InputError as error:
+            table.require_refusal(error)
+            return
+        assert not table.must, table.told
+        assert plan == {"version": table.version} | ({"snapshot": True} if not plan["version"] else {})
+        assert live == table.live(), table.told
+        table.read()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_story_of_a_table_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    one_story(tmp_path, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_any_story_of_a_table_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    one_story(tmp_path, seed)
 
 
 @pytest.mark.parametrize("feed", [True, False])

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from raydt.errors import ConfigError, RaydtError
+from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import Message, message
 from raydt.sources.file_options import FileOptions
@@ -35,7 +35,11 @@ OP = "_op"
 
 
 class SourceAwayError(RaydtError):
-    """A source does not answer now; whoever follows it waits."""
+    """A source does not answer now, for a fault of the network; whoever follows it waits."""
+
+
+class HistoryGoneError(InputError):
+    """The source does not keep any more what a plan has read or is to read."""
 
 
 class LiveSource(Protocol):
@@ -56,7 +60,8 @@ class LiveSource(Protocol):
     def plan(self, after: Plan | None) -> Plan | None:
         """What can be read now after a plan (None: from the beginning); None if there is nothing new.
 
-        SourceAwayError if the source does not answer; InputError if what comes next is gone for good.
+        SourceAwayError if the source does not answer; HistoryGoneError if what comes next is gone for good; InputError
+        if it cannot be read.
         """
 
     def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from raydt.errors import InputError
 from raydt.messages import message
-from raydt.sources.live.base import SourceAwayError, library
+from raydt.sources.live.base import HistoryGoneError, SourceAwayError, library
 
 #: Most messages of one call of the library.
 MESSAGES_OF_CALL = 10_000
@@ -112,7 +112,7 @@ class Partitions:
                 self._at[p] = max(self._at[p], *(one.offset() for one in run))
                 self._level.add(p)
             elif code == self._kafka.KafkaError._AUTO_OFFSET_RESET:
-                raise InputError(message("live.expired", offset=self._at[p], partition=p), file=self._name)
+                raise HistoryGoneError(message("live.expired", offset=self._at[p], partition=p), file=self._name)
         return time.monotonic() if brought else 0.0
 
     def _require_answer(self, heard: float) -> float:

@@ -1,34 +1,69 @@
-"""Tables of Arrow as live sources hand them on: columns of plain types, rows in one order."""
+"""Tables of Arrow as live sources hand them on: files of a table, columns of plain types, rows in one order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-
-class Files:
-    """The files of a version of a table, by their paths: a dataset of pyarrow."""
-
-    def __init__(self, whole: Any) -> None:
-        self._whole, self._fragments = whole, {one.path: one for one in whole.get_fragments()}
-        self.paths = self._fragments.keys()
-
-    def scan(self, paths: Iterable[str], names: list[str]) -> Any:
-        """Read the rows of some files, in the order of their paths, with the columns that there are."""
-        import pyarrow.dataset as pads  # needed for what is read only: a slow import
-
-        whole, fragments = self._whole, [self._fragments[path] for path in sorted(paths)]
-        part = pads.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
-        return part.scanner(columns=[name for name in names if name in whole.schema.names])
+from raydt.errors import InputError
+from raydt.messages import message
+from raydt.redaction import quoted
 
 
-def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with the columns of a schema; null where it has none."""
-    there, n = set(table.schema.names), len(table)
-    columns = [table[one.name].cast(one.type) if one.name in there else pa.nulls(n, one.type) for one in schema]
-    return pa.table(columns, names=schema.names)
+class DataFile(NamedTuple):
+    """A Parquet file of a table, as the log of the table describes it."""
+
+    path: str  #: Within the folder of the table.
+    partition: Mapping[str, Any]  #: Values of partition columns: text, or of the type of the column. None: null.
+    filled: Set[str] = frozenset()  #: Columns with at least one value, by the statistics of the log.
+
+
+def scan(files: Iterable[DataFile], schema: pa.Schema, filesystem: Any, name: str) -> Iterator[pa.RecordBatch]:
+    """Read the rows of files of the table ``name`` in the order of their paths; null where a file lacks a column.
+
+    InputError if a file lacks a column that has values by the statistics of the log: read as null, the rows would be
+    learned wrongly in silence.
+    """
+    import pyarrow.dataset as pads  # needed for what is read only: a slow import
+
+    known = {one.path: one for one in files}
+    form, checked = pads.ParquetFileFormat(), set[str]()
+    fragments = [
+        form.make_fragment(path, filesystem, partition_expression=_fixed(known[path].partition, schema))
+        for path in sorted(known)
+    ]
+    for found in pads.FileSystemDataset(fragments, schema, form, filesystem).scanner().scan_batches():
+        path = found.fragment.path
+        if path not in checked:
+            checked.add(path)
+            lost = known[path].filled - {*found.fragment.physical_schema.names, *known[path].partition}
+            for column in schema.names:
+                if column in lost:
+                    raise InputError(message("live.lost_column", path=quoted(path), column=quoted(column)), file=name)
+        yield found.record_batch
+
+
+def _fixed(partition: Mapping[str, Any], schema: pa.Schema) -> Any:
+    """Return the values of the columns of a partition as an expression, by which pyarrow fills the columns."""
+    import pyarrow.dataset as pads
+
+    whole = pads.scalar(True)
+    for name, value in partition.items():
+        if name in schema.names:
+            field, value = pads.field(name), _value(value, schema.field(name).type)
+            whole = whole & (field == value if value.is_valid else field.is_null())
+    return whole
+
+
+def _value(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a partition in the type of its column; the log of a table has values as text."""
+    if value in (None, ""):  # by the protocol of Delta, empty text is null, whatever the type
+        return pa.scalar(None, kind)
+    if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz and value[-1].isdigit():
+        value += "Z"  # by the protocol of Delta, a time without a zone is one of UTC
+    return pa.scalar(value).cast(kind)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
