@@ -201,6 +201,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("reading", result["reading"] or ""),
         ("stream", result["stream"]),
         ("features", f"{sum(feature.get('features', 1) for feature in result['features'])}: {shown}"),
+        *(("named by", one) for one in result["names"]),
         ("rows", _count(result["rows"])),
         ("updates", ("at most " if upper_bound else "") + _count(result["updates"])),
         ("labels", "numbers")

@@ -17,7 +17,7 @@ from raydt.learners import for_numbers, learners, traits_of
 from raydt.messages import Message, message
 from raydt.parallel.threads import limited
 from raydt.presentation.words import counted
-from raydt.redaction import WITHHELD
+from raydt.redaction import WITHHELD, quoted, text
 from raydt.sources.base import Source
 from raydt.streams.deletion_log import DeletionLogStream
 from raydt.streams.training import Training
@@ -33,7 +33,8 @@ def look_at(config: Config) -> dict[str, Any]:
     is a deletion log that begins in the warm-up. Where ids can be refused, reads on to check them
     (:func:`pipelines.id_check.search`).
 
-    Returns ``learner``, ``stream``, ``features``, ``rows`` and ``updates`` (null if not known without reading),
+    Returns ``learner``, ``stream``, ``features``, ``names`` (whether ids, subjects and keys are text or integers, and
+    why), ``rows`` and ``updates`` (null if not known without reading),
     ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
     ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on the
     cost, ``where`` work is done, who does the ``reading`` of the warm-up (null where no shard needs its rows), the
@@ -72,6 +73,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "reading": reading_of(config, source, features).sentence,
         "stream": config.stream.model,
         "features": source.features.describe(),
+        "names": [text(one, quote) for one in _names(config, source)],
         "rows": source.n_rows,
         "updates": None if isinstance(stream, KeyedStream) else stream.length(),
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
@@ -96,6 +98,26 @@ def _refused(config: Config, skip: bool) -> Found | None:
     from pipelines.keyed.streams import search_keys
 
     return search_keys(config, stream, skip)
+
+
+def _names(config: Config, source: Source) -> list[Message]:
+    """Return what the columns of ids, subjects and keys were taken for, and why."""
+    found = []
+    for part in ("id", "subject", "key"):
+        column = getattr(config.source, part, None)
+        if column is None:
+            continue
+        files = getattr(source, "data_files", ())
+        unlike = [file.unlike[column] for file in files if column in getattr(file, "unlike", ())]
+        why = message("configs.typed_names")
+        for option in ("text", "integers"):
+            if column in getattr(config.source, option, ()):
+                why = message("configs.declared_names", option=option)
+        if unlike:
+            why = message("configs.unlike_names", value=quoted(unlike[0], 40))
+        kind = {"text": "text", "integer": "integers"}[getattr(source, f"{part}_kind")]
+        found.append(message("configs.names", part=part, column=column, kind=kind, why=why))
+    return found
 
 
 def _warmup(config: Config, source: Source) -> int:

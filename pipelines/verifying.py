@@ -21,6 +21,7 @@ from pipelines.saved_runs import config_of, find_state, load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
 from raydt.arrays.digest import digest
 from raydt.arrays.types import AnyArray
+from raydt.encoding.numerals import integer_of
 from raydt.errors import ConfigError, InputError
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, newest
 from raydt.keyed.saved import open_keys
@@ -171,8 +172,8 @@ def verify_receipts(
 
 def _hashes(key: Key, name: str) -> list[str]:
     """Return the hashes that a name given as text may have: an integer has another than the same digits as text."""
-    integer = name.isascii() and str(name).lstrip("-").isdigit() and str(int(name)) == name
-    return [key.hash(name), *([key.hash(int(name))] if integer else [])]
+    integer = integer_of(name)
+    return [key.hash(name), *([] if integer is None else [key.hash(integer)])]
 
 
 def _asked(kind: str, name: str, hashes: list[str], chain: Chain, living: Living | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from raydt.arrays.types import Floats
 from raydt.encoding.columns import LARGEST_INTEGER, number_of
 from raydt.encoding.faults import Fault, Faults, error_of
 from raydt.encoding.features import FeatureEncoder
+from raydt.encoding.numerals import integer_of
 from raydt.encoding.tokens import Tokens
 from raydt.errors import InputError
 from raydt.learners import traits_of
@@ -180,7 +181,7 @@ def _kind(known: Sequence[Any]) -> type | None:
     if not known:
         return None
     if all(isinstance(value, str) for value in known):
-        return int if all(value.lstrip("-").isdigit() for value in known) else str
+        return int if all(integer_of(value) is not None for value in known) else str
     return bool if isinstance(known[0], bool) else float
 
 

@@ -19,6 +19,7 @@ from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.arrays.types import AnyArray, Floats, Ints
+from raydt.encoding.numerals import integer_of
 from raydt.errors import InputError, UpdateError
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
@@ -355,7 +356,7 @@ def _like(value: Any, known: list[Any]) -> Any:
         return value
     if isinstance(known[0], str):
         return str(value)
-    return int(value) if value.lstrip("-").isdigit() and str(int(value)) == value else None
+    return integer_of(value)
 
 
 def _first_repeated(ids: Ints) -> int | None:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from raydt.encoding.columns import holds_text
 from raydt.encoding.indices import holds_indices, is_empty_list
+from raydt.encoding.numerals import integer_of
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
 from raydt.examples.features import Features
@@ -137,5 +138,5 @@ def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list
 def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:
     if as_text:
         return [str(value) if isinstance(value, int) else value for value in values]
-    whole = [value for value in values if isinstance(value, str) and value.lstrip("-").isdigit()]
-    return [int(value) for value in values] if values and len(whole) == len(values) else values
+    whole = [integer_of(value) if isinstance(value, str) else None for value in values]
+    return values if None in whole else whole

@@ -33,6 +33,7 @@ LARGEST_INTEGER = 2**53
 #: Texts that Arrow takes for a missing value where it infers the kind of a column of a text file.
 WORDS_FOR_NOTHING = frozenset(pacsv.ConvertOptions().null_values)
 
+_USUAL, _PADDED = r"^(0|-?[1-9][0-9]*)(\.0*)?$", r"^-?[0-9]+(\.0*)?$"
 _FINER = r"^(.*\.[0-9]{6})[0-9]+"
 
 _WORDS = (
@@ -263,6 +264,17 @@ def parse_integers(column: pa.Array) -> tuple[pa.Array, Bools | None]:
         return read, None
     whole, _ = whole_ids(parse(column, pa.float64())[0])
     return pc.coalesce(read, whole), wrong & np.asarray(whole.is_null())
+
+
+def unlike_integers(texts: pa.Array, *, padded: bool = False) -> Bools | None:
+    """Mask of the texts that do not write an integer as usual, in decimal digits; None if there are none.
+
+    So ``007``, ``-0``, ``1e5`` and ``0x10`` are unlike integers, but not ``7.0``, which pandas writes where another
+    value is missing. With ``padded``, zeros in front are usual.
+    """
+    usual = pc.match_substring_regex(pc.utf8_trim_whitespace(texts), _PADDED if padded else _USUAL)
+    unlike = np.asarray(pc.fill_null(pc.invert(usual), False))
+    return unlike if unlike.any() else None
 
 
 def _unreadable(texts: pa.Array, kind: pa.DataType, start: int = 0) -> list[int]:

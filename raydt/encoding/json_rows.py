@@ -130,6 +130,8 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
     """Return a value for a column; ValueError if Arrow would make another number of it."""
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
+    if isinstance(value, bool) and not pa.types.is_boolean(kind):
+        raise ValueError(value)
     if pa.types.is_integer(kind) and isinstance(value, float):
         if not value.is_integer() or abs(value) >= LARGEST_INTEGER:  # which others round to, too
             raise ValueError(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +16,15 @@ DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
 _WRITTEN_OUT = r"^\s*[-+]?\p{Sc}?\s*[0-9]{1,3}(?:[,.' _]?[0-9]{3})*(?:[.,][0-9]+)?\s*[%\p{Sc}]?\s*$"
 #: So many values are looked at.
 _MOST = 1000
+
+
+#: An integer as it is usually written: 007, -0 and +7 are texts.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+
+def integer_of(written: str) -> int | None:
+    """Return the integer that a text writes as Python would, None if it writes none so."""
+    return int(written) if _INTEGER.fullmatch(written) and len(written) < 400 else None
 
 
 def share(texts: pa.Array, pattern: str) -> float:

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from raydt.arrays.lazy import Lazy
 from raydt.arrays.types import Ints
+from raydt.encoding.numerals import integer_of
 from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, digest_of_groups, group_of
@@ -30,8 +31,8 @@ from raydt.sessions.session import InProcessSession
 #: Entry of the outline's ``meta``: the column of keys, if they are text.
 TEXT_KEY = "text_key"
 
-#: Components of groups are called so, and a text that can be an integer.
-_GROUP, _INTEGER = re.compile(r"group-(0\d\d|1\d\d|2[0-4]\d|25[0-5])"), re.compile(r"-?[0-9]{1,20}")
+#: Components of groups are called so.
+_GROUP = re.compile(r"group-(0\d\d|1\d\d|2[0-4]\d|25[0-5])")
 
 
 @contextlib.contextmanager
@@ -143,8 +144,8 @@ class SavedKeys:
 
         A text names the key of this text or, without one, that of the integer it writes. An integer names the integer.
         """
-        keys = [value, *([int(value)] if isinstance(value, str) and _INTEGER.fullmatch(value) else [])]
-        return next((key for key in keys if key in self), None)
+        written = integer_of(value) if isinstance(value, str) else None
+        return next((key for key in (value, written) if key is not None and key in self), None)
 
     def find(self, text: str) -> Key:
         """Return the key that a text names, as :meth:`named`; ModelFileError if there is no model for it."""

@@ -23,6 +23,11 @@ SENTENCES: dict[str, Sentence] = {
     "long_text": "must have a length of at most {max_length}",
     "choice": "must be one of {choices}",
     "misspelt_choice": ("must be one of {choices}", "Did you mean {close!r}?"),
+    # Ids, subjects and keys, as validate shows them
+    "names": "{part} ({column}): {kind}, {why}",
+    "typed_names": "as the first rows are",
+    "declared_names": "as source.{option} says",
+    "unlike_names": "since {value} is not how an integer is written (source.integers, if it is one)",
     # Keys
     "missing_key": ("missing", "Add {example}"),
     "missing_choice": ("missing", "Choose one of {choices}"),

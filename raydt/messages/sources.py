@@ -11,6 +11,9 @@ SENTENCES: dict[str, Sentence] = {
     "no_structs": ("source.envelope needs structs, which {kind} files cannot hold", "Use Parquet"),
     "no_ids": "a change log ({option}) needs source.id, the column of stable ids",
     "op_values": "source.op_values applies only with source.op",
+    "no_such_kind": (
+        "source.{option} names {column!r}, which is not the column of source.id, subject or key, or is in both lists"
+    ),
     "two_meanings": "op_values gives {value!r} two meanings",
     "permuted_changes": "source.permutation cannot be used with source.op: the order of a change log matters",
     "few_rows": "source.drift: the {rows:,} rows of source.n are too few for {trees:,} trees",

@@ -38,6 +38,7 @@ from raydt.encoding.columns import (
     parse,
     parse_integers,
     plain,
+    unlike_integers,
     whole_ids,
 )
 from raydt.encoding.faults import Fault, Faults, Mask, error_of
@@ -62,6 +63,16 @@ if TYPE_CHECKING:
     from raydt.sources.file_options import FileOptions
 
 _PLACEHOLDER = "__debezium_unavailable_value"
+
+
+def _rounded(texts: pa.Array, read: pa.Array) -> Mask | None:
+    """Mask of the texts that write an integer beyond 2**53, read as floating-point numbers; None if there are none."""
+    size = np.abs(numbers(read))
+    large = (size >= LARGEST_INTEGER) & np.isfinite(size)
+    for place in np.flatnonzero(large).tolist():
+        digits = texts[place].as_py().strip().lstrip("+-0")
+        large[place] = digits.isdecimal() and int(digits) > LARGEST_INTEGER
+    return large if large.any() else None
 
 
 class Block(NamedTuple):
@@ -108,7 +119,8 @@ class RowEncoder:
         untyped: frozenset[str] = frozenset(),
         reading: Reading = CLASSES,
     ) -> None:
-        self._envelope, reading = envelope, reading.under(options.rules)
+        self._envelope, self._rules, reading = envelope, options.rules, reading.under(options.rules)
+        self._integers = frozenset(getattr(options, "integers", ()))
         self._label, self._id, self._op = options.label, options.id, options.op
         self._subject, self._key, self._weight = options.subject, options.key, options.weight
         found = find_parts(options, schema, file)
@@ -323,6 +335,8 @@ class RowEncoder:
         read, wrong = parse_integers(column) if names_rows else parse(column, pa.float64() if is_whole else kind)
         if is_whole:
             faults.mark("inexact", name, np.abs(numbers(read)) >= LARGEST_INTEGER, needed)
+        elif is_number and self._rules >= 4:  # as in JSON: an integer that is rounded is bad, and 1e300 is not
+            faults.mark("inexact_label" if name == self._label else "inexact", name, _rounded(column, read), needed)
         if wrong is not None:
             words = in_words(kind)
             if name == self._label:
@@ -330,6 +344,9 @@ class RowEncoder:
                 nothing = np.asarray(pc.is_in(trimmed, pa.array(sorted(WORDS_FOR_NOTHING), trimmed.type)))
                 faults.mark("word_for_nothing", name, wrong & nothing, needed, trimmed, kind=words)
             faults.mark("not_number" if is_number else "not_kind", name, wrong, needed, column, kind=words)
+        if self._rules >= 4 and pa.types.is_integer(kind) and (names_rows or (name == self._label and not is_number)):
+            padded = name in self._integers
+            faults.mark("other_spelling", name, unlike_integers(column, padded=padded), needed, column)
         return read
 
     def _ids(self, columns: Mapping[str, pa.Array], numbers: Ints) -> tuple[Ints, npt.NDArray[np.object_] | None]:

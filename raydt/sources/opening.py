@@ -69,11 +69,16 @@ def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) ->
     """Open one file of a source."""
     if isinstance(options, CsvFiles):
         label = None if reading.regression else options.label
-        as_text = tuple(column for column in (label, options.id, options.subject, options.key, options.op) if column)
-        return CsvDataFile(place, options.delimiter, tuple(options.categorical), as_text, options.ts)
+        named = tuple(column for column in (options.id, options.subject, options.key) if column)
+        classes = (label,) if label else ()
+        mixed = (*classes, *named, *((options.op,) if options.op else ()))
+        if options.rules < 4:
+            return CsvDataFile(place, options.delimiter, tuple(options.categorical), mixed, options.ts)
+        as_text = (*options.categorical, *options.text)
+        return CsvDataFile(place, options.delimiter, as_text, mixed, options.ts, named, classes, options.integers)
     if isinstance(options, JsonLinesFiles):
         as_text = tuple(column for column in (options.label, options.id, options.key, options.op) if column)
-        return JsonLinesDataFile(place, (*as_text, *options.categorical))
+        return JsonLinesDataFile(place, (*as_text, *options.categorical), options.rules >= 4)
     return _FORMATS[options.kind](place)
 
 
@@ -85,7 +90,13 @@ def files_of(options: FileOptions, base_dir: str | Path = ".") -> list[Place]:
 def _open_files(options: FileOptions, base_dir: str | Path, reading: Reading) -> FileSource:
     places = files_of(options, base_dir)
     make = FileSource if options.permutation is None else PermutedFiles
-    return make(options, [open_file(options, place, reading) for place in places], reading=reading)
+    files = [open_file(options, place, reading) for place in places]
+    of_text = [file for file in files if isinstance(file, CsvDataFile)]
+    for name in {name for file in of_text for name in file.unlike}:
+        for file in of_text:  # nothing is lost, since values are read as text
+            if name in file.names:
+                file.read_as_text(name)
+    return make(options, files, reading=reading)
 
 
 def _draw(options: SyntheticOptions, reading: Reading) -> Source:

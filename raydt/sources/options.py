@@ -32,11 +32,28 @@ class CsvFiles(FileOptions):
     has_structs = False
     kind: Literal["csv"] = "csv"
     delimiter: str = Field(",", min_length=1, max_length=1)
+    text: list[str] = Field(
+        [],
+        description="columns of id, subject, key or label that hold text, whatever they look like: 007 and 7 are two",
+    )
+    integers: list[str] = Field(
+        [],
+        description="columns of id, subject or key that hold integers, however they are written: 007 is 7. In neither "
+        "list: integers if the first rows (1 MB) write all of them as usual, else text",
+    )
 
     @model_validator(mode="after")
     def _delimits(self) -> CsvFiles:
         if not self.delimiter.isascii() or self.delimiter.isalnum() or self.delimiter in '"\r\n\0.-+':
             raise ValueError(message("sources.delimiter", delimiter=self.delimiter))
+        return self
+
+    @model_validator(mode="after")
+    def _kinds(self) -> CsvFiles:
+        named = {self.id, self.subject, self.key}
+        for option, among in (("text", {*named, self.label}), ("integers", named - {*self.text})):
+            if odd := [name for name in getattr(self, option) if name not in among]:
+                raise ValueError(message("sources.no_such_kind", option=option, column=odd[0]))
         return self
 
 

@@ -29,6 +29,8 @@ from raydt.encoding.columns import (
     missing,
     numbers,
     parse,
+    parse_integers,
+    unlike_integers,
     whole_ids,
 )
 from raydt.errors import ConfigError, InputError, message_of
@@ -200,11 +202,17 @@ class LoggedDeletions:
         column, kind = batch.column(name), self.file.schema.field(name).type
         if not is_text(column.type) or is_text(kind):
             return column
-        column, wrong = parse(column, kind)
+        if name == self.column:  # Arrow reads 0x10 as a number; an id is written in decimal digits
+            unlike = unlike_integers(column, padded=True)
+            column, wrong = parse_integers(column)
+            wrong = wrong if unlike is None else unlike if wrong is None else wrong | unlike
+        else:
+            column, wrong = parse(column, kind)
         if wrong is not None:
             position = int(np.argmax(wrong))
             text = batch.column(name)[position].as_py()
-            raise self._error("other_kind", name, row + position, value=quoted(text, 40), kind=in_words(kind))
+            what = "not_integer" if name == self.column else "other_kind"
+            raise self._error(what, name, row + position, value=quoted(text, 40), kind=in_words(kind))
         return column
 
     def _positions(self, column: pa.Array, row: int) -> Ints:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
+from pydantic import ValidationError
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
@@ -64,6 +65,39 @@ def test_a_text_that_is_no_integer_is_no_id_of_a_log(text: str | None, tmp_path:
 def test_a_log_of_ids_of_another_type(ids: pa.Array, log: pa.Array, tmp_path: Path) -> None:
     with refused("streams.other_ids", InputError, owner="source"):
         deleted(tmp_path, ids, log)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "ids"),
+    [
+        ({}, "text", ["007", "7", "0x10"]),
+        ({"text": ["key"]}, "text", ["007", "7", "0x10"]),
+        ({"integers": ["key"]}, "integer", [7, 7, None]),
+        ({"rules": 3}, "integer", [7, 7, 16]),  # of runs that began so
+    ],
+)
+def test_ids_of_csv_are_text_unless_all_are_written_like_integers(
+    given: dict[str, Any], kind: str, ids: list[Any], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("key,y,x\n007,1,1\n7,0,2\n0x10,1,3\n")
+    source = open_source(CsvFiles(path="t.csv", id="key", **given), tmp_path)
+    rows = next(iter(source.rows()))
+    found = [*(rows.id.tolist() if rows.names is None else rows.names)]
+    assert (source.id_kind, [None if i in rows.bad else one for i, one in enumerate(found)]) == (kind, ids)
+    assert [error.message.id for error in rows.bad.values()] == ["rows.other_spelling"] * ids.count(None)
+
+
+def test_a_column_is_text_in_all_files_if_it_is_in_one(tmp_path: Path) -> None:
+    for name, id in (("a", "7"), ("b", "007")):
+        (tmp_path / f"{name}.csv").write_text(f"key,y,x\n{id},1,1\n")
+    source = open_source(CsvFiles(path=["a.csv", "b.csv"], id="key"), tmp_path)
+    assert [id for rows in source.rows() for id in rows.names] == ["7", "007"]
+
+
+@pytest.mark.parametrize("given", [{"text": ["x"]}, {"integers": ["y"]}, {"text": ["key"], "integers": ["key"]}])
+def test_only_columns_of_names_are_declared(given: dict[str, Any]) -> None:
+    with refused("sources.no_such_kind", ValidationError):
+        CsvFiles(path="t.csv", id="key", **given)
 
 
 def test_ids_after_a_block_without_any_are_integers(tmp_path: Path) -> None:

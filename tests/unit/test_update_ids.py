@@ -115,7 +115,7 @@ def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClas
 def test_ids_of_another_kind_than_the_states(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
     _, folder = saved
     for text, name, parameters in (
-        ("id\n1.5\n", "not_integer", {"value": 1.5, "owner": "state", "row": 0, "column": "id"}),
+        ("id\n1.5\n", "not_integer", {"value": "'1.5'", "owner": "state", "row": 0, "column": "id"}),
         ("id\ntrue\n", "other_ids", {"found": "truth values", "wanted": "integers", "column": "id"}),
         ("id\nx\n", "not_integer", {"value": "'x'", "owner": "state", "row": 0, "column": "id"}),
         ("id,foo\n,3\n", "no_id", {"row": 0, "column": "id"}),

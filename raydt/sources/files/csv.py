@@ -19,7 +19,7 @@ import re
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from raydt.encoding.columns import WORDS_FOR_NOTHING, unlike_integers
 from raydt.encoding.numerals import DECIMAL_COMMA, NUMBER, share
 from raydt.encoding.times import kind_of_times
 from raydt.errors import InputError
@@ -48,7 +49,9 @@ class CsvDataFile(DataFile):
 
     The delimiter is by default a tab where the name says so (.tsv), else a comma. Columns ``as_text`` are not
     converted. In columns ``mixed`` numbers among texts are texts; any other column with more numbers than texts is one
-    of numbers, in which the texts are errors. ``ts`` is the column of event times.
+    of numbers, in which the texts are errors. ``ts`` is the column of event times. Columns ``integers`` are read as
+    such. Columns ``named`` (of ids, subjects and keys) are text if a value of the first block is written unlike an
+    integer, so that 007 and 7 are two ids; columns of ``classes`` are if all values could be integers otherwise.
     """
 
     kind = "csv"
@@ -61,12 +64,18 @@ class CsvDataFile(DataFile):
         as_text: tuple[str, ...] = (),
         mixed: tuple[str, ...] = (),
         ts: str | None = None,
+        named: Sequence[str] = (),
+        classes: Sequence[str] = (),
+        integers: Sequence[str] = (),
     ) -> None:
         self._chosen = delimiter is not None
         if delimiter is None:
             delimiter = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
         self._delimiter = delimiter
         self._as_text, self._mixed, self._ts = as_text, (*as_text, *mixed), ts
+        self._integers, self._named = integers, {*named} - {*integers, *as_text}
+        self._integral = {*self._named, *classes} - {*as_text}
+        self.unlike: dict[str, str] = {}  #: Columns that are text because of a value, and that value.
         super().__init__(place)
 
     def _open(self) -> None:
@@ -87,9 +96,27 @@ class CsvDataFile(DataFile):
         self.n_rows = 0 if is_empty else None
         self.schema = pa.schema([pa.field(field.name, self._declared(field, first)) for field in inferred])
 
+    def _find_unlike(self, found: pa.Schema, lines: bytes, block: int) -> None:
+        """Find the columns of a first block with a value that is written unlike what Arrow takes it for: an integer."""
+        names = [one.name for one in found if one.name in self._named and pa.types.is_floating(one.type)]
+        names += [one.name for one in found if one.name in self._integral and pa.types.is_integer(one.type)]
+        if not names or len(set(found.names)) < len(found):
+            return
+        texts = _next(self._reader(pa.BufferReader(lines), block, lambda _: None, _as_texts(names)))
+        if texts is None:
+            return
+        for name in names:
+            column = texts.column(name)
+            column = column.filter(pc.invert(pc.is_in(column, pa.array(sorted(WORDS_FOR_NOTHING)))))
+            unlike = unlike_integers(column)
+            if unlike is not None:
+                self.unlike[name] = column[int(np.argmax(unlike))].as_py()
+
     def _declared(self, field: pa.Field, first: pa.RecordBatch | None) -> pa.DataType:
         name, kind = field.name, field.type
-        if name in self._as_text or pa.types.is_binary(kind):
+        if name in self._integers:
+            return pa.int64()
+        if name in self._as_text or name in self.unlike or pa.types.is_binary(kind):
             return pa.string()  # bytes that are not UTF-8 become an error when they are read
         if not pa.types.is_string(kind) or name in self._mixed or first is None:
             return pa.float64() if name in self.untyped else kind
@@ -102,6 +129,11 @@ class CsvDataFile(DataFile):
             raise InputError(said, file=self.name, column=marked(name))
         return pa.float64() if share(texts, NUMBER) > 0.5 else kind
 
+    def read_as_text(self, name: str) -> None:
+        """Read a column as text, since it is text in another file of the source."""
+        place = self.schema.get_field_index(name)
+        self.schema = self.schema.set(place, pa.field(name, pa.string()))
+
     def _look(self, block: int) -> tuple[pa.Schema, pa.RecordBatch | None, bool]:
         """Return columns and rows of the whole lines of a first block, and True if there are none in the file."""
         data = b""  # in memory, as Arrow goes on reading a file ahead even when it has given up on it
@@ -112,11 +144,12 @@ class CsvDataFile(DataFile):
             self._content.feed(data, 0)
         is_whole = len(data) < block
         ragged: list[pacsv.InvalidRow] = []
-        lines = pa.BufferReader(data if is_whole else data[: data.rfind(b"\n") + 1])
-        reader = self._reader(lines, block, ragged.append)
+        lines = data if is_whole else data[: data.rfind(b"\n") + 1]
+        reader = self._reader(pa.BufferReader(lines), block, ragged.append)
         first = _next(reader)
         if first is None and not is_whole:
             raise pa.ArrowInvalid("the first row is longer than a block")
+        self._find_unlike(reader.schema, lines, block)
         return reader.schema, first, first is None and not ragged
 
     def _reader(
@@ -147,13 +180,7 @@ class CsvDataFile(DataFile):
         return self._blocks(columns, start, _BLOCK)
 
     def _blocks(self, columns: list[str], start: int, block: int) -> Iterator[pa.RecordBatch]:
-        convert = pacsv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()),
-            include_columns=columns,
-            null_values=[""],
-            strings_can_be_null=True,
-            check_utf8=False,  # every batch of any format is checked: ``DataFile.batches``
-        )
+        convert = _as_texts(columns)
         row = 0
         ragged: deque[pacsv.InvalidRow] = deque()  # passed over, not yet back in their order
         with self.open_stream() as source:
@@ -239,6 +266,17 @@ class _Quiet:
 
 
 _QUIET = _Quiet()
+
+
+def _as_texts(columns: list[str]) -> pacsv.ConvertOptions:
+    """Return what has Arrow read some columns as text, in which nothing but an empty one is null."""
+    return pacsv.ConvertOptions(
+        column_types=dict.fromkeys(columns, pa.string()),
+        include_columns=columns,
+        null_values=[""],
+        strings_can_be_null=True,
+        check_utf8=False,  # every batch of any format is checked: ``DataFile.batches``
+    )
 
 
 def _next(reader: pacsv.CSVStreamingReader) -> pa.RecordBatch | None:

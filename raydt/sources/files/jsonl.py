@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from raydt.encoding.columns import in_words
-from raydt.encoding.json_rows import sound_part
+from raydt.encoding.json_rows import rounded_integers, sound_part
 from raydt.errors import InputError
 from raydt.messages import Message, message
 from raydt.redaction import quoted
@@ -32,13 +32,16 @@ _WRAPPED = {"schema", "payload"}
 
 
 class JsonLinesDataFile(DataFile):
-    """One file of JSON Lines, also compressed (by suffix). Columns ``as_text``, of structs too, are no times."""
+    """One file of JSON Lines, also compressed (by suffix). Columns ``as_text``, of structs too, are no times.
+
+    With ``exact``, an integer beyond 2**53 is bad in a column of floating-point numbers, too.
+    """
 
     kind = "jsonl"
     suffixes = tuple(form + end for form in (".jsonl", ".ndjson") for end in ("", ".gz", ".bz2", ".zst", ".lz4"))
 
-    def __init__(self, place: Place, as_text: tuple[str, ...] = ()) -> None:
-        self._as_text = frozenset(as_text)
+    def __init__(self, place: Place, as_text: tuple[str, ...] = (), exact: bool = True) -> None:
+        self._as_text, self._exact = frozenset(as_text), exact
         super().__init__(place)
 
     def _open(self) -> None:
@@ -90,7 +93,7 @@ class JsonLinesDataFile(DataFile):
     def _read(self, lines: list[bytes], row: int, schema: pa.Schema) -> pa.Table:
         """Return the rows of lines, the first of which is ``row``; bad ones have what can be read, and are noted."""
         try:
-            return _parsed(lines, schema)
+            table = _parsed(lines, schema)
         except pa.ArrowInvalid:
             sound = list(lines)
             for place, line in enumerate(lines):
@@ -99,7 +102,11 @@ class JsonLinesDataFile(DataFile):
                 except pa.ArrowInvalid as error:
                     sound[place] = _sound(line, schema)
                     self.note_flaw(row + place, *_fault(line, schema, error))
-            return _parsed(sound, schema)
+            table, lines = _parsed(sound, schema), sound
+        if self._exact and len(schema):
+            for place, column in rounded_integers(table, lines).items():
+                self.note_flaw(row + place, message("rows.inexact"), column)
+        return table
 
 
 def _lines(block: bytes) -> list[bytes]:
