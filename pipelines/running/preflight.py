@@ -24,6 +24,7 @@ from raydt.learners import traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sources.base import Source
+from raydt.sources.encoded_source import EncodedSource
 from raydt.sources.file_options import FileOptions
 
 
@@ -55,9 +56,11 @@ def doubtful(config: Config, source: Source) -> list[Message]:
 def warnings_of(
     batch: UpdateBatch, early_warmup: Mapping[str, Any] | None, config: Config, source: Source
 ) -> Iterator[tuple[str, Message]]:
-    """Yield events and what the log says of them, once a batch is applied: the first one shows doubtful columns."""
+    """Yield events and what the log says of them, once a batch is applied: doubtful columns, and lost ones."""
     if not batch.start:
         yield from (("doubtful_column", problem) for problem in doubtful(config, source))
+    if isinstance(source, EncodedSource):
+        yield from (("lost_column", message("rows.lost", column=name)) for name in source.lost.take())
     if batch.ends_warmup and early_warmup is not None:
         yield "early_warmup", message("runs.early_warmup", **early_warmup)
 

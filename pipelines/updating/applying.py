@@ -5,6 +5,7 @@ Invariant: figures are those at the moment of each update, whatever comes after 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -36,8 +37,11 @@ from raydt.messages import message
 from raydt.sessions.receipt import Receipt, receipt_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
+from raydt.sources.encoded_source import EncodedSource
 from raydt.streams.changelog import ChangelogStream
 from raydt.streams.tally import Tally, known
+
+log = logging.getLogger(__name__)
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -87,6 +91,8 @@ class Applied:
         for stream in self._streams.streams(files):
             tally = self._tally(stream, tally)
             for batch in stream.batches(_BATCH):
+                for name in stream.source.lost.take() if isinstance(stream.source, EncodedSource) else ():
+                    log.warning(message("rows.lost", column=name), extra={"event": "lost_column"})
                 self._streams.require_labels(stream, batch)
                 whose = stream.subjects_since(batch.start)
                 for piece in _pieces(batch):

@@ -14,7 +14,13 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from pipelines.updating.changes import Insertions, StateNames, grown_categories, no_deletions, no_insertions
-from pipelines.updating.model_data import known_categories, require_columns, require_numbers, without_a_config
+from pipelines.updating.model_data import (
+    known_categories,
+    live_features,
+    require_columns,
+    require_numbers,
+    without_a_config,
+)
 from raydt.arrays.types import AnyArray, Ints
 from raydt.errors import InputError
 from raydt.examples.subjects import Subjects
@@ -227,6 +233,7 @@ def source_of(
         if file.count():
             require_numbers(features, source, file)
         source.restore({**source.state(), "categories": known_categories(saved, [file]), "labels": names.labels})
+    source.lost.expect(live_features(saved))
     return source
 
 

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 
+from raydt.arrays.types import Floats
 from raydt.encoding.columns import holds_text
 from raydt.encoding.indices import holds_indices, is_empty_list
 from raydt.encoding.numerals import integer_of
@@ -29,6 +31,9 @@ from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
 from raydt.sources.options import SourceOptions
+
+#: Live examples that say which features have values.
+_SHOWN = 1 << 14
 
 
 @contextmanager
@@ -140,3 +145,15 @@ def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:
         return [str(value) if isinstance(value, int) else value for value in values]
     whole = [integer_of(value) if isinstance(value, str) else None for value in values]
     return values if None in whole else whole
+
+
+def live_features(saved: SavedModel) -> Floats:
+    """Return features of the first live examples of a state, shape (n, d); none of a model."""
+    features = saved.features
+    d = len(features.names)
+    given = {number: arrays["X"][:_SHOWN] for number, arrays in saved.groups.items() if "X" in arrays}
+    X = np.full((max(map(len, given.values()), default=0), d), np.nan)
+    for number, values in given.items():
+        owned = features.group_columns(number)
+        X[: len(values), owned[owned < d]] = values
+    return X

@@ -27,7 +27,55 @@ _FEW_CELLS = 1 << 17
 #: Cells of a matrix that are written column by column: half of the nearest large cache.
 _CACHED_CELLS = 1 << 15
 
+#: Rows without a value, and multiples of the mean gap between two values, after which a feature is lost.
+LOST_ROWS, LOST_GAPS = 64, 20
+
 Columns = Mapping[str, pa.Array]
+
+
+class LostFeatures:
+    """Which features had values, and have none any more: renamed where the rows come from, say.
+
+    A feature is lost once it had none in :data:`LOST_ROWS` rows, and in :data:`LOST_GAPS` times as many as it has had
+    between two values so far; so a feature that has few values is not lost by chance (2e-9). It is told once.
+    """
+
+    def __init__(self, features: Features) -> None:
+        n = len(features.names)
+        self._features = features
+        self._categorical = np.array(features.categorical, dtype=np.bool_)
+        self._values, self._rows = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        self._without = np.zeros(n, dtype=np.int64)
+        self._told = np.zeros(n, dtype=np.bool_)
+        self._found: list[str] = []
+
+    def expect(self, X: Floats) -> None:
+        """Take note of rows that came before: of their values, not of their order."""
+        self._values += np.count_nonzero(self._there(X), axis=0)
+        self._rows += len(X)
+
+    def note(self, X: Floats) -> None:
+        """Take note of the next rows, shape (n, d), with features. O(n d)."""
+        if not len(X) or not len(self._values):
+            return
+        there = self._there(X)
+        some = there.any(axis=0)
+        self._without = np.where(some, np.argmax(there[::-1], axis=0), self._without + len(X))
+        self._values += np.count_nonzero(there, axis=0)
+        self._rows += np.where(some, len(X), 0)
+        lost = (self._values > 0) & (self._without >= LOST_ROWS) & ~self._told
+        lost &= self._without * self._values >= LOST_GAPS * self._rows
+        self._told |= lost
+        self._found += [self._features.names[j] for j in np.flatnonzero(lost).tolist()]
+
+    def take(self) -> list[str]:
+        """Return the features that were lost since the last call."""
+        found, self._found = self._found, []
+        return found
+
+    def _there(self, X: Floats) -> Bools:
+        """Mask of the values that are not missing."""
+        return np.asarray(~np.isnan(X) & ~(self._categorical & (X == -1.0)))
 
 
 class FeatureEncoder:

@@ -32,6 +32,10 @@ SENTENCES: dict[str, Sentence] = {
     "not_json": ("the line {line} is not JSON: {reason}", _CORRECT),
     "not_object": ("{value} is not a JSON object", _CORRECT),
     "not_kind": ("{value} differs in kind from the first rows, which hold {kind}", _CORRECT),
+    "lost": (
+        "column {column!r} had values, and has none any more in the rows that come now, which are read as missing",
+        "Look whether it was renamed where the rows come from",
+    ),
     "other_spelling": (
         "{value} is not how an integer is written, as all of the first rows are",
         "List the column under source.text if 007 and 7 are two values, or under source.integers if they are one",

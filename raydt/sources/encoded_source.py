@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raydt.encoding.columns import Dictionary
+from raydt.encoding.features import LostFeatures
 from raydt.sources.encoder import RowEncoder
 
 
@@ -28,6 +29,11 @@ class EncodedSource:
     def keys(self) -> list[Any]:
         """Keys of models in the order of their codes, as known from the rows read so far."""
         return self._encoder.keys.values
+
+    @property
+    def lost(self) -> LostFeatures:
+        """Which features had values, and have none any more, as known from the rows read so far."""
+        return self._encoder.lost
 
     def categories(self) -> dict[str, Dictionary]:
         """Return the dictionaries of the categorical features and of tokens, by column."""

@@ -42,7 +42,7 @@ from raydt.encoding.columns import (
     whole_ids,
 )
 from raydt.encoding.faults import Fault, Faults, Mask, error_of
-from raydt.encoding.features import FeatureEncoder
+from raydt.encoding.features import FeatureEncoder, LostFeatures
 from raydt.encoding.indices import find_indices
 from raydt.encoding.labels import Labels, NumericLabels
 from raydt.encoding.operations import read_operations, without_ids
@@ -149,6 +149,7 @@ class RowEncoder:
         self._ts_field, self._file = None if options.ts is None else schema.field(options.ts), file
         features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
         self._encoder = FeatureEncoder(features, reading, self.tokens)
+        self.lost = LostFeatures(features)
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
             self.id_kind = self._kind_of_ids(self._id, "columns.not_ids")
@@ -286,6 +287,9 @@ class RowEncoder:
         if self._label is not None:
             y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, faults)
         tokens = self._encoder.encode(columns, X, faults, with_features, row=row)
+        if self._reading.missing:
+            kept = faults.keep(with_features)
+            self.lost.note(X if kept is None else X[kept])
         bad = dict(block.flaws) | {place: self._error(fault, block.where(place)) for place, fault in faults.items()}
         for position, fault in faults.items():
             if fault.code == "many_classes":
@@ -381,6 +385,7 @@ class RowEncoder:
                 part.tokens = Tokens(self.sparse, grows=True)
                 part.tokens.width = LARGEST_WIDTH
         part._encoder = FeatureEncoder(features, self._reading, part.tokens)
+        part.lost = LostFeatures(features)
         if not keys:
             part._label = part._id = part._subject = part._key = part._ts = part._weight = None
             part.id_kind = "row"

@@ -111,6 +111,14 @@ def test_every_spelling_is_read(shared: Path, tmp_path: Path, spelling: str, kin
     assert (done.counts["deletes"], done.counts["replaced"]) == (counted["d"] + counted["u"], counted["u"])
 
 
+def test_a_column_that_has_no_values_any_more_is_told(shared: Path, tmp_path: Path, caplog: Any) -> None:
+    new = [{"op": "c", **{("a2" if name == "a" else name): one for name, one in row.items()}} for row in rows(200, 300)]
+    (tmp_path / "renamed.jsonl").write_text(lines(*new))
+    apply_changes(shared / "run", tmp_path / "renamed.jsonl", dry_run=True)
+    told = [one for one in caplog.records if getattr(one, "event", "") == "lost_column"]
+    assert ["'a'" in one.getMessage() for one in told] == [True]
+
+
 def test_only_deletions_as_json(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.jsonl").write_text(lines({"op": "d", "id": 3}, {"op": "d", "id": 4}))
     envelope = lines({"op": "d", "before": {"id": 3}, "after": None}, {"op": "d", "before": {"id": 4}})

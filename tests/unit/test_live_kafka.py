@@ -159,6 +159,17 @@ def test_an_integer_that_would_be_rounded_is_a_bad_row(broker: Broker, tmp_path:
         replay(job(broker, topic, source=given), tmp_path / "strict")
 
 
+def test_a_field_that_is_renamed_is_told_once(broker: Broker, tmp_path: Path, caplog: Any) -> None:
+    for id in range(400):
+        name = "a" if id < 150 else "a2"
+        broker.send("renamed", id, {name if one == "a" else one: value for one, value in plain("c", id).items()})
+    broker.flush()
+    result = replay(job(broker, "renamed"), tmp_path / "run")
+    told = [one for one in caplog.records if getattr(one, "event", "") == "lost_column"]
+    assert (result.summary["active"], len(told)) == (400, 1)
+    assert "'a'" in told[0].getMessage()
+
+
 def test_the_tombstone_that_follows_a_delete_of_debezium_is_no_change(broker: Broker, tmp_path: Path) -> None:
     for id in range(10):
         broker.send("pairs", id, enveloped("c", id))
