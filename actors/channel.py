@@ -2,13 +2,15 @@
 
 A round of Ray calls takes some milliseconds, and a boosted tree takes several meetings. Invariant: a port is open on
 one address of the node only, and only until every shard has connected. Both sides prove that they have the secret of
-the session, which is never sent, before they exchange anything else. A connection that ends, or carries what is no
-frame, is a lost process: nothing is sent again.
+the session, which is never sent, before they exchange anything else. While a shard calls others it hears all who call,
+and a call that came to nothing is made again: a flood of strangers can only delay. A connection that ends, or carries
+what is no frame, is a lost process: nothing is sent again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import os
 import secrets
@@ -28,15 +30,25 @@ from raydt.messages import message
 
 #: The address of a node for its own processes.
 LOOPBACK = "127.0.0.1"
-#: Seconds in which all shards must have connected, and in which one connection must have proved itself.
+#: Seconds in which all shards must have connected, and in which a visitor must have proved itself.
 CONNECT_SECONDS, PROOF_SECONDS = 10.0, 2.0
-#: Connections that may be about to prove themselves; of more, those who came first are closed.
+#: Seconds in which the system of a called shard must have taken the call, which it does not while too many wait there,
+#: and after which a call that came to nothing is made again.
+DIAL_SECONDS, AGAIN_SECONDS = 0.5, 0.05
+#: Connections that may be about to prove themselves; of more, those who came first are closed, first of all those who
+#: named no shard that is awaited.
 MOST_VISITORS = 256
+#: Connections that the system holds until they are accepted (at most net.core.somaxconn), and accepted at a time.
+_BACKLOG, _AT_ONCE = 4096, 1024
+#: What ends a call for good: nobody listens there, or there is no way.
+_NOBODY = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
 #: Pieces that one call sends at most (IOV_MAX is 1024).
 _PIECES = 64
 #: What a connecting shard sends first: epoch, its number, its challenge.
 _HELLO = struct.Struct(f"<QQ{CHALLENGE}s")
 _PROOF = 32
+#: What the called shard sends last: until then the caller does not know that it is admitted.
+_WELCOME = b"\1"
 
 Address = tuple[str, int]
 
@@ -53,7 +65,7 @@ class Channel:
         self.waits = False  #: Whether it waits for other shards just now; for any thread to read.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._listener: socket.socket | None = socket.create_server((host, 0), family=family)
+            self._listener: socket.socket | None = socket.create_server((host, 0), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigError(message("exchange.no_port", shard=index, host=host, reason=_reason(error))) from error
         self.address: Address = self._listener.getsockname()[:2]
@@ -69,13 +81,7 @@ class Channel:
         self._awaited = set(range(self.index + 1, len(addresses)))
         self.waits = True
         with self._listener as listener:
-            for index in range(self.index):
-                self._peers[index] = _Peer(self._call(index, addresses[index], secret, until))
-            try:
-                self._admit(listener, secret, until)
-            except OSError as error:
-                index = min(self._awaited)
-                raise self._unreachable(index, addresses[index], error) from error
+            self._meet(listener, addresses, secret, until)
         self._listener, self._links, self.waits = None, Links(self.index, len(addresses), self.epoch), False
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
@@ -151,68 +157,111 @@ class Channel:
 
     # ---------------------------------------------------------------- how connections are made
 
-    def _call(self, index: int, address: Address, secret: bytes, until: float) -> socket.socket:
-        """Connect to a shard, and prove who is there, both ways; ProcessLostError if it is not that shard."""
-        mine, opened = secrets.token_bytes(CHALLENGE), contextlib.ExitStack()
-        try:
-            with opened:
-                connection = opened.enter_context(socket.create_connection(address, timeout=_left(until)))
-                connection.sendall(_HELLO.pack(self.epoch, self.index, mine))
-                theirs, shown = _read(connection, CHALLENGE, until), _read(connection, _PROOF, until)
-                if not hmac.compare_digest(shown, proof(secret, self.epoch, index, self.index, theirs + mine)):
-                    raise ConnectionError("what answers is not this shard")
-                connection.sendall(proof(secret, self.epoch, self.index, index, mine + theirs))
-                opened.pop_all()  # it stays open
-        except OSError as error:
-            raise self._unreachable(index, address, error) from error
-        return connection
-
-    def _admit(self, listener: socket.socket, secret: bytes, until: float) -> None:
-        """Let the awaited shards in, which prove themselves at the same time; OSError if one is late."""
-        visitors: dict[int, _Visitor] = {}  # by the number of the socket, those who came first before the others
-        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as strangers:
-            strangers.callback(_close, visitors)
+    def _meet(self, listener: socket.socket, addresses: Sequence[Address], secret: bytes, until: float) -> None:
+        """Call the shards before this one, and hear who calls, at the same time; ProcessLostError names one missing."""
+        calls: dict[int, float] = dict.fromkeys(range(self.index), 0.0)  # shards to be called, and when
+        talks: dict[int, _Talk] = {}  # by the number of the socket, the first ones first
+        failed: dict[int, OSError] = {}
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as unproved:
+            unproved.callback(_close, talks)
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ)
 
-            def dismiss(visitor: _Visitor) -> socket.socket:
-                selector.unregister(visitor.socket)
-                return visitors.pop(visitor.socket.fileno()).socket
+            def begin(talk: _Talk, event: int) -> None:
+                talks[talk.socket.fileno()] = talk
+                selector.register(talk.socket, event)
 
-            while self._awaited:
-                left, first = _left(until), next(iter(visitors.values()), None)
-                if first is not None:
-                    left = min(left, first.until - time.monotonic())
-                    if left <= 0 or len(visitors) > MOST_VISITORS:
-                        dismiss(first).close()
-                        continue
-                for key, _ in selector.select(left):
+            def dismiss(talk: _Talk, error: OSError | None = None) -> socket.socket:
+                selector.unregister(talk.socket)
+                if error is not None:
+                    self._call_again(talk, error, addresses, calls, failed)
+                return talks.pop(talk.socket.fileno()).socket
+
+            while len(self._peers) < len(addresses) - 1:
+                now = time.monotonic()
+                if now >= until:
+                    lost = min(set(range(len(addresses))) - {self.index} - self._peers.keys())
+                    raise self._unreachable(lost, addresses[lost], failed.get(lost) or TimeoutError("timed out"))
+                for index in [index for index, at in calls.items() if at <= now]:
+                    del calls[index]
+                    connection = self._dialled(index, addresses[index])
+                    begin(_Talk(connection, partial(self._greet, secret, until), now, index), selectors.EVENT_WRITE)
+                for talk in [talk for talk in talks.values() if talk.until <= now]:
+                    dismiss(talk, TimeoutError("timed out")).close()
+                visitors = [talk for talk in talks.values() if talk.index is None]
+                for talk in sorted(visitors, key=lambda talk: talk.heard)[: max(0, len(visitors) - MOST_VISITORS)]:
+                    dismiss(talk).close()
+                next_time = min([until, *calls.values(), *(talk.until for talk in talks.values())])
+                for key, _ in selector.select(max(0.0, next_time - now)):
                     if key.fileobj is listener:
-                        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
-                            visitor = _Visitor(listener.accept()[0], partial(self._handshake, secret))
-                            visitors[visitor.socket.fileno()] = visitor
-                            selector.register(visitor.socket, selectors.EVENT_READ)
+                        for connection in _accepted(listener):
+                            begin(_Talk(connection, partial(self._handshake, secret), now), selectors.EVENT_READ)
                         continue
-                    visitor = visitors[key.fd]
+                    talk = talks[key.fd]
                     try:
-                        visitor.receive()
+                        talk.go_on()
+                        selector.modify(talk.socket, selectors.EVENT_READ)
                     except StopIteration as ended:
-                        self._peers[ended.value] = _Peer(dismiss(visitor))
-                        self._awaited.remove(ended.value)
-                    except OSError:
-                        dismiss(visitor).close()
+                        self._peers[ended.value] = _Peer(dismiss(talk))
+                        self._awaited.discard(ended.value)
+                    except OSError as error:
+                        dismiss(talk, error).close()
 
-    def _handshake(self, secret: bytes, connection: socket.socket) -> Generator[int, bytes, int]:
-        """Find out which shard has connected, yielding how many bytes to send; OSError if it is none awaited."""
+    def _dialled(self, index: int, address: Address) -> socket.socket:
+        """Return a socket that is being connected to a shard."""
+        connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        connection.setblocking(False)
+        number = connection.connect_ex(address)
+        if number not in (0, errno.EINPROGRESS):
+            connection.close()
+            raise self._unreachable(index, address, OSError(number, os.strerror(number)))
+        return connection
+
+    def _call_again(
+        self,
+        talk: _Talk,
+        error: OSError,
+        addresses: Sequence[Address],
+        calls: dict[int, float],
+        failed: dict[int, OSError],
+    ) -> None:
+        """Note that a call came to nothing, and when to make it again; ProcessLostError if that is of no use."""
+        index = talk.index
+        if index is None:
+            return
+        if error.errno in _NOBODY or isinstance(error, _AnotherError):
+            raise self._unreachable(index, addresses[index], error)
+        if not isinstance(error, TimeoutError):
+            failed[index] = error
+        calls[index] = time.monotonic() + AGAIN_SECONDS
+
+    def _greet(self, secret: bytes, until: float, talk: _Talk) -> Generator[int, bytes, int]:
+        """Prove who is there to a shard that is called, yielding how many bytes to read; OSError if it is another."""
+        assert talk.index is not None
+        talk.until = until  # the call is taken, and whoever calls again is the last once more
+        mine = secrets.token_bytes(CHALLENGE)
+        talk.socket.sendall(_HELLO.pack(self.epoch, self.index, mine))
+        answer = yield CHALLENGE + _PROOF
+        theirs, shown = answer[:CHALLENGE], answer[CHALLENGE:]
+        if not hmac.compare_digest(shown, proof(secret, self.epoch, talk.index, self.index, theirs + mine)):
+            raise _AnotherError("what answers is not this shard")
+        talk.socket.sendall(proof(secret, self.epoch, self.index, talk.index, mine + theirs))
+        yield len(_WELCOME)
+        return talk.index
+
+    def _handshake(self, secret: bytes, talk: _Talk) -> Generator[int, bytes, int]:
+        """Find out which shard has connected, yielding how many bytes to read; OSError if it is none awaited."""
         mine = secrets.token_bytes(CHALLENGE)
         epoch, index, theirs = _HELLO.unpack((yield _HELLO.size))
         if epoch != self.epoch or index not in self._awaited:
             raise ConnectionError("nobody waits for it")
-        connection.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
+        talk.heard = True
+        talk.socket.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
         shown = yield _PROOF
         expected = proof(secret, self.epoch, index, self.index, theirs + mine)
         if not hmac.compare_digest(shown, expected) or index not in self._awaited:
             raise ConnectionError("it is another one")
+        talk.socket.sendall(_WELCOME)
         return int(index)
 
     def _unreachable(self, index: int, address: Address, error: OSError) -> ProcessLostError:
@@ -220,20 +269,42 @@ class Channel:
         return _lost("exchange.unreachable", index, shard=self.index, address=where, reason=_reason(error))
 
 
-class _Visitor:
-    """A connection that has not proved itself yet, and what has come on it."""
+class _AnotherError(ConnectionError):
+    """What answers has not the secret."""
+
+
+class _Talk:
+    """A connection before both sides have proved themselves: a call (of shard ``index``) or a visitor's."""
 
     def __init__(
-        self, connection: socket.socket, handshake: Callable[[socket.socket], Generator[int, bytes, int]]
+        self,
+        connection: socket.socket,
+        steps: Callable[[_Talk], Generator[int, bytes, int]],
+        now: float,
+        index: int | None = None,
     ) -> None:
         connection.setblocking(False)
-        self.socket, self.until = connection, time.monotonic() + PROOF_SECONDS
-        self._steps, self._found = handshake(connection), b""
-        self._wanted = next(self._steps)
+        self.socket, self.until, self.index = (
+            connection,
+            now + (PROOF_SECONDS if index is None else DIAL_SECONDS),
+            index,
+        )
+        self.heard = False  #: Whether a visitor has named a shard that is awaited.
+        self._steps, self._found, self._wanted = steps(self), b"", 0
+        if index is None:
+            self._wanted = next(self._steps)
 
-    def receive(self) -> None:
-        """Take what has come; StopIteration has the number of a shard that has proved itself, OSError refuses."""
-        more = self.socket.recv(self._wanted - len(self._found))
+    def go_on(self) -> None:
+        """Take what has come; StopIteration has the number of the shard that is there, OSError ends the connection."""
+        if not self._wanted:  # a call has been taken, or not
+            if number := self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(number, os.strerror(number))
+            self._wanted = next(self._steps)
+            return
+        try:
+            more = self.socket.recv(self._wanted - len(self._found))
+        except BlockingIOError:
+            return
         if not more:
             raise ConnectionError("it was closed")
         self._found += more
@@ -242,10 +313,19 @@ class _Visitor:
             self._wanted = self._steps.send(found)
 
 
-def _close(visitors: Mapping[int, _Visitor]) -> None:
+def _accepted(listener: socket.socket) -> list[socket.socket]:
+    """Return connections that wait to be accepted, so many at a time that those that are open have their turn."""
+    found: list[socket.socket] = []
+    with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+        while len(found) < _AT_ONCE:
+            found.append(listener.accept()[0])
+    return found
+
+
+def _close(talks: Mapping[int, _Talk]) -> None:
     """Close the connections of all who have not proved themselves."""
-    for visitor in visitors.values():
-        visitor.socket.close()
+    for talk in talks.values():
+        talk.socket.close()
 
 
 class _Peer:
@@ -255,26 +335,6 @@ class _Peer:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
         self.socket, self.outgoing, self.reader = connection, deque[memoryview](), FrameReader()
-
-
-def _read(connection: socket.socket, length: int, until: float) -> bytes:
-    """Read so many bytes before a moment, however they come."""
-    found = b""
-    while len(found) < length:
-        connection.settimeout(_left(until))
-        more = connection.recv(length - len(found))
-        if not more:
-            raise ConnectionError("it was closed")
-        found += more
-    return found
-
-
-def _left(until: float) -> float:
-    """Return the seconds up to a moment; TimeoutError if it is over."""
-    left = until - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left
 
 
 def _reason(error: Exception) -> str:

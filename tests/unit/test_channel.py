@@ -5,6 +5,8 @@ import json
 import resource
 import socket
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -162,7 +164,7 @@ def received(connection, length):
 
 def test_a_shard_is_admitted_once(monkeypatch):
     """Whoever repeats the handshake of one that is there is not heard."""
-    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 5.0)
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 2.0)
     with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(2) as pool:
         accepting = pool.submit(first.connect, [first.address, None, None], SECRET)
         with socket.create_connection(first.address, timeout=10) as one:
@@ -293,6 +295,67 @@ def test_of_too_many_strangers_the_first_are_closed(monkeypatch):
             assert not accepting.done()
             second.connect([first.address, second.address], SECRET)
             accepting.result()
+
+
+FLOOD = """
+import socket, sys, time
+until, ports = time.monotonic() + float(sys.argv[1]), [int(port) for port in sys.argv[2:]]
+open_ones = []
+print("begun", flush=True)
+while time.monotonic() < until:
+    for port in ports:
+        one = socket.socket()
+        one.setblocking(False)
+        try:
+            one.connect_ex(("127.0.0.1", port))
+            one.send(b"x" * 48)
+        except OSError:
+            pass
+        open_ones.append(one)
+    for one in open_ones[:-200]:
+        one.close()
+    del open_ones[:-200]
+"""
+
+
+SHARD = """
+import json, sys, time
+from actors.channel import Channel
+channel = Channel(int(sys.argv[1]), 1, "127.0.0.1")
+print(json.dumps(channel.address), flush=True)
+addresses, began = [tuple(one) for one in json.loads(sys.stdin.readline())], time.monotonic()
+channel.connect(addresses, b"s" * 32)
+print(time.monotonic() - began, flush=True)
+sys.stdin.readline()  # its connections are open until all have connected
+"""
+
+
+@contextmanager
+def processes(script, arguments):
+    """A process for each list of arguments, which is killed in the end."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    made = [subprocess.Popen([sys.executable, "-c", script, *map(str, given)], **pipes) for given in arguments]
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.kill()
+            one.communicate()
+
+
+@pytest.mark.parametrize(("shards", "strangers"), [(4, 2), pytest.param(16, 6, marks=pytest.mark.nightly)])
+def test_a_flood_of_strangers_loses_no_shard(shards, strangers):
+    """The ports are open before the shards call, and strangers call as often as they can, for 12 s, on the loopback."""
+    with processes(SHARD, [[index] for index in range(shards)]) as made:
+        addresses = [json.loads(one.stdout.readline()) for one in made]
+        with processes(FLOOD, [[12, *(port for _, port in addresses)]] * strangers) as flood:
+            assert [one.stdout.readline() for one in flood] == [b"begun\n"] * strangers
+            time.sleep(0.3)  # longer than it takes to fill what the system holds
+            for one in made:
+                one.stdin.write(json.dumps(addresses).encode() + b"\n")
+                one.stdin.flush()
+            seconds = [float(one.stdout.readline() or "inf") for one in made]
+            assert max(seconds) < actors.channel.CONNECT_SECONDS / 2
 
 
 def test_a_shard_shows_that_it_waits_for_one_that_connects_late():
