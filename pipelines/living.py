@@ -32,7 +32,9 @@ class Living(NamedTuple):
     ids: set[str]
     subjects: set[str]
     left: set[str]  #: Subjects with a row from before their deletion, or that were never deleted.
-    deleted: int  #: How many examples live that entries say are deleted.
+    against: set[str]  #: Examples that live, although entries say that they are deleted.
+    persons: set[str]  #: Subjects of whom one lives that was there before entries say that they are deleted.
+    deleted: int  #: How many examples there are of both.
 
 
 def living_of(saved: SavedModel, entries: Sequence[Mapping[str, Any]], key: Key) -> Living:
@@ -47,5 +49,6 @@ def living_of(saved: SavedModel, entries: Sequence[Mapping[str, Any]], key: Key)
     owners = dict(zip(hashes, whose, strict=False))  # none without subjects
     inserted = inserted_since_deletion(entries)
     left = {one for one, subject in owners.items() if one not in inserted.get(subject, ())}
-    deleted = len(gone(entries) & set(hashes) | {one for one in left if owners[one] in inserted})
-    return Living(set(hashes), set(whose), {owners[one] for one in left}, deleted)
+    against, of_persons = gone(entries) & set(hashes), {one for one in left if owners[one] in inserted}
+    persons = {owners[one] for one in of_persons}
+    return Living(set(hashes), set(whose), {owners[one] for one in left}, against, persons, len(against | of_persons))

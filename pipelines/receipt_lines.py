@@ -12,6 +12,7 @@ from raydt.examples.targets import NUMBERS
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
 from raydt.presentation.words import counted, moment, names
+from raydt.sessions.receipt_chain import of_origin
 
 if TYPE_CHECKING:
     from pipelines.updating import ChangesResult
@@ -127,8 +128,11 @@ def receipts_lines(found: dict[str, Any]) -> str:
     if found["rollbacks"]:
         rollbacks = counted(found["rollbacks"], "rollback")
         receipts = message("commands.and_rollbacks", receipts=receipts, rollbacks=rollbacks)
+    offset, named = found.get("offset"), found["origin"]
+    asked = [(kind, one) for kind in ("id", "subject") for one in found.get(f"{kind}s", ())]
     rows = [
-        *((f"{kind} {one[kind]}", _asked(one)) for kind in ("id", "subject") for one in found.get(f"{kind}s", ())),
+        *((f"{kind} {one[kind]}", _asked(one, offset)) for kind, one in asked),
+        *([("about", of_origin(named))] if named else ()),
         ("receipts", receipts),
         (
             "signed by",
@@ -140,6 +144,8 @@ def receipts_lines(found: dict[str, Any]) -> str:
     if found["gaps"]:
         places = ", ".join(map(str, found["gaps"][:10]))
         rows.append(("gaps", message("commands.gaps", receipts=places)))
+    if "equal" not in found and "state" in found:
+        rows.append(("state", message("commands.no_state")))
     if "equal" in found:
         rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
         rows += [
@@ -152,14 +158,21 @@ def receipts_lines(found: dict[str, Any]) -> str:
     return terminal(pairs(rows))
 
 
-def _asked(one: dict[str, Any]) -> str:
+def _asked(one: dict[str, Any], offset: int | None) -> str:
     """Return what a chain says of an id or a subject: deleted or not, when, and by which receipt."""
     last = one["events"][-1] if one["events"] else None
     counting = [event for event in one["events"] if event["counts"]]
-    if one["deleted"]:
+    if counting and one["receipt"] is not None:  # the last one that counts is a deletion
         event = counting[-1]
+        at = {"receipt": event["receipt"], "time": moment(event["time"])}
+        if one.get("contradicts"):
+            return message("commands.id_against", **at)
+        if one.get("live"):
+            if event["update"] is not None and offset is not None and event["update"] >= offset:
+                return message("commands.id_later", **at, update=event["update"], offset=offset)
+            return message("commands.id_again", **at)
         note = f" ({event['note']})" if event["note"] else ""
-        said = message("commands.id_deleted", time=moment(event["time"]), receipt=event["receipt"], note=note)
+        said = message("commands.id_deleted", **at, note=note)
         if event["place"] is not None:
             said = message("commands.id_requested", said=said, place=event["place"], update=event["update"])
         if event["waits"]:
@@ -177,8 +190,7 @@ def _asked(one: dict[str, Any]) -> str:
         return said
     if one.get("returned"):
         return message("commands.subject_returned", said=said)
-    live = "commands.id_live" if one["deleted"] else "commands.id_there"
-    return message(live if one["live"] else "commands.id_absent", said=said)
+    return message("commands.id_there" if one["live"] else "commands.id_absent", said=said)
 
 
 def purge_lines(done: dict[str, Any]) -> str:

@@ -108,9 +108,15 @@ def verify(
     from pipelines.display import verify_lines
     from pipelines.receipt_lines import receipts_lines
     from pipelines.run_files import RECEIPTS
-    from pipelines.verifying import verify_receipts, verify_run
+    from pipelines.verifying import verify_receipts, verify_requests, verify_run
 
-    if (ids or subjects or receipt is not None) and (Path(run) / RECEIPTS).is_file():
+    named: dict[str, Any] = {"key": receipt_key, "public_key": public_key, "ids": ids, "subjects": subjects}
+    of_run = (ids or subjects or receipt is not None) and state is None and (Path(run) / RECEIPTS).is_file()
+    if of_run:
+        checked = verify_requests(run, **named)
+        if receipt is None:
+            print_result(checked, receipts_lines(checked), as_json)
+            return 0 if checked["ok"] else 3
         run = str(Path(run) / RECEIPTS)
     asked = any(given is not None for given in (state, receipt_key, public_key, receipt)) or bool(ids or subjects)
     chain = Path(run).is_file() or (asked and "://" not in run and not Path(run).exists())
@@ -121,7 +127,7 @@ def verify(
         print_result(entry, text, as_json)
         return 0
     if chain:
-        checked = verify_receipts(run, state, key=receipt_key, public_key=public_key, ids=ids, subjects=subjects)
+        checked = verify_receipts(run, state, **named)
         print_result(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
     if asked:

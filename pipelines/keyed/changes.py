@@ -23,6 +23,7 @@ from pipelines.keyed.updating import (
     source_of_key,
     stream_of_keys,
 )
+from pipelines.receipts import origin_of
 from pipelines.saved_runs import StatePlace
 from pipelines.updating.applying import COUNTED, Applied, Told
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, Spelling, grown, source_of
@@ -36,6 +37,7 @@ from raydt.keyed.scores import narrow, pooled
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.sessions.receipt import Receipt
+from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.streams.changelog import ChangelogStream
@@ -79,6 +81,10 @@ class ChangesOfKeys:
     def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
         require_state(keys)
         self.common, self._keys, self._place = keys.outline(), keys, place
+
+    def origin(self) -> Origin:
+        """Return what a chain has to name of the models."""
+        return origin_of(self._place.folder.location, self.common, lambda: self._keys.counted().digest)
 
     def apply(
         self,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from pipelines.receipts import origin_of
 from pipelines.saved_runs import StatePlace
 from pipelines.updating.changes import (
     StateNames,
@@ -43,6 +44,7 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.receipt import Receipt, receipt_of_keys
+from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
@@ -110,6 +112,10 @@ class UpdateOfKeys:
     def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
         require_state(keys)
         self._keys, self._place, self._common = keys, place, keys.outline()
+
+    def origin(self) -> Origin:
+        """Return what a chain has to name of the models."""
+        return origin_of(self._place.folder.location, self._common, lambda: self._keys.counted().digest)
 
     def apply(self, asked: Asked) -> Receipt:
         """Read the lists, tell them apart by key and apply them; errors as of :func:`pipelines.update`.

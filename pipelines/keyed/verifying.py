@@ -34,10 +34,10 @@ class OfState(NamedTuple):
     options: LearnerOptions
 
 
-def of_state(keys: SavedKeys) -> OfState:
-    """Compare the models of a state with the examples in it."""
+def of_state(keys: SavedKeys, *, retrain: bool = True) -> OfState:
+    """Compare the models of a state with the examples in it, if they are to be trained again."""
     options, rebuilt = keys.outline().options, None
-    if traits_of(options).retrained:
+    if retrain and traits_of(options).retrained:
         alive = [key for key in keys if live(keys.held(key))]
         rebuilt = digest_of({key: rebuilt_digest(keys.saved(key)) for key in alive})
     counted = keys.counted()
@@ -90,5 +90,7 @@ def living_keys(keys: SavedKeys, entries: Sequence[Mapping[str, Any]], secret: K
         set().union(*(one.ids for one in found)),
         set().union(*(one.subjects for one in found)),
         set().union(*(one.left for one in found)),
+        set().union(*(one.against for one in found)),
+        set().union(*(one.persons for one in found)),
         sum(one.deleted for one in found),
     )

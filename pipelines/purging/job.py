@@ -8,6 +8,7 @@ the entry of a chain that it was asked for.
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipelines.purging.receipt import Purged, PurgeFile
 from pipelines.purging.runs import RunPurge
 from pipelines.purging.states import StatePurge
 from pipelines.purging.work import Work
-from pipelines.receipts import ReceiptFile, now, opened_receipts
+from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, require_about
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.threads_of_run import in_threads_of_its_run
@@ -78,6 +79,8 @@ def purge(
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         with fitting(folder.location):
             work = _work(folder)
+            origin = partial(origin_of, folder.location, work.saved, work.digest)
+            require_about(chain, receipts, origin)
             scope = Scope(None) if ids is None else work.read_ids(str(ids))
             file = PurgeFile(folder)
             work.prepare(scope)
@@ -90,7 +93,7 @@ def purge(
             if chain is not None:
                 chain.append_values({**done.entry(chain.key), **({"note": note} if note else {})}, time=now())
             if done.changes:
-                file.write("completed", done)
+                file.write("completed", done, None if chain is None else chain.head)
         alone = sorted(map(work.name_of, work.foreign))
         return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict(), "left_alone": alone}
 

@@ -103,9 +103,13 @@ class PurgeFile:
             entry = self._entries.pop()
             self.begun = [*entry["replaced"], *entry["rewritten"]]
 
-    def write(self, status: str, purged: Purged) -> None:
-        """Name the files of a purge: as ``begun`` before the first one is changed, as ``completed`` at the end."""
+    def write(self, status: str, purged: Purged, receipt: str | None = None) -> None:
+        """Name the files of a purge: as ``begun`` before the first one is changed, as ``completed`` at the end.
+
+        ``receipt`` is the hash of its line in a chain.
+        """
         entry = {"status": status, "time": now(), "raydt_version": __version__, **purged.as_dict()}
+        entry |= {} if receipt is None else {"receipt": receipt}
         content = {"format": FORMAT, "purges": [*self._entries, entry]}
         self._folder.write_text(PURGES, json.dumps(content, indent=2) + "\n")
 

@@ -105,6 +105,7 @@ class Ending:
         self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
         self.holdout: dict[str, Any] | None = None  #: Of a training run, once its score is known.
         self.run = folder.location  #: Of which it may be a chapter.
+        self.receipt: str | None = None  #: Hash of the last line of the run's chain, if it has one.
         self.chapter: dict[str, Any] | None = None  #: Number and lineage of a chapter, for the summary.
         self.closes = False  #: It is the chapter that ends, and the run goes on.
 
@@ -197,6 +198,7 @@ class Ending:
             "restarts": sum(entry["kind"] == "lost" for entry in self._recoveries.entries),
             "recoveries": self._recoveries.entries,
             "lineage": self.lineage,
+            **({} if self.receipt is None else {"receipt": self.receipt}),
             **({} if self.chapter is None else {"chapter": self.chapter}),
             "early_warmup": recorder.early_warmup,
             "times": recorder.times_read(),

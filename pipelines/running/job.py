@@ -37,7 +37,7 @@ from pipelines.running.preflight import (
     require_place_of_states,
     require_ray,
 )
-from pipelines.running.previous_run import Past, past_of
+from pipelines.running.previous_run import Past, new_id, past_of
 from pipelines.running.records.table_parts import writing
 from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
@@ -295,6 +295,7 @@ class _Work:
         self._start, self._folder, self._data, self.interruption, self.past = start, folder, data, interruption, past
         self.config = start.config
         self._requests: Requests | None = None
+        self._id = past.id if past is not None else new_id()
 
     @contextmanager
     def begun(self) -> Iterator[Incarnations]:
@@ -335,7 +336,7 @@ class _Work:
                 run = Run(
                     folder, incarnations, self.interruption, start.stream, self._data, context, past, chapter, going_on
                 )
-                run.requests = self._requests
+                run.requests, run.id = self._requests, self._id
                 began = start.began if going_on is None else time.perf_counter()
                 return run.run(start.progress, began), run.going_on
         except BaseException:

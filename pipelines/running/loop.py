@@ -33,7 +33,7 @@ from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
 from pipelines.running.parts import parts_of
 from pipelines.running.preflight import warnings_of
-from pipelines.running.previous_run import Past, kept
+from pipelines.running.previous_run import Past, kept, new_id
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
 from pipelines.running.requests import Requests
@@ -84,6 +84,7 @@ class Run:
         chapter: Chapter | None = None,
         going_on: GoingOn | None = None,
     ) -> None:
+        self.id = past.id if past is not None else new_id()  #: All chapters have that of the first.
         self.requests: Requests | None = None  #: Receipts of what the source asks for, if the run writes some.
         self.config = config = incarnations.config
         self.chapter, self._handed = chapter, going_on
@@ -122,6 +123,7 @@ class Run:
                 "event": "run_started" if self._past is None else "run_resumed",
                 "folder": self.folder.location,
                 "config": self.config.name,
+                "id": self.id,
                 "config_hash": self.config.model_hash(),
             },
         )
@@ -246,7 +248,7 @@ class Run:
         marks = None
         if self.requests is not None:
             state = found and found.recorded.get("requests")
-            begin = partial(self.requests.begin, state, len(self.lineage), session.digest)
+            begin = partial(self.requests.begin, state, self.id, self.lineage, session.digest)
             marks = (self.requests.go_on if handed is not None else begin)(self.stream, recorder)
         self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
@@ -349,6 +351,7 @@ class Run:
         self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         if self.requests is not None:
             self.requests.end(digest, complete=complete and not self.ending.closes)
+            self.ending.receipt = self.requests.head
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
@@ -369,7 +372,7 @@ class Run:
         components = {"stream": at, "scores": recorded.pop("prequential"), "recorder": recorded}
         meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
         entries = self.recoveries.entries
-        run = {"run": kept(self.config, self.started, self.incarnations.epoch, entries, self.ending.holdout)}
+        run = {"run": kept(self.config, self.id, self.started, self.incarnations.epoch, entries, self.ending.holdout)}
         return CheckpointContent(recorder.updates, meta | run | self._lineage(), snapshot, components)
 
     def _lineage(self) -> dict[str, Any]:

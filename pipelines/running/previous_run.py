@@ -6,6 +6,7 @@ Invariant: a run has one beginning, one name and one sequence of incarnations, h
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -23,6 +24,7 @@ class Past:
     """The run until now."""
 
     name: str  #: Of its config.
+    id: str  #: Drawn by its first process; one that has left neither checkpoint nor log counts as none.
     started: datetime  #: When its first process began.
     epoch: int  #: Incarnations so far.
     recoveries: list[dict[str, Any]]  #: As in the summary.
@@ -34,6 +36,7 @@ class Past:
 
 def kept(
     config: Config,
+    id: str,
     started: datetime,
     epoch: int,
     recoveries: Sequence[Mapping[str, Any]],
@@ -41,7 +44,7 @@ def kept(
 ) -> dict[str, Any]:
     """Return the JSON values a checkpoint keeps for :func:`past_of`."""
     entries = [dict(entry) for entry in recoveries]
-    run = {"name": config.name, "started": started.isoformat(), "epoch": epoch, "recoveries": entries}
+    run = {"name": config.name, "id": id, "started": started.isoformat(), "epoch": epoch, "recoveries": entries}
     return run if holdout is None else {**run, "holdout": dict(holdout)}
 
 
@@ -59,6 +62,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
     epochs = [saved.get("epoch"), *(entry.get("epoch") for entry in (*recoveries, *records))]
     return Past(
         name=str(best("name", "run")),
+        id=str(best("id", None) or new_id()),
         started=_moment(best("started", None)),
         epoch=max((epoch for epoch in epochs if isinstance(epoch, int)), default=0),
         recoveries=recoveries,
@@ -107,7 +111,12 @@ def _together(entries: Iterable[Any]) -> list[dict[str, Any]]:
 
 def _first(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = next((record for record in records if record.get("event") == "run_started"), {})
-    return {"name": first.get("config"), "started": first.get("time")}
+    return {"name": first.get("config"), "id": first.get("id"), "started": first.get("time")}
+
+
+def new_id() -> str:
+    """Draw the id of a run: 32 hexadecimal digits, which decide nothing."""
+    return secrets.token_hex(16)
 
 
 def _moment(text: Any) -> datetime:

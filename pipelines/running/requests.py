@@ -36,7 +36,7 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.copies import IN_MEMORY, OF_A_RUN
 from raydt.sessions.receipt import options_hash
-from raydt.sessions.receipt_chain import Key, OpenChain, Signer, opened, read_chain
+from raydt.sessions.receipt_chain import Chain, Key, OpenChain, Origin, Signer, opened, read_chain
 from raydt.sessions.receipt_history import erased_elsewhere, gone
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
@@ -59,6 +59,8 @@ class _Open:
     latest: int = -1  #: The last update that was a request.
     lineage: int = 0  #: Updates of the model from elsewhere.
     written: bool = False  #: Whether there is a receipt.
+    run: str | None = None  #: The run that the chain is about; None of an early version.
+    head: str | None = None  #: Hash of the last line of the chain.
     deleted: list[tuple[str, int, int]] = field(default_factory=list)  #: Hash, number and row of each request.
     missing: list[tuple[str, int, int]] = field(default_factory=list)  #: The same of requests that had no example.
     #: By key, of a learner that collects updates: hash of the key and number of each request that it has not taken in.
@@ -69,34 +71,50 @@ class _Open:
 class Requests:
     """The receipts of a run, as its updates are applied; made by :func:`requests_of`."""
 
-    def __init__(self, config: Config, chain: OpenChain, of: Mapping[str, Any]) -> None:
+    def __init__(self, config: Config, chain: OpenChain, of: Mapping[str, Any], place: str, data: str) -> None:
         self._chain, self._of, self._every = chain, dict(of), config.output.metrics_every
+        self._place, self._data = place, data
         self._learner, self._options = config.learner.kind, options_hash(config.learner)
         traits = traits_of(config.learner)
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
         self._now, self._known = _Open(), deque[dict[str, Any]]()
         self._gone = GoneIds()
 
+    @property
+    def head(self) -> str | None:
+        """Return the hash of the last line of the chain; None of an empty one."""
+        return self._chain.head
+
     def begin(
-        self, state: Mapping[str, Any] | None, lineage: int, digest: Callable[[], str], stream: Stream, tally: Tally
+        self,
+        state: Mapping[str, Any] | None,
+        run: str,
+        steps: Sequence[Mapping[str, Any]],
+        digest: Callable[[], str],
+        stream: Stream,
+        tally: Tally,
     ) -> Marks:
         """Begin where a checkpoint is (``state``; None: at the beginning), and return where receipts end from there.
 
-        InputError if the chain is not that of the run.
+        ``run`` is the id of the run, ``steps`` are its lineage. InputError if the chain is not that of the run.
         """
+        lineage = len(steps)
         self._tally, self._source, self._by_key = tally, stream.source, isinstance(stream, KeyedStream)
-        entries = read_chain(self._chain.path, self._chain.key).entries if os.path.getsize(self._chain.path) else []
+        read = read_chain(self._chain.path, self._chain.key) if os.path.getsize(self._chain.path) else None
+        entries = [] if read is None else read.entries
         ours = [entry for entry in entries if "source" in entry]
         self._now = _Open(tally.updates, digest(), tally.inserts, tally.deletes, tally.updates, lineage)
         if state is not None:
             lists = ("deleted", "missing", "waiting")
             self._now = _Open(**{**state, **{name: [*map(tuple, state.get(name, ()))] for name in lists}})
+        elif entries:  # a process that was killed before its first checkpoint has begun them
+            run = (self._chain.named or {}).get("run") or run
+        self._now.run = self._now.run or run
+        self._require_ours(read, steps)
         if self._now.lineage != lineage:  # what comes is about another model; a gap in the chain shows it
             came, went = len(self._now.inserted), len(self._now.deleted)
             self._now.digest, self._now.lineage = digest(), lineage
             self._now.inserts, self._now.deletes = tally.inserts - came, tally.deletes - went
-        if self._now.written and not any(entry["source"]["updates"][1] == self._now.begins for entry in ours):
-            raise InputError(message("receipts.lost", updates=self._now.begins), file=self._chain.path)
         self._known = deque(entry for entry in ours if entry["source"]["updates"][1] > tally.updates)
         for entry in ours[: len(ours) - len(self._known)]:
             # One without updates is of the end of a run, which took in what waited.
@@ -110,6 +128,17 @@ class Requests:
         hashes = gone(before)
         self._gone = GoneIds(hashes.union(hash for hash, *_ in self._now.deleted).difference(self._now.inserted))
         return self._marked(stream)
+
+    def _require_ours(self, chain: Chain | None, steps: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse (InputError) a chain that is not the one of the run, by what it names and what the checkpoint has."""
+        now = self._now
+        if now.written and chain is None:
+            raise InputError(message("receipts.lost", updates=now.begins), file=self._chain.path)
+        if chain is not None:
+            require_known(chain, vars(now), bool(steps))
+        live = self._of if isinstance(self._source, FollowedSource) else {}
+        first = steps[0]["digest_before"] if steps else now.digest
+        self._chain.about(Origin(self._place, self._learner, now.run, self._data, first, live))
 
     def _note_erased(self, entries: Sequence[Mapping[str, Any]], stream: Stream) -> None:
         """Tell a stream what was erased by other means than its source, which may delete it, too, once."""
@@ -219,7 +248,7 @@ class Requests:
         """Return the requests that no receipt has yet, and where the last one ended: plain JSON values."""
         now = self._now  # what is in the lists never changes
         copies = {name: [*getattr(now, name)] for name in ("deleted", "missing", "waiting")}
-        return {**vars(now), **copies, "inserted": {**now.inserted}}
+        return {**vars(now), **copies, "inserted": {**now.inserted}, "head": self._chain.head}
 
     @property
     def _has_requests(self) -> bool:
@@ -281,6 +310,8 @@ class Requests:
             inserts=was.inserts + came + len(entry["inserted"]),
             deletes=was.deletes + went + len(entry["deleted"]),
             taken=was.taken,
+            run=was.run,
+            head=self._chain.head,
             latest=was.latest,
             waiting=was.waiting,
             lineage=was.lineage,
@@ -289,6 +320,23 @@ class Requests:
             missing=[one for one in was.missing if one[1] >= stop],
             inserted={hash: seq for hash, seq in was.inserted.items() if seq >= stop},
         )
+
+
+def require_known(chain: Chain, state: Mapping[str, Any], updated: bool) -> None:
+    """Refuse (InputError) a chain without what a checkpoint knows of it, by the ``state`` of its requests.
+
+    A run that was ``updated`` has other digests than its receipts until the next one is written.
+    """
+    requests = [one for one in chain.entries if "source" in one]
+    begins, digest, head = state["begins"], state["digest"], state.get("head")
+    ends = [(one["source"]["updates"][1], one["digest_after"]) for one in requests]
+    there = not state["written"] or any(end == begins and (updated or after == digest) for end, after in ends)
+    if not there or (head is not None and head not in chain.hashes):
+        raise InputError(message("receipts.lost", updates=begins), file=chain.path)
+    if requests and not state["written"]:
+        first, before = requests[0]["source"]["updates"][0], requests[0]["digest_before"]
+        if first != begins or not (updated or before == digest):
+            raise InputError(message("receipts.other_run", updates=ends[0][0]), file=chain.path)
 
 
 def _names(batch: UpdateBatch, positions: Ints) -> list[Any]:
@@ -313,9 +361,10 @@ def requests_of(config: Config, folder: RunFolder, stream: Stream) -> Iterator[R
     key = Key.read(output.receipt_key or place / RECEIPT_KEY)
     signer = Signer(output.receipt_sign) if output.receipt_sign is not None else None
     source = stream.source
-    of = source.live.describe() if isinstance(source, FollowedSource) else {"data": source.identity().fingerprint}
+    data = source.identity().fingerprint
+    of = source.live.describe() if isinstance(source, FollowedSource) else {"data": data}
     with opened(place / RECEIPTS, key, signer, mend=True) as chain:
-        yield Requests(config, chain, of)
+        yield Requests(config, chain, of, folder.location, data)
 
 
 def _make_key(path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipelines.receipts import ReceiptFile, now, opened_receipts
+from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, require_about
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
@@ -37,6 +37,7 @@ from raydt.folders.manifest import MANIFEST
 from raydt.keyed.saved import open_keys
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
+from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel
 
@@ -117,6 +118,7 @@ def apply_changes(
     with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
         place = find_state(state)
         job = _opened(place)
+        require_about(receipts_open, receipts, job.origin)
         names = StateNames.of(job.common, label, id_column)
         new, old = _split(find_changes(paths, kind, job.common, names), applied_files(job.common.meta))
         known_files = [one.path for one in old]
@@ -164,6 +166,10 @@ class ChangesOfOne:
 
     def __init__(self, saved: SavedModel, place: StatePlace) -> None:
         self.common, self._place = saved, place
+
+    def origin(self) -> Origin:
+        """Return what a chain has to name of the model."""
+        return origin_of(self._place.folder.location, self.common, lambda: self.common.session().digest())
 
     def apply(
         self,

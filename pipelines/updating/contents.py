@@ -132,7 +132,12 @@ def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
     """Write the new state, unless it is there, and its receipt last but for the manifest; or neither."""
-    keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
+
+    def keep() -> None:
+        if chain is not None:
+            chain.append(receipt, time=now())
+            meta["lineage"][-1]["receipt"] = chain.head  # the manifest comes after it
+
     if target.has(MANIFEST):
         keep()
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.outputs import Input, require_apart
-from pipelines.receipts import ReceiptFile, now, opened_receipts
+from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, require_about
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
@@ -37,6 +37,7 @@ from raydt.folders.manifest import MANIFEST, is_folder_file
 from raydt.keyed.saved import open_keys
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
+from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel
 
@@ -123,6 +124,7 @@ def update(
     writing = target if not dry_run else None
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
+        require_about(chain, receipts, job.origin)
         receipt: Receipt = job.apply(Asked(delete, insert, missing, label, id_column, kind, note))
         if not dry_run:
             meta, components = job.contents()
@@ -141,6 +143,10 @@ class UpdateOfOne:
 
     def __init__(self, saved: SavedModel, place: StatePlace) -> None:
         self._saved, self._place = saved, place
+
+    def origin(self) -> Origin:
+        """Return what a chain has to name of the model."""
+        return origin_of(self._place.folder.location, self._saved, lambda: self._saved.session().digest())
 
     def apply(self, asked: Asked) -> Receipt:
         """Read the lists and apply them; errors as of :func:`update`."""

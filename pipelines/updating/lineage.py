@@ -58,8 +58,10 @@ def step_of(
         files["insert"] = {"path": absolute(new.path), "kind": new.source.identity().description["kind"]}
         files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
         files["insert"] |= {} if names.weight is None else {"weight": names.weight}
+    run = saved.meta.get("run", {}).get("id")
     return {
         "state": place,
+        **({} if run is None else {"run": run}),
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
         "digest_before": receipt.digest_before,
         "digest_after": receipt.digest_after,

@@ -3,6 +3,7 @@
 from raydt.messages import Sentence
 
 _MAKE_KEY = "Make one with: python -c 'import secrets; print(secrets.token_hex(32))' > FILE, and keep it apart"
+_MAKE_PRIVATE = "Make one with: openssl genpkey -algorithm ed25519 -out FILE"
 _COMPARE = "Compare the file with a copy"
 
 SENTENCES: dict[str, Sentence] = {
@@ -10,8 +11,12 @@ SENTENCES: dict[str, Sentence] = {
     "short_key": "a key for receipts needs {wanted} random bytes, this one has {found}",
     "unread_key": ("{file}: the key of receipts cannot be read: {reason}", _MAKE_KEY),
     "bad_key": ("{file}: the key of receipts must be 64 hexadecimal digits or more", _MAKE_KEY),
-    "private_key": "{file}: the private key cannot be read: {reason}",
-    "no_ed25519": ("{file}: it is not an Ed25519 key", "Make one with: openssl genpkey -algorithm ed25519"),
+    "private_key": ("{file}: the private key cannot be read: {reason}", _MAKE_PRIVATE),
+    "no_ed25519": ("{file}: the file is not a private Ed25519 key as PEM, without a password", _MAKE_PRIVATE),
+    "public_key": (
+        "--public-key {given}: an Ed25519 public key has 64 hexadecimal digits",
+        "Give the digits themselves, as raydt verify RECEIPTS prints them behind: signed by",
+    ),
     "no_cryptography": ("signatures need the package cryptography", "Run pip install 'raydt[sign]'"),
     # Files
     "no_file": ("cannot hold receipts, as it is not a regular file", "Name a file on a disk"),
@@ -41,7 +46,31 @@ SENTENCES: dict[str, Sentence] = {
         "{file}: no receipt is about this state under the options of its learner",
         "Name a state from which, or to which, a receipt of this file leads",
     ),
+    # Models and their chains
+    "foreign": (
+        "the receipts are of another model, {theirs}, and not of {place}, {ours}",
+        "Give the chain of this model, or begin a new file",
+    ),
+    "other_table": (
+        "the receipts are of another source, {theirs}, and the run reads {ours}",
+        "Put back the file that belongs to the run",
+    ),
+    "other_learner": (
+        "the receipts are of a model of learner {theirs}, and {place} has one of learner {ours}",
+        "Give the chain of this model, or begin a new file",
+    ),
+    "lacking": (
+        "the chain lacks the receipt {head} with which {place} was made: it is of another model, or its lines were "
+        "changed",
+        "Restore the chain from a copy, or begin a new file",
+    ),
+    "of_run": "run {run}",
+    "of_no_run": "which began with the digest {digest}",
     # Chains
+    "no_chain": (
+        "the file is not a chain of receipts: {reason}",
+        "Give the file that raydt update --receipts, or a run, has written",
+    ),
     "not_receipt": ("the line is not a receipt: {reason}", _COMPARE),
     "broken_chain": (
         "the line does not follow the line before it: one of the two was changed, or a line is missing",
@@ -79,7 +108,7 @@ SENTENCES: dict[str, Sentence] = {
     "key_check": "key_check belongs to every format but the first, and the format is {format}",
     "later_key": "{keys} belong to format {wanted}, and the format is {format}",
     "other_updates": "the updates of source.at are not those of the deleted examples",
-    "no_source": "source is not an object",
+    "no_object": "{name} is not an object",
     "no_rollback": "rolled_back is not a number",
     "changing_rollback": "a receipt of a rollback must not delete, insert or purge examples",
     "half_signed": "public_key and signature belong together",
@@ -89,6 +118,8 @@ SENTENCES: dict[str, Sentence] = {
     "other_keys": "{name} of its keys are not {name} of the receipt",
     "changing_purge": "a purge must not change the model",
     "cut_off": "it does not end with a line feed",
+    "no_json": "it is not a JSON object in ASCII",
+    "other_hash": "its hash, sha256, is that of other values",
     "nested": "it is nested too deeply",
     "other_spelling": "raydt writes each key once and in its place, without spaces",
 }

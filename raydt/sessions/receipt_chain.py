@@ -1,9 +1,9 @@
 """Receipts on file: one JSON object a line, each with the hash of the line before it.
 
 Invariant: no entry can be changed, removed from the middle or put in another place without a hash that no longer fits.
-Who removes the last entries leaves a shorter chain that fits: keep the hash of the last line (:attr:`Chain.head`)
-elsewhere, or sign. No id is written: it appears as a hash with a key that stays with the user, so that whoever has the
-file alone cannot test whether an id is in it.
+Who removes the last entries, or writes the last ones anew with their hashes, leaves a chain that fits: sign, or compare
+with the hashes that states and runs have (:meth:`Chain.require`). No id is written: it appears as a hash with a key
+that stays with the user, so that whoever has the file alone cannot test whether an id is in it.
 
 Format: ``docs/reference/formats.md``.
 """
@@ -18,16 +18,17 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain as joined
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.folders.lock import NO_LOCKS
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.receipt_course import Course
-from raydt.sessions.receipt_entry import FORMAT, checked_note, decoded, encoded, validated
+from raydt.sessions.receipt_entry import BEGIN, FORMAT, checked_note, decoded, encoded, sealed, validated
 from raydt.version import __version__
 
 #: What tells the hashes of ids, and the check value of a key, from others under the same key.
@@ -86,8 +87,10 @@ class Signer:
         from_pem, _, Private = _cryptography()
         try:
             key = from_pem(Path(path).read_bytes(), password=None)
-        except (OSError, TypeError, ValueError) as error:
-            raise ConfigError(message("receipts.private_key", file=str(path), reason=str(error))) from error
+        except OSError as error:
+            raise ConfigError(message("receipts.private_key", file=str(path), reason=_reason(error))) from error
+        except (TypeError, ValueError) as error:  # the library says more than anybody understands
+            raise ConfigError(message("receipts.no_ed25519", file=str(path))) from error
         if not isinstance(key, Private):
             raise ConfigError(message("receipts.no_ed25519", file=str(path)))
         self._key: Any = key
@@ -111,6 +114,23 @@ def _cryptography() -> tuple[Any, Any, Any]:
     return load_pem_private_key, ed25519.Ed25519PublicKey, ed25519.Ed25519PrivateKey
 
 
+class Origin(NamedTuple):
+    """The model of a run or state, by what a chain names (``origin``) and what the state knows of its chain."""
+
+    place: str  #: Where the run or state is.
+    learner: str
+    run: str | None  #: The run that trained it; None if no run did, or an early one.
+    data: str | None  #: Fingerprint of its source.
+    digest: str  #: Of the model before the first update in its lineage.
+    live: Mapping[str, Any]  #: What the live source of the run says of itself; empty without.
+    heads: tuple[str, ...] = ()  #: Hashes of lines, of which the chain must have one.
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What an entry names."""
+        return {"run": self.run, "data": self.data, "digest": self.digest}
+
+
 @dataclass(frozen=True)
 class Chain:
     """A chain that was read and found whole."""
@@ -128,6 +148,50 @@ class Chain:
     signers: list[str]
     all_signed: bool
     keyed: bool  #: Whether every entry tells by which key its ids are hashed. Those of an earlier version do not.
+    path: str = ""
+
+    @property
+    def origin(self) -> Mapping[str, Any] | None:
+        """Return what the chain says it is about; None of a chain that does not say it."""
+        return next((entry["origin"] for entry in self.entries if "origin" in entry), None)
+
+    def require(self, origin: Origin) -> None:
+        """Refuse (InputError) a chain that is not about the model of a run or state, by all that the chain names.
+
+        A chain of an early version names the learner and the live source only.
+        """
+        named, place = self.origin, origin.place
+        if (learner := self.entries[0]["learner"]) != origin.learner:
+            said = message("receipts.other_learner", theirs=learner, ours=origin.learner, place=place)
+            raise InputError(said, file=self.path)
+        for of in (entry["source"]["of"] for entry in self.entries if "source" in entry):
+            if any(of[name] != origin.live[name] for name in of.keys() & origin.live.keys()):
+                said = message("receipts.other_table", theirs=_table(of), ours=_table(origin.live))
+                raise InputError(said, file=self.path)
+        if named is not None and not self._is_of(named, origin):
+            theirs, ours = of_origin(named), of_origin(origin.named)
+            raise InputError(message("receipts.foreign", theirs=theirs, ours=ours, place=place), file=self.path)
+        if origin.heads and not set(origin.heads).intersection(self.hashes):
+            raise InputError(message("receipts.lacking", head=origin.heads[0], place=place), file=self.path)
+
+    def _is_of(self, named: Mapping[str, Any], origin: Origin) -> bool:
+        if named["run"] is not None and origin.run is not None:
+            return bool(named["run"] == origin.run)
+        if named["data"] is not None and origin.data is not None:
+            return bool(named["data"] == origin.data)
+        known = joined.from_iterable((entry["digest_before"], entry["digest_after"]) for entry in self.entries)
+        return origin.digest in (named["digest"], *known)
+
+
+def of_origin(named: Mapping[str, Any]) -> str:
+    """Return in words which model a chain is about."""
+    if named["run"] is not None:
+        return message("receipts.of_run", run=named["run"])
+    return message("receipts.of_no_run", digest=named["digest"])
+
+
+def _table(of: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in of.items())
 
 
 class OpenChain:
@@ -143,6 +207,19 @@ class OpenChain:
         self._head = None if chain is None else chain.head
         #: As of the chain; None after the purge of an older state, until it is needed.
         self._newest: Mapping[str, Any] | None = {} if chain is None else chain.newest
+        #: What the entries say they are about.
+        self.named: Mapping[str, Any] | None = None if chain is None else chain.origin
+
+    @property
+    def head(self) -> str | None:
+        """Return the hash of the last line; None of an empty chain."""
+        return self._head
+
+    def about(self, origin: Origin) -> None:
+        """Say which model the next entries are about; InputError as of :meth:`Chain.require`."""
+        if self._head is not None:
+            read_chain(self.path, self.key).require(origin)
+        self.named = self.named or origin.named
 
     def _rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
         """Return the values of the entry of a rollback, if it is one (:meth:`Course.rollback_to`)."""
@@ -208,10 +285,12 @@ class OpenChain:
         written, head, lines = [], self._head, b""
         for values in entries:
             entry = {"format": FORMAT, "previous": head, "time": time, "raydt_version": __version__, **values}
-            entry = validated({**entry, "key_check": self.key.check})
+            named = {} if self.named is None else {"origin": self.named}
+            entry = validated({**entry, "key_check": self.key.check, **named})
             if self._signer is not None:
                 entry["public_key"] = self._signer.public_key
                 entry["signature"] = self._signer.sign(encoded(entry))
+            entry = sealed(entry)
             line = encoded(entry) + b"\n"
             head, lines = _hash(line), lines + line
             written.append(entry)
@@ -323,6 +402,8 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
         try:
             entry = decoded(line)
         except ValueError as error:
+            if not row and not line.startswith(BEGIN):
+                raise InputError(message("receipts.no_chain", reason=str(error)), file=str(path), row=row) from error
             raise InputError(message("receipts.not_receipt", reason=str(error)), file=str(path), row=row) from error
         if entry["previous"] != (hashes[-1] if hashes else None):
             raise InputError(message("receipts.broken_chain"), file=str(path), row=row)
@@ -337,7 +418,8 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
         hashes.append(_hash(line))
         entries.append(entry)
     keyed, whole = all("key_check" in entry for entry in entries), signed == len(entries)
-    return Chain(entries, course.newest, hashes[-1], course.gaps, hashes, course, list(signers), whole, keyed)
+    newest, gaps, who = course.newest, course.gaps, list(signers)
+    return Chain(entries, newest, hashes[-1], gaps, hashes, course, who, whole, keyed, str(path))
 
 
 def _hash(line: bytes) -> str:
@@ -347,7 +429,7 @@ def _hash(line: bytes) -> str:
 def _verify(entry: dict[str, Any], row: int, file: str) -> None:
     """Require that the signature of an entry is that of its public key."""
     _, Public, _ = _cryptography()
-    content = encoded({name: value for name, value in entry.items() if name != "signature"})
+    content = encoded({name: value for name, value in entry.items() if name not in ("signature", "sha256")})
     try:
         Public.from_public_bytes(bytes.fromhex(entry["public_key"])).verify(bytes.fromhex(entry["signature"]), content)
     except Exception as error:  # InvalidSignature is no subclass of anything of ours

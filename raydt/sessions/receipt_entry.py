@@ -8,6 +8,7 @@ Format: ``docs/reference/formats.md``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -18,13 +19,16 @@ from raydt.errors import ConfigError
 from raydt.messages import message
 
 #: What new entries are written in. Entries of ``raydt-receipt-1`` have no ``key_check``.
-FORMAT = "raydt-receipt-4"
+FORMAT = "raydt-receipt-5"
 
 _FIRST = "raydt-receipt-1"
+#: First bytes of each line, whatever its format.
+BEGIN = b'{"format":"raydt-receipt-'
 #: Keys that came with a format; each may be left out.
 _SINCE = {
     "raydt-receipt-3": ("subjects", "missing", "note", "work", "copies", "keys", "rolled_back"),
-    FORMAT: ("source",),
+    "raydt-receipt-4": ("source",),
+    FORMAT: ("origin", "sha256"),
 }
 
 #: Letters of a note.
@@ -78,12 +82,22 @@ class _OfSource(BaseModel):
     waiting: NonNegativeInt | None = None
 
 
+class _Origin(BaseModel):
+    """The model that a chain is about."""
+
+    model_config = _STRICT
+
+    run: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None  #: that trained it; null: none, or an early one
+    data: _Digest | None  #: fingerprint of the source of that run, as the chain began
+    digest: _Digest  #: of the first model that the chain, or the state it began with, knows
+
+
 class Entry(BaseModel):
     """The keys of an entry, in the order in which they are written."""
 
     model_config = _STRICT
 
-    format: Literal["raydt-receipt-1", "raydt-receipt-2", "raydt-receipt-3", "raydt-receipt-4"]
+    format: Literal["raydt-receipt-1", "raydt-receipt-2", "raydt-receipt-3", "raydt-receipt-4", "raydt-receipt-5"]
     previous: _Digest | None
     time: str
     raydt_version: str
@@ -106,8 +120,10 @@ class Entry(BaseModel):
     rolled_back: NonNegativeInt | None = None
     purged: _Purged | None = None
     source: _OfSource | None = None  #: of requests that came through the source of a run
+    origin: _Origin | None = None  #: what the chain is about, if its writer knows more than one call
     public_key: _Hash = ""
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] = ""
+    sha256: _Digest = ""  #: of the line without this key; every line has it from format 5 on
 
     @model_validator(mode="after")
     def _agrees(self) -> Entry:
@@ -143,8 +159,9 @@ class Entry(BaseModel):
             (first, stop), at = self.source.updates, self.source.at
             if len(at) != len(self.deleted) or (at and not first <= min(at) <= max(at) < stop):
                 raise ValueError(message("receipts.other_updates"))
-        elif "source" in given:
-            raise ValueError(message("receipts.no_source"))
+        for name in ("source", "origin"):
+            if getattr(self, name) is None and name in given:
+                raise ValueError(message("receipts.no_object", name=name))
         return self
 
     def _others(self) -> int:
@@ -164,16 +181,27 @@ def encoded(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an entry with the hash of its line."""
+    own = {name: value for name, value in values.items() if name != "sha256"}
+    return {**own, "sha256": "sha256:" + hashlib.sha256(encoded(own)).hexdigest()}
+
+
 def decoded(line: bytes) -> dict[str, Any]:
     """Return the values of a line with its line feed; ValueError unless :func:`encoded` writes this line of them."""
-    if not line.endswith(b"\n"):
-        raise ValueError(message("receipts.cut_off"))
     try:
-        values = validated(json.loads(line))
+        found = json.loads(line.decode("ascii"))
     except RecursionError as error:
         raise ValueError(message("receipts.nested")) from error
+    except ValueError as error:
+        raise ValueError(message("receipts.no_json" if line.endswith(b"\n") else "receipts.cut_off")) from error
+    if not line.endswith(b"\n"):
+        raise ValueError(message("receipts.cut_off"))
+    values = validated(found)
     if encoded(values) + b"\n" != line:
         raise ValueError(message("receipts.other_spelling"))
+    if values["format"] >= FORMAT and sealed(values) != values:
+        raise ValueError(message("receipts.other_hash"))
     return values
 
 

@@ -20,10 +20,10 @@ import pytest
 
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
-from raydt.messages import message_of
+from raydt.messages import message, message_of
 from raydt.sessions import receipt_chain
 from raydt.sessions.receipt_chain import Key, OpenChain, Signer, append, opened, read_chain
-from raydt.sessions.receipt_entry import Entry, encoded
+from raydt.sessions.receipt_entry import Entry, encoded, sealed
 from tests.fuzz.mutations import mutated
 from tests.refusals import refused
 
@@ -60,7 +60,9 @@ def test_each_entry_names_the_one_before(chain: Path) -> None:
         "fudyadt",
         30,
         28,
-        tuple(name for name in tuple(Entry.model_fields)[:18] if name not in ("subjects", "missing", "note")),
+        tuple(
+            name for name in (*tuple(Entry.model_fields)[:18], "sha256") if name not in ("subjects", "missing", "note")
+        ),
     )
 
 
@@ -81,6 +83,10 @@ def test_a_change_shows(chain: Path, line: int, part: str) -> None:
     entry[part] = {"time": "another", "deleted": entry["deleted"][:0]}.get(part, "sha256:" + "0" * 64)
     entry["active"] = entry["active_before"] - len(entry["deleted"]) + len(entry["inserted"])
     lines[line] = json.dumps(entry, separators=(",", ":"))
+    chain.write_text("\n".join(lines) + "\n")
+    with refused("receipts.not_receipt", InputError, row=line, reason=message("receipts.other_hash")):
+        read_chain(chain)
+    lines[line] = encoded(sealed(entry)).decode()  # by somebody who knows the format
     chain.write_text("\n".join(lines) + "\n")
     if line == 3 and part != "previous":  # what nothing follows: its hash is another
         assert read_chain(chain).head != "sha256:" + hashlib.sha256(lines[-1].encode()).hexdigest()
@@ -193,7 +199,7 @@ def test_signatures(tmp_path: Path) -> None:
     assert (read.signers, read.all_signed) == ([signer.public_key], False)
     entry = json.loads(file.read_text().splitlines()[0])
     entry["time"] = "another"
-    file.write_text(json.dumps(entry, separators=(",", ":")) + "\n")
+    file.write_bytes(encoded(sealed(entry)) + b"\n")
     with refused("receipts.bad_signature", InputError, row=0):
         read_chain(file)
 
@@ -204,8 +210,10 @@ def test_a_bad_key_is_one_error_with_the_way_to_make_one(tmp_path: Path) -> None
         with refused(f"receipts.{id}", ConfigError, file=str(tmp_path / name)) as caught:
             Key.read(tmp_path / name)
         assert "token_hex" in str(caught.value)
-    with refused("receipts.private_key", ConfigError):
-        Signer(tmp_path / "short")
+    for name, id in (("short", "no_ed25519"), ("missing", "private_key"), ("", "private_key")):
+        with refused(f"receipts.{id}", ConfigError, file=str(tmp_path / name)) as caught:
+            Signer(tmp_path / name)
+        assert "openssl" in str(caught.value)
 
 
 # -- one line, one meaning ------------------------------------------------------------------------------------------
@@ -328,7 +336,7 @@ def test_a_chain_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> 
     assert not read_chain(file, Key(bytes(32))).keyed  # such a chain does not tell
     append(file, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
     assert file.read_bytes().startswith(FORMER.read_bytes())
-    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "4"]
+    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "5"]
     with refused("receipts.other_key", ConfigError, row=4):
         read_chain(file, Key(bytes(32)))
 

@@ -1,0 +1,343 @@
+"""A net of chains: lines, keys, runs and folders mixed at random; every command refuses, or tells the truth.
+
+Each learner has two runs of two change logs, whose ids are hashed with the same key: nothing but what a chain names
+tells them apart. Each run writes a chain of its own requests, and its states are updated with a chain of the user. The
+oracle reads no chain: it knows the ids that the change log, or an update, has deleted, and what lives in each state.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines import replay, resume
+from pipelines.cli import cli
+from pipelines.saved_runs import open_state
+from raydt.errors import RaydtError
+from raydt.exchange.faults import injected
+from tests import volume
+from tests.cases import Trial, change_log, every_case
+from tests.cut_runs import Gone, at
+from tests.small_tables import table_of, written
+
+UPDATES, KEY, OTHER_KEY = 90, "0f" * 32, "1e" * 32
+FORMER = Path(__file__).parents[1] / "former"
+
+
+def raydt(*arguments: Any) -> tuple[int, Any]:
+    """Exit code and result of a command; the error that it ends with is raised."""
+    given = CliRunner().invoke(cli, [*map(str, arguments), "--json"], standalone_mode=False)
+    if given.exception is not None:
+        raise given.exception
+    return given.return_value, json.loads(given.stdout)
+
+
+class Story(NamedTuple):
+    """A run, its two updated states with their chain, and what is true of them."""
+
+    run: Path
+    states: tuple[Path, Path]  #: After one update, and after two.
+    chain: Path  #: Of the two updates.
+    gone: tuple[set[str], set[str]]  #: Ids deleted by the requests of the run, and by the updates.
+
+
+def live(state: Path) -> set[str]:
+    """Ids of the examples of a state, read from its arrays."""
+    saved = open_state(state)[0]
+    stream = saved.components["stream"]
+    names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
+    return {str(names.get(one, one)) for one in saved.arrays["id"].tolist()}
+
+
+def log_of(trial: Trial, seed: int) -> list[dict[str, Any]]:
+    """A change log whose deletions all name an id."""
+    return [row for row in change_log(UPDATES, trial.case.warmup, seed) if row["op"] != "delete_value"]
+
+
+def deleted_in(log: list[dict[str, Any]]) -> set[str]:
+    """Ids that a change log has deleted, and that it does not insert again."""
+    there, gone = set[str](), set[str]()
+    for row in log:
+        if row["op"] == "insert":
+            there.add(row["id"])
+        elif row["op"] == "delete" and row["id"] in there:
+            there.remove(row["id"])
+            gone.add(row["id"])
+    return gone - there
+
+
+def config_of(trial: Trial, folder: Path, seed: int) -> dict[str, Any]:
+    folder.mkdir()
+    (folder / "key").write_text(KEY)
+    output = {"receipts": True, "receipt_key": str(folder / "key"), "predictions": False, "metrics_every": 12}
+    config = trial.config(folder, UPDATES, output=output)
+    written(Path(config["source"]["path"]), table_of(log_of(trial, seed)))
+    return config
+
+
+def story(trial: Trial, folder: Path, seed: int, sign: list[Any]) -> Story:
+    config, draw = config_of(trial, folder, seed), random.Random(seed)
+    run, chain = Path(replay(config, folder / "run").path), folder / "chain.jsonl"
+    chosen, states, last = sorted(draw.sample(sorted(live(run)), 4)), [], run
+    for number in range(2):
+        listed = folder / f"gone-{number}.csv"
+        listed.write_text("\n".join(["id", *chosen[2 * number : 2 * number + 2], ""]))
+        given = ["--receipts", chain, "--receipt-key", folder / "key", *sign, "--note", f"CASE-{number}"]
+        raydt("update", last, "--delete", listed, "--out", folder / f"state-{number}", *given)
+        last = folder / f"state-{number}"
+        states.append(last)
+    return Story(run, (states[0], states[1]), chain, (deleted_in(log_of(trial, seed)), set(chosen)))
+
+
+# -- how a chain is changed ------------------------------------------------------------------------------------------
+
+Lines = list[bytes]
+
+
+def edited(lines: Lines, draw: random.Random) -> Lines:
+    """One value of a line is another one; often of the last line."""
+    at = draw.choice([len(lines) - 1, draw.randrange(len(lines))])
+    entry = json.loads(lines[at])
+    name = draw.choice(["time", "learner", "raydt_version", "note", "work", "copies", "digest_before", "options_hash"])
+    other = {"work": [["a", "b"]], "copies": ["nowhere"], "learner": "gbdt" if entry["learner"] != "gbdt" else "forest"}
+    digest = "sha256:" + 64 * "0"
+    entry[name] = other.get(name, digest if name in ("digest_before", "options_hash") else "another")
+    order = list(json.loads(lines[at]))
+    if name not in order:  # where the format has it
+        keys = list(entry)
+        keys.remove(name)
+        keys.insert(keys.index("key_check") + 1, name)
+        entry = {key: entry[key] for key in keys}
+    return [*lines[:at], json.dumps(entry, separators=(",", ":")).encode() + b"\n", *lines[at + 1 :]]
+
+
+def swapped(lines: Lines, draw: random.Random) -> Lines:
+    one, other = draw.sample(range(len(lines)), 2)
+    mixed = list(lines)
+    mixed[one], mixed[other] = lines[other], lines[one]
+    return mixed
+
+
+def dropped(lines: Lines, draw: random.Random) -> Lines:
+    at = draw.randrange(len(lines))
+    return [*lines[:at], *lines[at + 1 :]]
+
+
+def repeated(lines: Lines, draw: random.Random) -> Lines:
+    at = draw.randrange(len(lines))
+    return [*lines[: at + 1], *lines[at:]]
+
+
+def cut(lines: Lines, draw: random.Random) -> Lines:
+    return [*lines[:-1], lines[-1][: draw.randrange(1, len(lines[-1]))]]
+
+
+def forged(lines: Lines) -> Lines:
+    """The same values with hashes that fit, as somebody writes them who knows the format."""
+    sealed = pytest.importorskip("raydt.sessions.receipt_entry").sealed
+    hashed = pytest.importorskip("raydt.sessions.receipt_chain")._hash
+    found: Lines = []
+    for line in lines:
+        entry = {**json.loads(line), "previous": hashed(found[-1]) if found else None}
+        found.append(json.dumps(sealed(entry), separators=(",", ":")).encode() + b"\n")
+    return found
+
+
+KINDS: tuple[Callable[[Lines, random.Random], Lines], ...] = (edited, swapped, dropped, repeated, cut)
+
+
+class Mixed(NamedTuple):
+    """A chain in the place of another one, and how it came to be."""
+
+    how: str
+    content: bytes
+
+
+def mixed(mine: Path, others: list[Path], draw: random.Random, *, forging: bool) -> Mixed:
+    """Return the chain of another run, a line of it among those of ``mine``, or ``mine`` with a changed line."""
+    lines = mine.read_bytes().splitlines(keepends=True)
+    other = draw.choice(others)
+    kind = draw.choice(["whole", "spliced", *KINDS, *KINDS])
+    if kind == "whole":
+        return Mixed(f"the chain {other.parent.name}/{other.name}", other.read_bytes())
+    if kind == "spliced":
+        more = draw.choice(other.read_bytes().splitlines(keepends=True))
+        at = draw.randrange(len(lines) + 1)
+        changed = [*lines[:at], more, *lines[at + draw.randrange(2) :]]
+    else:
+        assert callable(kind)
+        changed = kind(lines, draw) if len(lines) > 1 or kind is not swapped else cut(lines, draw)
+    how = kind if isinstance(kind, str) else kind.__name__
+    if forging and kind is not cut:
+        return Mixed(f"{how}, forged", b"".join(forged(changed)))
+    return Mixed(how, b"".join(changed))
+
+
+# -- the net ----------------------------------------------------------------------------------------------------------
+
+
+def attempt(*command: Any) -> tuple[int, Any] | None:
+    """Return what a command says; None if it refuses in one error."""
+    try:
+        return raydt(*command)
+    except RaydtError:
+        return None
+
+
+def require_truth(found: tuple[int, Any] | None, gone: set[str], there: set[str], told: str) -> None:
+    """Require that what is said of ids is true in a state, and that the exit code says so."""
+    if found is None:
+        return
+    code, said = found
+    for one in said.get("ids", ()):
+        assert one["deleted"] == (one["id"] in gone), f"{told}: {one}"
+        assert one.get("live") in (None, one["id"] in there), f"{told}: {one}"
+    assert (code == 0) == said["ok"], told
+
+
+def require_no_append(chain: Path, told: str, *command: Any) -> None:
+    """Require that a command that appends refuses a chain, and leaves it as it is."""
+    before = chain.read_bytes()
+    assert attempt(*command) is None, f"{told}: {' '.join(map(str, command[:2]))} has appended"
+    assert chain.read_bytes() == before, told
+
+
+@every_case("chains of receipts", half=True)
+def test_every_command_refuses_a_mixed_chain_or_tells_the_truth(trial: Trial, tmp_path: Path) -> None:
+    draw = random.Random(f"chains {trial.name}")
+    pem = private_key(tmp_path / "sign.pem") if draw.random() < 0.5 else None
+    sign = [] if pem is None else ["--sign", pem]
+    mine, other = story(trial, tmp_path / "mine", 1, sign), story(trial, tmp_path / "other", 2, [])
+    for one in (mine, other):
+        require_true_stories(one)
+    for round in range(volume.spread(range(60), 5)[-1] + 1 if volume.nightly else 6):
+        told = f"{trial.name}, round {round}"
+        forging = sign == [] and draw.random() < 0.4
+        the_run_says(mine, other, draw, told, forging)
+        the_update_says(mine, other, draw, told, forging, tmp_path / "scratch")
+
+
+def private_key(path: Path) -> Path:
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    path.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
+    return path
+
+
+def asked_of(gone: set[str], there: set[str], draw: random.Random) -> list[str]:
+    """Options that ask for some ids that are gone and some that are there."""
+    names = draw.sample(sorted(gone), min(2, len(gone))) + draw.sample(sorted(there), 2)
+    return [word for name in names for word in ("--id", name)]
+
+
+def require_true_stories(one: Story) -> None:
+    """Nothing is mixed: every command confirms it."""
+    there, key = live(one.run), one.chain.with_name("key")
+    ids = [word for name in sorted(one.gone[0]) for word in ("--id", name)]
+    code, found = raydt("verify", one.run, *ids, "--receipt-key", key)
+    assert (code, found["gaps"]) == (0, []), found
+    require_truth((code, found), one.gone[0], there, "the truth")
+    ids = [word for name in sorted(one.gone[1]) for word in ("--id", name)]
+    code, found = raydt("verify", one.chain, one.states[1], *ids, "--receipt-key", key)
+    assert (code, found["equal"]) == (0, True), found
+    require_truth((code, found), one.gone[1], live(one.states[1]), "the truth")
+
+
+def the_run_says(mine: Story, other: Story, draw: random.Random, told: str, forging: bool) -> None:
+    """Put another chain into the folder of a run, and ask the run."""
+    file, key = mine.run / "receipts.jsonl", mine.chain.with_name("key")
+    before = file.read_bytes()
+    how = mixed(file, [other.run / file.name, other.chain, mine.chain], draw, forging=forging)
+    if how.content == before:
+        return
+    told = f"{told}: {how.how} in the folder of the run"
+    file.write_bytes(how.content)
+    there = live(mine.run)
+    try:
+        given = asked_of(mine.gone[0], there, draw)
+        require_truth(attempt("verify", mine.run, *given, "--receipt-key", key), mine.gone[0], there, told)
+        found = attempt("verify", mine.run, *given, "--receipt-key", key)
+        assert found is None, f"{told}: {found}"
+        assert attempt("verify", mine.run, "--receipt", 1) is None, told
+        listed = mine.run.parent / "gone-0.csv"
+        chain = ["--receipts", file, "--receipt-key", key]
+        require_no_append(file, told, "update", mine.states[1], "--delete", listed, "--missing", "skip", *chain,
+                          "--out", mine.run.parent / "none")  # fmt: skip
+        assert not (mine.run.parent / "none").exists(), told
+    finally:
+        file.write_bytes(before)
+
+
+def the_update_says(mine: Story, other: Story, draw: random.Random, told: str, forging: bool, scratch: Path) -> None:
+    """Give another chain to each command that reads or extends one beside a state."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    chain, key, state = scratch / "chain.jsonl", mine.chain.with_name("key"), mine.states[1]
+    how = mixed(mine.chain, [other.chain, other.run / "receipts.jsonl", FORMER / "receipts-2.jsonl"], draw,
+                forging=forging)  # fmt: skip
+    if how.content == mine.chain.read_bytes():
+        return
+    told = f"{told}: {how.how} for the chain of the updates"
+    chain.write_bytes(how.content)
+    there = live(state)
+    given = asked_of(mine.gone[1], there, draw)
+    found = attempt("verify", chain, state, *given, "--receipt-key", key)
+    assert found is None, f"{told}: {found}"
+    assert attempt("verify", chain, state, *given, "--receipt-key", wrong_key(scratch)) is None, told
+    if "forged" not in how.how and not how.how.startswith("the chain") and how.how != "dropped":
+        for command in (
+            ["verify", chain],
+            ["report", chain, "--out", scratch / "pages"],
+            ["verify", chain, "--receipt", 1],
+        ):
+            assert attempt(*command) is None, f"{told}: {command[0]}"
+    listed, options = mine.run.parent / "gone-0.csv", ["--receipts", chain, "--receipt-key", key]
+    delete = ["update", state, "--delete", listed, "--missing", "skip", *options]
+    require_no_append(chain, told, *delete, "--out", scratch / "state")
+    require_no_append(chain, told, *delete, "--dry-run")
+    require_no_append(chain, told, "purge", state, *options)
+    require_no_append(chain, told, "update", mine.states[0], "--roll-back", *options)
+    assert not (scratch / "state").exists(), told
+
+
+def wrong_key(folder: Path) -> Path:
+    (folder / "wrong").write_text(OTHER_KEY)
+    return folder / "wrong"
+
+
+@every_case("chains of runs that are cut", half=True)
+def test_a_run_goes_on_in_its_own_chain_only(trial: Trial, tmp_path: Path) -> None:
+    """A run is cut behind a receipt; it refuses to go on in a chain that is mixed, and goes on in its own."""
+    draw = random.Random(f"cut chains {trial.name}")
+    config, other = config_of(trial, tmp_path / "mine", 1), config_of(trial, tmp_path / "other", 2)
+    whole = Path(replay(config, tmp_path / "whole").path) / "receipts.jsonl"
+    foreign = Path(replay(other, tmp_path / "foreign").path) / "receipts.jsonl"
+    run = tmp_path / "run"
+    receipts = len(whole.read_bytes().splitlines())
+    with injected(at(receipts - 1, point="requests.appended")), pytest.raises(Gone):
+        replay(config, run)
+    chain = run / "receipts.jsonl"
+    before = chain.read_bytes()
+    for round in range(60 if volume.nightly else 3):
+        how = mixed(chain, [foreign], draw, forging=draw.random() < 0.4)
+        if how.content == before or how.how in ("cut", "dropped", "repeated", "edited, forged", "dropped, forged"):
+            continue  # what a kill may leave, or what the run comes to again
+        chain.write_bytes(how.content)
+        with pytest.raises(RaydtError):
+            resume(run)
+        assert chain.read_bytes() == how.content, f"{trial.name}, round {round}: {how.how}"
+        chain.write_bytes(before)
+    resume(run)
+    said = ("digest_before", "digest_after", "active", "deleted", "inserted", "source")
+    mine, others = ([json.loads(line) for line in file.read_bytes().splitlines()] for file in (chain, whole))
+    assert [[one[name] for name in said] for one in mine] == [[one[name] for name in said] for one in others]
