@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors, without_metrics_ports
+from actors.processes import follow_this_process, no_longer_follow
 from actors.services import without_idle_services
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
@@ -40,6 +41,9 @@ INLINE_BYTES = 2**20
 #: Seconds to wait for a cluster's resources: enough for an autoscaler to add a node. After the first few, the wait is
 #: announced.
 RESERVE_SECONDS, UNANNOUNCED_SECONDS = 120.0, 2.0
+
+#: Bytes that the name of a socket can have, and how Ray names the folder of a session.
+_LONGEST_SOCKET, _SESSION = 107, "session_2026-01-01_00-00-00_000000_{}"
 
 #: Seconds within which a server must answer.
 ANSWER_SECONDS = 10.0
@@ -83,6 +87,7 @@ class Cluster:
         self.address = ""
         self._listeners: list[str] = []
         self._session = _session_folder() if started else None
+        self._follower = follow_this_process() if started else None
         if ray.is_initialized():
             self.address = ray.get_runtime_context().gcs_address
             self._listeners = [self.address]
@@ -134,6 +139,7 @@ class Cluster:
 
         if self._connected:
             self._connected = False
+            no_longer_follow(self._follower)
             ray.shutdown()
             if self._session is not None:
                 shutil.rmtree(self._session, ignore_errors=True)  # logs, and spilled objects with rows in them
@@ -277,6 +283,7 @@ def free_on_nodes() -> list[Bundle]:
 def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Cluster:
     if metrics_port is not None:
         require_endpoint(metrics_port)
+    _require_short_paths()
     before_local_ray()
     import ray
 
@@ -311,6 +318,16 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
     except Exception as error:  # Ray says by a bare one that a process of its own did not start in time
         raise RaydtError(message("cluster.no_private_ray", reason=str(error))) from error
     return Cluster(started=True)
+
+
+def _require_short_paths() -> None:
+    """Refuse (ConfigError) a folder for temporary files in which the sockets of Ray would have too long names."""
+    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)), None)
+    if name is not None:
+        socket = os.path.join(os.environ[name], "ray", _SESSION.format(os.getpid()), "sockets", "plasma_store")
+        if (excess := len(os.fsencode(socket)) - _LONGEST_SOCKET) > 0:
+            said = {"name": name, "folder": os.environ[name], "excess": excess, "most": _LONGEST_SOCKET}
+            raise ConfigError(message("cluster.long_tmpdir", **said))
 
 
 def _of_workers() -> dict[str, Any]:

@@ -47,6 +47,11 @@ SENTENCES: dict[str, Sentence] = {
         "Leave the address out to use that cluster, or call ray.shutdown() first",
     ),
     "no_private_ray": "a private Ray could not be started: {reason}",
+    "long_tmpdir": (
+        "{name} is {folder}: there the sockets of a private Ray have names that are {excess} bytes longer than the "
+        "{most} that a socket can have",
+        "Set RAY_TMPDIR to a shorter folder, such as /tmp, or run with cluster.backend: in_process",
+    ),
     # Metrics
     "no_endpoint": (
         "cluster.metrics_port = {port}: the endpoint needs ray[default] ({absent} not installed)",
