@@ -2,7 +2,8 @@
 
 Invariant: nothing the run has computed is trusted. Examples, labels and lifetimes come from the source through the
 stream model; only the state under test comes from the run folder. A state on its own (after an update there is no
-source to read again) is audited against the examples in it.
+source to read again) is audited against the examples in it; so is that of a run whose live source does not keep any
+more what the run has read, which the report says.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from pipelines.saved_runs import (
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.lineage import history_of_run
 from raydt.arrays.types import Ints
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
-from raydt.examples.history import History
+from raydt.examples.history import History, history_of_live
 from raydt.examples.targets import in_order
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.lock import locked
@@ -52,6 +53,7 @@ from raydt.learners.auditing import audit
 from raydt.messages import message
 from raydt.redaction import text
 from raydt.sessions.saved_model import groups_of
+from raydt.sources.live.base import HistoryGoneError
 from raydt.sources.live.followed import FollowedSource
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,7 @@ def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, addre
         state, groups = ended.components["coordinator"], groups_of(ended.components)
         classes = len(ended.meta["classes"])
         report = audit(learner, config.learner, ended.features, classes, state, ended.history, groups)
+        _say_gone(report, ended.gone)
         compare_with_table(report, config, ended.components["stream"], ended.history, ended.names)
     try:
         with locked(folder):
@@ -124,7 +127,19 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
         raise ModelFileError(message("keyed.one"), file=place.location)
     require_same_data(config, saved.meta, source, stream, folder)
     only = None if key is None else saved.find(key)
-    return audit_keys(config, saved, cast(Any, stream), past_of_keys(folder, source, saved), only)
+    past = past_of_keys(folder, source, saved)
+    try:
+        return audit_keys(config, saved, cast(Any, stream), past, only)
+    except HistoryGoneError as gone:
+        report = audit_keys(config, saved, cast(Any, open_stream(config)[1]), None, only)
+        _say_gone(report, gone)
+        return report
+
+
+def _say_gone(report: AuditReport, gone: HistoryGoneError | None) -> None:
+    """Say in a report on the examples stored in a state why the source was not read again, if it was not."""
+    if gone is not None:
+        report.reason = noted(report.reason, message("verdicts.past_gone", reason=gone.parts["problem"]))
 
 
 class Ended(NamedTuple):
@@ -137,24 +152,37 @@ class Ended(NamedTuple):
     history: History
     class_order: Ints
     names: Callable[[Ints], list[Any]]  #: Ids as the source has them.
+    gone: HistoryGoneError | None = None  #: Why the history is that of the examples stored in the state.
 
 
 def last_of(folder: RunFolder) -> Ended:
-    """Return the last state of a finished run and its history; InputError without one, or of another source."""
+    """Return the last state of a finished run and its history; InputError without one, or of another source.
+
+    Where a live source does not keep any more what the run has read, the history is that of the examples stored in the
+    state, which a warning says.
+    """
     config = config_of(folder)
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
     require_same_data(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
-    if (found := run_of(folder)) is not None and found[1] > 1:
-        history = history_of_chapter(folder, stream, features, meta, components)
-    else:
-        if isinstance(source, FollowedSource):
-            source.plans = PlanLog(folder, grows=False)
-        history = history_of_run(config, features, stream, meta, folder.location)
+    gone = None
+    try:
+        if (found := run_of(folder)) is not None and found[1] > 1:
+            history = history_of_chapter(folder, stream, features, meta, components)
+        else:
+            if isinstance(source, FollowedSource):
+                source.plans = PlanLog(folder, grows=False)
+            history = history_of_run(config, features, stream, meta, folder.location)
+    except HistoryGoneError as error:
+        log.warning("%s", message("verdicts.past_gone", reason=error.parts["problem"]).at(folder.location))
+        gone, (source, stream) = error, open_stream(config)
+        stream.restore(components["stream"])
+        history = history_of_live(components["coordinator"], groups_of(components), features)
     order = in_order(meta["classes"], source.positive is not None)
-    return Ended(config, meta, components, features, history, order, lambda ids: cast(Any, stream).names_of(ids))
+    names = lambda ids: cast(Any, stream).names_of(ids)  # noqa: E731
+    return Ended(config, meta, components, features, history, order, names, gone)
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:

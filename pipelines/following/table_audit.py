@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.config import Config
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.examples.history import History
 from raydt.examples.weights import DTYPE, UNIT
 from raydt.keyed.groups import Key
@@ -21,7 +21,7 @@ from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sources.base import Rows
-from raydt.sources.live.base import LiveOptions
+from raydt.sources.live.base import HistoryGoneError, LiveOptions
 from raydt.sources.live.followed import FollowedSource
 
 #: What the report calls the rows that were compared.
@@ -90,7 +90,10 @@ def compare_keys_with_table(
 
 
 def _table_of(report: AuditReport, config: Config, state: Mapping[str, Any], *, foreign: bool) -> _Table | None:
-    """Return the table at the version of a state; None, and no row is checked, where there is nothing to compare."""
+    """Return the table at the version of a state; None, and no row is checked, where there is nothing to compare.
+
+    The report says where the table does not keep the version any more.
+    """
     step = state["source"].get("step")
     if not isinstance(config.source, LiveOptions) or step is None:
         return None
@@ -100,7 +103,11 @@ def _table_of(report: AuditReport, config: Config, state: Mapping[str, Any], *, 
         return None
     source = FollowedSource(version, version.open(), traits_of(config.learner).reading)
     source.restore({**state["source"], "step": None})
-    chunks = list(takewhile(lambda chunk: source.last is not None and not source.last.number, source.rows()))
+    try:
+        chunks = list(takewhile(lambda chunk: source.last is not None and not source.last.number, source.rows()))
+    except HistoryGoneError as gone:
+        report.reason = noted(report.reason, message("verdicts.table_gone", reason=gone.parts["problem"]))
+        return None
     return _Table(source, Rows.joined(chunks) if chunks else None, source.live.place(step["plan"]))
 
 

@@ -13,6 +13,9 @@ SENTENCES: dict[str, Sentence] = {
         "Restore its folder from a copy",
     ),
     # Audits
+    "past_gone": "the examples stored in the state were checked, and not that they are those of the source, which does "
+    "not keep all that the run has read: {reason}",
+    "table_gone": "the live examples were not compared with the rows of the table: {reason}",
     "not_stored": "{folder}: the verdict of the audit could not be stored",
     "changed_run": "the run has changed meanwhile",
     "other_data": (

@@ -23,6 +23,7 @@ MODULES = (
     "nets.test_identity",
     "nets.test_interrupts",
     "nets.test_owners",
+    "nets.test_live_tables",
     "nets.test_keyed_interrupts",
     "nets.test_ray",
     "nets.test_keyed_losses",

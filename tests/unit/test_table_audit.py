@@ -23,10 +23,12 @@ from pipelines.following.follow import follow
 from pipelines.following.table_audit import CHECKED, compare_keys_with_table, compare_with_table
 from pipelines.run_folder import RunFolder
 from raydt.audits.audit_report import AuditReport
+from raydt.examples.history import history_of_live
 from raydt.keyed.groups import Key
 from raydt.streams.history import Replay
 from tests.changing_table import KEYS, TYPES
 from tests.live_tables import FEED, LiveTable
+from tests.refusals import findings
 from tests.unit.test_follow import changed, job
 
 SCHEMA = pa.schema([*({**TYPES, "id": pa.string()}).items()])
@@ -164,3 +166,48 @@ def test_an_example_of_a_key_that_is_not_as_in_the_table_is_a_violation(
     assert compared == [what]
     assert report.conformance == "violated"
     assert "of the table at version 5" in report.failures[0]
+
+
+def vacuum(table: str) -> None:
+    DeltaTable(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def test_a_vacuum_after_a_run_leaves_an_audit_of_what_is_stored(tmp_path: Path) -> None:
+    table = changed(tmp_path)
+    follow(job(table), tmp_path / "run", until_idle=0.0)
+    rows = len(table.at(None))
+    vacuum(table.path)
+    report = audit_run(tmp_path / "run")
+    assert (report.ok, report.checked[CHECKED]) == (True, rows)
+    assert "the examples stored in the state were checked" in report.reason
+    table.overwrite()
+    vacuum(table.path)
+    report = audit_run(tmp_path / "run")
+    assert (report.ok, report.checked[CHECKED]) == (True, 0)
+    assert "the live examples were not compared with the rows of the table" in report.reason
+
+
+@pytest.mark.parametrize("chapters", [False, True])
+def test_a_vacuum_after_a_run_by_key_leaves_an_audit_of_what_is_stored(tmp_path: Path, chapters: bool) -> None:
+    table = KeyedTable(tmp_path, chapters=chapters)
+    vacuum(table.path)
+    run = RunFolder(table.run).newest().location if chapters else table.run
+    report = audit_run(run)
+    assert (report.ok, report.checked[CHECKED]) == (True, len(table.usable))
+    assert "the examples stored in the state were checked" in report.reason
+
+
+def test_what_is_stored_wrongly_is_found_after_a_vacuum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = changed(tmp_path)
+    follow(job(table), tmp_path / "run", until_idle=0.0)
+    vacuum(table.path)
+
+    def wrong(*state: Any) -> Any:
+        history = history_of_live(*state)
+        history.X[0, 0] += 1
+        return history
+
+    monkeypatch.setattr("pipelines.auditing.history_of_live", wrong)
+    report = audit_run(tmp_path / "run")
+    assert report.conformance == "violated"
+    assert "audits.other_table" in findings(report)
