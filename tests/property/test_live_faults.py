@@ -150,7 +150,7 @@ def followed_through(given: dict[str, Any], run: Path, seed: int) -> Any:
 
 def opened_by(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
     """Have the config of a Delta table open another source."""
-    monkeypatch.setattr(Delta, "open", lambda self: source(self))
+    monkeypatch.setattr(Delta, "open", lambda self, *_: source(self))
     monkeypatch.setattr("pipelines.running.attending.AWAY", (0.0, 0.001))
 
 
