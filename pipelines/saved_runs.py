@@ -25,6 +25,7 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model, require_one
 from raydt.sources.base import Source
+from raydt.sources.files.formats import Dialect
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
@@ -146,6 +147,7 @@ def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, f
     meta = model_meta(config.learner, stream.source.features, classes, categories)
     if (key := getattr(config.source, "key", None)) is not None:
         meta["key"] = key
+    meta |= Dialect.recorded(config.source)
     return meta | {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": updates}
 
 

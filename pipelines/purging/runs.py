@@ -43,6 +43,7 @@ from raydt.learners import description_of
 from raydt.messages import message
 from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
+from raydt.sources.files.formats import DIALECT
 
 Components = Mapping[str, Mapping[str, Any]]
 #: What becomes of a batch of rows, by table.
@@ -252,7 +253,8 @@ class RunPurge(Work):
 
     def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
-        meta = {key: self._checkpoint.meta[key] for key in kept} | self._names | self._origin
+        meta = {key: self._checkpoint.meta[key] for key in (*kept, DIALECT) if key in self._checkpoint.meta}
+        meta |= self._names | self._origin
         save_folder(folder.inside(MODEL), "model", *self._model_of(meta))
 
     def _model_of(self, meta: dict[str, Any]) -> tuple[dict[str, Any], Components]:

@@ -33,7 +33,7 @@ from raydt.sessions.saved_model import SavedModel
 from raydt.sources.envelope import AFTER, BEFORE
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.formats import find_kind, open_file
+from raydt.sources.files.formats import Dialect, find_kind, open_file
 from raydt.sources.files.jsonl import JsonLinesDataFile
 from raydt.sources.options import SourceOptions
 from raydt.streams.absent import AbsentRows
@@ -63,13 +63,14 @@ def find_changes(paths: Sequence[str], kind: str | None, saved: SavedModel, name
     """Open all files of paths, in order; InputError for a missing, unclear or unusable one, or one twice."""
     found: dict[str, ChangeFile] = {}
     as_text = (*saved.features.categorical_names, *names.text)
+    or_else, dialect = ", or add --kind parquet, arrow, csv or jsonl", Dialect.of(saved.meta)
     with without_a_config():
         for path in paths:
-            form, places = find_kind(path, ".", kind, or_else=", or add --kind parquet, arrow, csv or jsonl")
+            form, places = find_kind(path, ".", kind, or_else=or_else, dialect=dialect)
             for place in places:
                 if place.name in found:
                     raise InputError(message("updates.file_twice"), file=place.name)
-                file = open_file(form, place, as_text=as_text)
+                file = open_file(form, place, as_text, dialect)
                 found[place.name] = ChangeFile(place.name, file, file.content_hash())
     return list(found.values())
 

@@ -34,6 +34,7 @@ from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows, Source
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
+from raydt.sources.files.formats import USUAL, Dialect
 from raydt.streams.absent import AbsentRows
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from raydt.streams.text_ids import TextIds
@@ -64,6 +65,7 @@ class StateNames:
     weight: str | None  #: Column of weights.
     absent: AbsentRows  #: Rows of which the source has only a bad state.
     text_key: str | None = None  #: Column of keys that are text, of models by key.
+    dialect: Dialect = USUAL  #: Of the files of the run's source.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -95,12 +97,14 @@ class StateNames:
             subjects=subjects,
             text_key=saved.meta.get(TEXT_KEY),
             absent=absent,
+            dialect=Dialect.of(saved.meta),
         )
 
     @property
     def keys(self) -> LogKeys:
         """Columns that a list of deletions may name."""
-        return LogKeys("text" if self.text_ids else "integer", self.id, self.subject_kind, self.subject)
+        kind = "text" if self.text_ids else "integer"
+        return LogKeys(kind, self.id, self.subject_kind, self.subject, self.dialect)
 
     @property
     def text(self) -> list[str]:

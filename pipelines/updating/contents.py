@@ -33,6 +33,7 @@ from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.receipt_chain import OpenChain
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
+from raydt.sources.files.formats import DIALECT
 
 
 class Asked(NamedTuple):
@@ -106,7 +107,7 @@ def meta_after(
     ``known`` are classes and categories.
     """
     meta = model_meta(saved.options, saved.features, *known)
-    meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
+    meta |= {key: saved.meta[key] for key in ("named", "declared", DIALECT) if key in saved.meta}
     meta |= read_before(saved)
     offset = int(saved.meta["offset"]) + step["deletes"] + step["inserts"]
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}

@@ -34,6 +34,7 @@ from raydt.learners import learners
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.saved_model import SavedModel
+from raydt.sources.files.formats import Dialect
 from raydt.streams.base import Stream
 from raydt.streams.history import Replay
 
@@ -131,6 +132,7 @@ def state_before(
     columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
     columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
     meta = {"kind": "state", "columns": columns, "next_id": next_id, "offset": offset}
+    meta |= Dialect.recorded(config.source)
     classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
     learner = learners()[config.learner.kind]
     return SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})

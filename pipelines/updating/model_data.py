@@ -29,7 +29,7 @@ from raydt.sources.file_options import FileOptions
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.formats import find_kind, open_file
+from raydt.sources.files.formats import Dialect, find_kind, open_file
 from raydt.sources.options import SourceOptions
 
 #: Live examples that say which features have values.
@@ -77,8 +77,9 @@ def find_rows(
         values |= {"kind": data.kind, "path": data.name}
     else:
         with without_a_config():
-            form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv, jsonl or libsvm")
-            files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
+            or_else, dialect = ", or add --kind parquet, arrow, csv, jsonl or libsvm", Dialect.of(saved.meta)
+            form, places = find_kind(data, ".", kind, or_else=or_else, dialect=dialect)
+            files = [open_file(form, place, (*categorical, *as_text), dialect) for place in places]
         values |= {"kind": form.kind, "path": data}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:

@@ -24,6 +24,10 @@ SENTENCES: dict[str, Sentence] = {
     "nul": ("the path holds a NUL character", "Correct the path"),
     "no_home": ("this user has no home directory", "Write the path in full"),
     "unclear": ("the kind of the file is unclear", "End its name in one of {suffixes}{or_else}"),
+    "assumed": (
+        "Its name says no format, so it was read as {kind}, as the source of the model. Rename it by its format, for "
+        "example .csv, or add --kind where the command has it"
+    ),
     "many_kinds": ("files of several kinds are here, such as {names}", "Name files of one kind"),
     "table": (
         "this folder is {form} (it has {log}), and its files hold rows that the table deleted",

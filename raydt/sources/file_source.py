@@ -33,6 +33,7 @@ from raydt.sources.encoder import Block, Checked, RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.drift import Columns, agreement, require_agreement
+from raydt.sources.files.formats import Dialect
 from raydt.sources.identity import Identity, hashed
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class FileSource(EncodedSource):
     ) -> None:
         if reading.regression and options.positive is not None:
             raise ConfigError(message("sources.positive_numbers"))
-        self._files, self._limit = files, options.limit
+        self._files, self._limit, self.dialect = files, options.limit, Dialect.of(Dialect.recorded(options))
         self._cursor: _Cursor | None = None
         self._counting = False  #: Rows whose number is not known are being handed out, though all may be read ahead.
         self._rows_at_opening = [file.n_rows for file in files]

@@ -39,7 +39,7 @@ from raydt.messages import message
 from raydt.redaction import quoted, quoted_columns
 from raydt.sources.base import Rows, Source
 from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.formats import find_kind, open_file
+from raydt.sources.files.formats import USUAL, Dialect, find_kind, open_file
 from raydt.streams.base import Skipped
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
@@ -67,11 +67,13 @@ class LogKeys(NamedTuple):
     id: str | None = None
     subject_kind: str | None = None  #: ``integer`` or ``text``; None where no row has a subject.
     subject: str | None = None
+    dialect: Dialect = USUAL  #: Of the source's files.
 
     @classmethod
     def of(cls, source: Source) -> LogKeys:
         """Return those of a source."""
-        return cls(source.id_kind, source.id_column, source.subject_kind, source.subject_column)
+        dialect = getattr(source, "dialect", USUAL)
+        return cls(source.id_kind, source.id_column, source.subject_kind, source.subject_column, dialect)
 
     @property
     def of_ids(self) -> list[str]:
@@ -140,12 +142,12 @@ class LoggedDeletions:
         return str(self.file.name)
 
     def _opened(self, path: str, base_dir: str | Path, keys: LogKeys) -> DataFile:
-        form, places = find_kind(path, base_dir)
+        form, places = find_kind(path, base_dir, dialect=keys.dialect)
         if len(places) > 1:
             raise InputError(message("streams.many_logs", files=len(places), what=self._what), file=path)
         texts = [*(keys.of_ids if keys.id_kind == "text" else ())]
         texts += keys.of_subjects if keys.subject_kind == "text" else ()
-        return open_file(form, places[0], as_text=tuple(texts))
+        return open_file(form, places[0], as_text=tuple(texts), dialect=keys.dialect)
 
     def _find_column(self, keys: LogKeys) -> tuple[bool, str]:
         """Return whether the file names subjects, and the column that holds these or the ids."""

@@ -84,8 +84,9 @@ def test_every_name_that_a_source_takes(shared: Path, tmp_path: Path, name: str)
 
 def test_a_name_that_says_no_kind(shared: Path, tmp_path: Path) -> None:
     pacsv.write_csv(table(200, 203), tmp_path / "new.txt")
-    with pytest.raises(InputError, match=r"new.txt: .*, or add --kind parquet, arrow"):
+    with refused("files.not_kind", InputError, file=str(tmp_path / "new.txt")) as caught:
         update(shared / "run", insert=tmp_path / "new.txt", dry_run=True)
+    assert caught.value.remedy == str(message("files.assumed", kind="parquet"))
     assert len(update(shared / "run", insert=tmp_path / "new.txt", kind="csv", dry_run=True).inserted) == 3
 
 

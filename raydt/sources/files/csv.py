@@ -47,11 +47,12 @@ _DELIMITERS = ";\t,|"
 class CsvDataFile(DataFile):
     """One CSV file.
 
-    The delimiter is by default a tab where the name says so (.tsv), else a comma. Columns ``as_text`` are not
-    converted. In columns ``mixed`` numbers among texts are texts; any other column with more numbers than texts is one
-    of numbers, in which the texts are errors. ``ts`` is the column of event times. Columns ``integers`` are read as
-    such. Columns ``named`` (of ids, subjects and keys) are text if a value of the first block is written unlike an
-    integer, so that 007 and 7 are two ids; columns of ``classes`` are if all values could be integers otherwise.
+    Without a ``delimiter``, it is the ``likely`` one if the header has that; else a tab where the name says so (.tsv),
+    else a comma. Columns ``as_text`` are not converted. In columns ``mixed`` numbers among texts are texts; any other
+    column with more numbers than texts is one of numbers, in which the texts are errors. ``ts`` is the column of event
+    times. Columns ``integers`` are read as such. Columns ``named`` (of ids, subjects and keys) are text if a value of
+    the first block is written unlike an integer, so that 007 and 7 are two ids; columns of ``classes`` are if all
+    values could be integers otherwise.
     """
 
     kind = "csv"
@@ -67,11 +68,11 @@ class CsvDataFile(DataFile):
         named: Sequence[str] = (),
         classes: Sequence[str] = (),
         integers: Sequence[str] = (),
+        likely: str | None = None,
     ) -> None:
         self._chosen = delimiter is not None
-        if delimiter is None:
-            delimiter = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
-        self._delimiter = delimiter
+        usual = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+        self._delimiters = [delimiter] if delimiter else list(dict.fromkeys([likely or usual, usual]))
         self._as_text, self._mixed, self._ts = as_text, (*as_text, *mixed), ts
         self._integers, self._named = integers, {*named} - {*integers, *as_text}
         self._integral = {*self._named, *classes} - {*as_text}
@@ -143,6 +144,8 @@ class CsvDataFile(DataFile):
         if self.codec() is None:
             self._content.feed(data, 0)
         is_whole = len(data) < block
+        header = data[: data.find(b"\n")]
+        self._delimiter = next((sign for sign in self._delimiters if sign.encode() in header), self._delimiters[0])
         ragged: list[pacsv.InvalidRow] = []
         lines = data if is_whole else data[: data.rfind(b"\n") + 1]
         reader = self._reader(pa.BufferReader(lines), block, ragged.append)
@@ -234,7 +237,7 @@ class CsvDataFile(DataFile):
         """Refuse a header that is one column with what looks like another delimiter in it."""
         other = next((sign for sign in _DELIMITERS if len(names) == 1 and sign in names[0]), None)
         if other is not None:
-            what = "delimiter" if self._chosen else "no_tabs" if self._delimiter == "\t" else "no_commas"
+            what = "delimiter" if self._chosen else "no_tabs" if self._delimiters[-1] == "\t" else "no_commas"
             said = message(f"files.{what}", header=quoted(names[0]), delimiter=json.dumps(other))
             raise InputError(said, file=self.name)
 
