@@ -191,7 +191,10 @@ class Keyed(KeyedModels):
             raise ConfigError(said)
         if self.unknown not in ("error", "prior"):
             raise ConfigError(message("estimators.unknown_choice", given=self.unknown))
+        own = {name for kind in type(self).__mro__ for name in vars(kind).get("__annotations__", ())}
         after = type(self)(**{name: getattr(self, name) for name in self._parameter_names()})
+        # Others may have attributes of their own here: scikit-learn keeps metadata requests and callbacks so.
+        after.__dict__ |= {name: value for name, value in self.__dict__.items() if name not in own}
         after.estimator_ = _clone(self.estimator)
         after.estimator_._options()  # or an error
         after.models_, after._form, after._next_id = {}, None, 0

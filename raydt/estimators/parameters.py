@@ -43,6 +43,10 @@ N_JOBS = (
 )
 
 
+#: Methods to which meta-estimators of scikit-learn route metadata.
+_ROUTED = ("fit", "partial_fit", "predict", "predict_proba", "score")
+
+
 def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
     """Have a method of an estimator use as many threads as its ``n_jobs`` says."""
 
@@ -81,6 +85,39 @@ def documented(cls: C) -> C:
     return cls
 
 
+class RequestSetter:
+    """``set_fit_request`` and its like: which metadata a meta-estimator of scikit-learn passes to a method.
+
+    A class without the method, or whose method takes no metadata, has no such attribute.
+    """
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Callable[..., Any]:
+        names = owner._metadata_of(self._method)
+        if not names:
+            raise AttributeError(f"{owner.__name__!r} has no attribute 'set_{self._method}_request'")
+
+        def set_request(estimator: Any = instance, /, **requests: Any) -> Any:
+            from sklearn import get_config
+            from sklearn.utils.metadata_routing import UNCHANGED
+
+            if not get_config().get("enable_metadata_routing"):
+                raise RuntimeError(message("estimators.no_routing"))
+            if unknown := sorted(requests.keys() - names):
+                raise TypeError(message("estimators.no_metadata", method=self._method, names=unknown, valid=names))
+            routing = estimator.get_metadata_routing()
+            for name, alias in requests.items():
+                if alias is not UNCHANGED:
+                    getattr(routing, self._method).add_request(param=name, alias=alias)
+            estimator._metadata_request = routing
+            return estimator
+
+        set_request.__name__ = f"set_{self._method}_request"
+        return set_request
+
+
 class Parametrised(ABC):
     """Base of what has its arguments of ``__init__`` as parameters, and public methods that use so many threads."""
 
@@ -92,6 +129,31 @@ class Parametrised(ABC):
                 setattr(cls, name, in_threads(member))
             elif not name.startswith("_") and isinstance(member, property) and member.fget is not None:
                 setattr(cls, name, member.getter(in_threads(member.fget)))
+
+    set_fit_request = RequestSetter("fit")
+    set_partial_fit_request = RequestSetter("partial_fit")
+    set_predict_request = RequestSetter("predict")
+    set_predict_proba_request = RequestSetter("predict_proba")
+    set_score_request = RequestSetter("score")
+
+    def get_metadata_routing(self) -> Any:
+        """Return scikit-learn's ``MetadataRequest``: the metadata that each method takes, and what is requested."""
+        from sklearn.utils.metadata_routing import MetadataRequest, get_routing_for_object
+
+        if hasattr(self, "_metadata_request"):
+            return get_routing_for_object(self._metadata_request)
+        routing = MetadataRequest(owner=type(self).__name__)
+        for method in _ROUTED:
+            for name in self._metadata_of(method):
+                getattr(routing, method).add_request(param=name, alias=None)
+        return routing
+
+    @classmethod
+    def _metadata_of(cls, method: str) -> list[str]:
+        """Return the arguments of a method that are no features or targets, for instance ``sample_weight``."""
+        function = getattr(cls, method, None)
+        names = () if function is None else inspect.signature(function).parameters
+        return [name for name in names if name not in ("self", "X", "y")]
 
     @classmethod
     def _parameter_names(cls) -> list[str]:

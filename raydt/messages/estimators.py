@@ -34,6 +34,11 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "parameters": "{problems}",
     "n_jobs": ("n_jobs={given!r} is no number of threads", "Use None or -1 for all CPUs, 1 for one, or another number"),
+    "no_routing": (
+        "this method is only available when metadata routing is enabled",
+        "Call sklearn.set_config(enable_metadata_routing=True)",
+    ),
+    "no_metadata": ("{method} takes no metadata {names}", "It takes {valid}"),
     # Models that cannot do what is asked
     "not_fitted": ("This {estimator} instance is not fitted yet", "Call 'fit' or 'partial_fit' first"),
     "no_rows": (

@@ -21,6 +21,7 @@ from raydt.trees.state_schema import (
     UPDATES,
     AnyInts,
     Array,
+    add_classes,
     check_sums,
     check_trees,
     counter,
@@ -193,7 +194,7 @@ class LeafCounts:
         mass = np.ones(len(y), dtype=np.int64) if mass is None else mass.astype(np.int64)
         there = leaf >= 0
         self._fit &= np.array_equal(there, mass > 0)
-        np.add.at(self._found, (leaf[there], y[there]), mass[there])
+        add_classes(self._found, leaf, y, np.where(there, mass, 0))
         self.rows += np.bincount(leaf[there], minlength=len(self.rows))
 
     def check(self) -> None:

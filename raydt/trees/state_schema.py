@@ -66,8 +66,11 @@ def counter(name: str, low: int = 0, below: float | str = UPDATES) -> Array:
     return Array(name, np.int64, (1,), low, below)
 
 
-def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
-    """Declare the live examples, whose labels are numbers or classes below a length, after ``seq``."""
+def row_arrays(numeric: bool, classes: str = "labels") -> tuple[Array, ...]:
+    """Declare the live examples, whose labels are numbers or classes below a length, after ``seq``.
+
+    A class may be one that no node counts: all its live examples may have weight 0.
+    """
     return (
         Array("id", np.int64, ("rows",), unique=True),
         finite("y", "rows") if numeric else Array("y", np.int32, ("rows",), 0, classes),
@@ -228,17 +231,21 @@ def check_sums(arrays: Arrays, name: str, inner: AnyInts) -> None:
     require(np.array_equal(counts[inner], sums), name, "states.children")
 
 
+def add_classes(counts: AnyArray, node: AnyArray, y: AnyArray, mass: AnyArray) -> None:
+    """Add the mass of examples to the counts of their nodes by class; ValueError for a class without a column."""
+    some = mass > 0
+    require((y[some] < counts.shape[1]).all(), "y", "states.too_large", below="counted")
+    np.add.at(counts, (node[some], y[some]), mass[some])
+
+
 def check_leaves(arrays: Arrays, y: AnyArray, weight: AnyArray | None = None) -> None:
     """Require that every leaf counts its examples, or weighs them: kernels make room by it. O(examples)."""
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
     there = leaf >= 0
     require(leaves[leaf[there]].all(), "leaf", "states.inner_leaf")
+    require(weight is None or np.array_equal(there, weight > 0), "leaf", "states.weightless")
     found = np.zeros_like(counts)
-    if weight is None:
-        np.add.at(found, (leaf, y), 1)
-    else:
-        require(np.array_equal(there, weight > 0), "leaf", "states.weightless")
-        np.add.at(found, (leaf[there], y[there]), weight[there].astype(np.int64))
+    add_classes(found, leaf, y, np.ones(len(y), dtype=np.int64) if weight is None else weight.astype(np.int64))
     require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.counts")
 
 

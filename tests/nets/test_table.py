@@ -31,6 +31,7 @@ MODULES = (
     "property.test_keyed_members",
     "property.test_keyed_runs",
     "property.test_keyed_estimators",
+    "nets.test_lives",
     "nets.test_purge",
     "nets.test_rounds",
     "nets.test_runs",

@@ -15,7 +15,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import sklearn
 from sklearn.base import clone
+from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils import estimator_checks
 
 from raydt import (
@@ -287,6 +290,47 @@ CHECKS = [
 @pytest.mark.parametrize("check", CHECKS)
 def test_scikit_learns_checks_of_one_key(check: str) -> None:
     getattr(estimator_checks, check)("OneKey", OneKey(FullyDynamicTreeClassifier()))
+
+
+def test_a_search_finds_parameters_by_key() -> None:
+    search = GridSearchCV(
+        KeyedClassifier(FullyDynamicTreeClassifier(), key="store", unknown="prior"),
+        {"estimator__max_depth": [0, 3]},
+        cv=3,
+        error_score="raise",
+    )
+    assert search.fit(FRAME, Y).best_params_ == {"estimator__max_depth": 3}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FullyDynamicTreeClassifier(),
+        OnlineGradientBoostingRegressor(),
+        KeyedClassifier(FullyDynamicTreeClassifier(), unknown="prior"),
+        KeyedRegressor(FullyDynamicTreeRegressor(), unknown="prior"),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_metadata_is_routed(estimator: Any) -> None:
+    given = {"sample_weight": np.ones(60), "ids": np.arange(100, 160), "subjects": STORES}
+    if "keys" in estimator._metadata_of("fit"):
+        given["keys"] = STORES
+    with pytest.raises(RuntimeError, match="enable_metadata_routing"):
+        estimator.set_fit_request(ids=True)
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(TypeError, match="nonsense"):
+            estimator.set_fit_request(nonsense=True)
+        with pytest.raises(UnsetMetadataPassedError):
+            GridSearchCV(estimator, {}, cv=3).fit(X, Y, **given)
+        asked = clone(estimator).set_fit_request(**dict.fromkeys(given, True))
+        asked.set_score_request(**{name: True for name in given if name in asked._metadata_of("score")})
+        asked.set_partial_fit_request(subjects=True)
+        found = GridSearchCV(asked, {}, cv=3, error_score="raise").fit(X, Y, **given)
+        assert sorted(found.best_estimator_.live_ids_.tolist()) == list(range(100, 160))
+        assert found.best_estimator_.get_metadata_routing().fit.requests == dict.fromkeys(given, True)
+        assert found.score(X, Y, **{name: given[name] for name in given if name in asked._metadata_of("score")}) > 0.5
+    assert hasattr(estimator, "set_predict_request") == ("keys" in given)
 
 
 def test_a_change_that_breaks_off_is_refused_and_saved_as_before(tmp_path: Path, monkeypatch: Any) -> None:

@@ -70,7 +70,7 @@ class BestSplit(Learner):
             return Schema(declared(split))
         lows = {"finder": UNDECIDED}
         totals = (counter(name, lows.get(name, 0)) for name in SCALARS)
-        arrays = (*split, *totals, Array("measured", np.int64, (3,), 0), *row_arrays(False, "labels"))
+        arrays = (*split, *totals, Array("measured", np.int64, (3,), 0), *row_arrays(False))
         group = (HELD, *_COUNTERS, Array("node", np.int64, (3,), UNDECIDED, EXAMPLES))
         weights = weight_arrays(model, balanced="class_weight" in model)
         return Schema((*declared(arrays), *weights), masses(group))

@@ -35,6 +35,7 @@ from raydt.trees.state_schema import (
     Array,
     Arrays,
     Schema,
+    add_classes,
     check_bins,
     check_counters,
     counter,
@@ -229,7 +230,7 @@ def check_state(
 def _require_counted(state: Arrays, name: str, mass: AnyInts, rows: AnyInts, nodes: AnyInts) -> None:
     """Require that an array counts the classes of these rows at these nodes."""
     found = np.zeros_like(state[name])
-    np.add.at(found, (nodes, state["y"][rows]), mass[rows])
+    add_classes(found, nodes, state["y"][rows], mass[rows])
     require(np.array_equal(found, state[name]), name, "states.counts")
 
 

@@ -61,7 +61,7 @@ def audit(
         if found != scale:
             broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
         y = units_of(np.where(counting, y, 0.0), *scale)
-    expected = max(2, int(y[counting].max(initial=-1)) + 1)
+    expected = max(2, int(y.max(initial=-1)) + 1)
     if not options.numeric and classes != expected:
         broken.append(message("audits.value", name="number of classes", found=classes, expected=expected))
     chosen: list[int] = []

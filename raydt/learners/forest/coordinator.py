@@ -298,7 +298,10 @@ class ForestCoordinator(SequentialCoordinator):
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
         scale = None if self._scale is None else self._scale.scale
-        return model_arrays(trees, self._order, scale, self._weights.per_row) | self._weights.unit
+        weights, classes = self._weights, 2
+        if scale is None and self.store.uneven:
+            classes = max(2, int(self.store.y[self.store.slots()].max(initial=0)) + 1)
+        return model_arrays(trees, self._order, scale, weights.per_row, classes) | weights.unit
 
     def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Shares of the classes, shape (n, n_classes)."""

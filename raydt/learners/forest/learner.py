@@ -74,7 +74,8 @@ class Forest(Learner):
         numeric = options.numeric
         arrays: tuple[Array, ...] = _TREES + ((_EXPONENT,) if numeric else (_ORDER,))
         totals = tuple(map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows")))
-        arrays += totals + row_arrays(numeric) + weight_arrays(model, balanced="class_weight" in model) if state else ()
+        rows = row_arrays(numeric, "counted") + weight_arrays(model, balanced="class_weight" in model)
+        arrays += totals + rows if state else ()
         return Schema(weighed(arrays) if UNIT_ARRAY.name in model else arrays, (HELD_OR_MISSING,))
 
     def check_relations(

@@ -78,11 +78,13 @@ def expanded(model: Mapping[str, AnyArray]) -> Ints:
     )
 
 
-def model_arrays(parts: Sequence[TreeArrays], order: Ints, scale: Scale | None, per_row: int = 1) -> Arrays:
+def model_arrays(
+    parts: Sequence[TreeArrays], order: Ints, scale: Scale | None, per_row: int = 1, classes: int = 2
+) -> Arrays:
     """Return the arrays of the model of some trees, without the classes after the last that lives. O(nodes).
 
     ``order`` has the class codes in ascending order of their labels, ``scale`` is that of numeric labels; ``per_row``
-    units of the trees are one of the model.
+    units of the trees are one of the model. Totals are of at least so many ``classes``: one may live without a weight.
     """
     width = max(part.totals.shape[1] for part in parts)
     totals = np.concatenate([np.pad(part.totals, [(0, 0), (0, width - part.totals.shape[1])]) for part in parts])
@@ -93,7 +95,7 @@ def model_arrays(parts: Sequence[TreeArrays], order: Ints, scale: Scale | None, 
     else:
         totals //= per_row
         living = np.flatnonzero(totals[starts].any(axis=0))
-        totals = totals[:, : max(2, int(living.max(initial=0)) + 1)]
+        totals = totals[:, : max(classes, int(living.max(initial=0)) + 1)]
     left = np.arange(1, len(feature) + 1) - np.repeat(starts, nodes)
     arrays: Arrays = {
         "tree_nodes": nodes,

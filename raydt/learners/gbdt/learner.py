@@ -147,7 +147,7 @@ class GBDT(Learner):
             return Schema((*trees, *_GAINS, *counts) if trained else (_ONLY,))
         by_row = _by_row(options) if "leaf" in model else ()  # else in buckets
         begun = (_BEGUN,) if "begun" in model else ()  # see ``since``
-        rows = (*_TOTALS, *begun, *row_arrays(options.regression, "labels"), _PENDING)
+        rows = (*_TOTALS, *begun, *row_arrays(options.regression), _PENDING)
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
         rows += weight_arrays(model, balanced=trained and options.class_weight == "balanced")
