@@ -44,6 +44,7 @@ MODULES = (
     "nets.test_warmup",
     "nets.test_continued",
     "nets.test_trained",
+    "nets.test_chains",
     "nets.test_change_files",
     "nets.test_keyed_updates",
     "nets.test_keyed_purge",
