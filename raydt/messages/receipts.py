@@ -34,7 +34,7 @@ SENTENCES: dict[str, Sentence] = {
         "the receipt of the updates up to {updates} is not what the run comes to now: its chain or its data changed",
         "Put back the file, and the data, that belong to the run",
     ),
-    "empty": "the file has no receipts",
+    "empty": ("the file has no receipts", _COMPARE),
     "other_writer": ("{file}: another process is appending a receipt", "Wait until it has ended"),
     "no_digests": ("a receipt without digests cannot be chained", "Delete with digests=True"),
     "long_note": (

@@ -194,7 +194,8 @@ def decoded(line: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError(message("receipts.nested")) from error
     except ValueError as error:
-        raise ValueError(message("receipts.no_json" if line.endswith(b"\n") else "receipts.cut_off")) from error
+        cut = line.startswith(BEGIN) and not line.endswith(b"\n")
+        raise ValueError(message("receipts.cut_off" if cut else "receipts.no_json")) from error
     if not line.endswith(b"\n"):
         raise ValueError(message("receipts.cut_off"))
     values = validated(found)

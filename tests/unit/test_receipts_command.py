@@ -19,6 +19,7 @@ from pipelines.cli import cli
 from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.messages import message, message_of
+from raydt.sessions.receipt_chain import Signer
 from tests.refusals import refused
 
 
@@ -215,3 +216,53 @@ def test_a_file_of_receipts_that_is_not_there_is_named(asked: list[str], folder:
     with pytest.raises(InputError, match="No such file") as caught:
         raydt("verify", tmp_path / "none.jsonl", *asked)
     assert caught.value.file == str(tmp_path / "none.jsonl")
+
+
+# -- files that are something else ----------------------------------------------------------------------------------
+
+CHAIN = Path(__file__).parents[1] / "former" / "receipts-2.jsonl"
+#: Contents of files that are no chain, no key and no private key.
+RUBBISH = {
+    "binary": bytes(range(256)),
+    "empty": b"",
+    "csv": b"id\n3\n",
+    "UTF-16": CHAIN.read_text().encode("utf-16"),
+    "cut in the first line": CHAIN.read_bytes()[:100],
+    "cut in the last line": CHAIN.read_bytes()[:-50],
+    "JSON": b"{}\n",
+    "Parquet": b"PAR1" + bytes(64) + b"PAR1",
+    "a public key": b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n",
+}
+COMMANDS: dict[str, tuple[list[Any], list[str]]] = {
+    "a chain": (["verify", "{}"], ["no_chain", "not_receipt", "empty"]),
+    "a chain of pages": (["report", "{}", "--out", "pages"], ["no_chain", "not_receipt", "empty"]),
+    "a key": (["verify", CHAIN, "--id", "3", "--receipt-key", "{}"], ["bad_key", "unread_key"]),
+    "a public key": (["verify", CHAIN, "--public-key", "{}"], ["public_key"]),
+}
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
+@pytest.mark.parametrize("place", COMMANDS)
+def test_a_file_that_is_something_else_is_one_error_with_the_remedy(place: str, rubbish: str, tmp_path: Path) -> None:
+    """No codec speaks, and what is wrong with a key does not blame the receipts."""
+    (tmp_path / "rubbish").write_bytes(RUBBISH[rubbish])
+    command, ids = COMMANDS[place]
+    with pytest.raises((InputError, ConfigError)) as caught:
+        raydt(*(tmp_path / "rubbish" if word == "{}" else word for word in command))
+    said = message_of(caught.value)
+    assert said is not None
+    assert said.id in [f"receipts.{id}" for id in ids]
+    assert caught.value.remedy
+    assert "rubbish" in str(caught.value)
+    assert "codec" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rubbish", [*RUBBISH, None])
+def test_a_private_key_that_is_none_is_one_error_with_the_remedy(rubbish: str | None, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    file = tmp_path / "rubbish"
+    file.mkdir() if rubbish is None else file.write_bytes(RUBBISH[rubbish])
+    id = "private_key" if rubbish is None else "no_ed25519"
+    with refused(f"receipts.{id}", ConfigError, file=str(file)) as caught:
+        Signer(file)
+    assert "openssl" in str(caught.value)
