@@ -29,6 +29,16 @@ def refused(
     assert found == parameters, f"{said.id}: {found}"
 
 
+@contextmanager
+def warned(id: str, **parameters: Any) -> Iterator[None]:
+    """Require that the block warns with the message ``id`` and these parameters, and of nothing else."""
+    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - which one is asked below
+        yield
+    found = [warning.message.args[0] for warning in caught if isinstance(warning.message, Warning)]
+    assert [getattr(said, "id", said) for said in found] == [id]
+    assert {name: found[0].parameters[name] for name in parameters} == parameters
+
+
 def findings(report: AuditReport) -> set[str]:
     """Return the ids of the failures of an audit, each with the array or name that is wrong, if it names one."""
     found = set()

@@ -24,8 +24,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging  # noqa: F401
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -194,7 +196,8 @@ def _cache_type() -> Any:
 
 def load() -> None:
     """Import Numba, as the first kernel does otherwise: 0.3 s, for processes that will surely run kernels."""
-    _njit()
+    with _MAKING:
+        _njit()
 
 
 @functools.cache
@@ -228,8 +231,45 @@ def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
         done.touch()
 
 
-#: Held while a kernel is made: threads that meet one for the first time share what is compiled.
+#: Held while Numba is imported and a kernel is made: threads that meet one for the first time share what is compiled.
 _MAKING = threading.RLock()
+
+
+class _Forks:
+    """Has a fork wait for kernels that other threads import, compile or load.
+
+    A forked child has none of these threads: what they hold a lock of would stay locked, and half made, for ever.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def before(self) -> None:
+        """Take both locks. A thread may wait for either of them while it holds the other: none is kept for long."""
+        while True:
+            with _MAKING:
+                numba = sys.modules.get("numba.core.compiler_lock")
+            first = [] if numba is None else [numba.global_compiler_lock]
+            for lock in first:
+                lock.acquire()
+            if _MAKING.acquire(blocking=False):
+                if first or "numba.core.compiler_lock" not in sys.modules:
+                    self._held += [*first, _MAKING]
+                    return
+                _MAKING.release()  # Numba has been imported meanwhile
+            for lock in first:
+                lock.release()
+
+    def after(self) -> None:
+        """Release the locks, in the parent and in the child, whose only thread is the one that took them."""
+        while self._held:
+            self._held.pop().release()
+
+
+_FORKS = _Forks()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # After ``logging``, whose lock an import of Numba takes: what is registered last is called first before a fork.
+    os.register_at_fork(before=_FORKS.before, after_in_parent=_FORKS.after, after_in_child=_FORKS.after)
 
 
 class _Kernel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,22 +28,47 @@ from raydt.parallel.threads import ranges, run, threads
 
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
+#: Values of a call of which most may have been seen: fewer are new by chance.
+_MANY_VALUES = 10
 
 
 def as_table(X: Any) -> pa.Table | None:
     """An Arrow table of a data frame, table or record batch; None if ``X`` is not one."""
-    if isinstance(X, pa.Table):
-        return X
-    if isinstance(X, pa.RecordBatch):
-        return pa.Table.from_batches([X])
+    if isinstance(X, pa.Table | pa.RecordBatch):
+        require_distinct(X.schema.names)
+        return X if isinstance(X, pa.Table) else pa.Table.from_batches([X])
     if hasattr(X, "to_arrow"):  # polars
-        return X.to_arrow()
-    if hasattr(X, "columns") and hasattr(X, "iloc"):  # pandas
-        try:
-            return pa.Table.from_pandas(X, preserve_index=False, nthreads=threads())
-        except (pa.ArrowException, OverflowError, UnicodeError) as error:
-            raise InputError(message("estimators.frame", reason=str(error))) from error
+        return _converted_frame(X, lambda frame: frame.to_arrow())
+    if hasattr(X, "collect") and hasattr(X, "lazy"):  # polars
+        raise InputError(message("estimators.lazy"))
+    if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
+        require_distinct(X.columns)
+        return _converted_frame(X, partial(pa.Table.from_pandas, preserve_index=False, nthreads=threads()))
     return None
+
+
+def require_distinct(names: Iterable[Any]) -> None:
+    """Raise InputError for a column name that is given twice, also as a number and as its text."""
+    seen: set[str] = set()
+    for name in map(str, names):
+        if name in seen:
+            raise InputError(message("estimators.repeated_column"), column=name)
+        seen.add(name)
+
+
+def _converted_frame(X: Any, convert: Callable[[Any], pa.Table]) -> pa.Table:
+    """Convert a frame, or raise InputError with the first column that cannot be converted."""
+    errors = (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError)
+    try:
+        return convert(X)
+    except errors as error:
+        for name in X.columns:
+            try:
+                convert(X[[name]])
+            except errors as cause:
+                said = message("estimators.frame", kind=str(X[name].dtype), reason=str(cause).rstrip("."))
+                raise InputError(said, column=str(name)) from error
+        raise
 
 
 class FrameEncoder:
@@ -122,6 +147,7 @@ class FrameEncoder:
         """
         assert self._encoder is not None
         encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None
+        self._warn_of_names(table, estimator)
         if table is None and features.sparse:
             if not is_sparse_matrix(X) or features.names:
                 name = "wants_frame" if self.named else "wants_matrix"
@@ -146,7 +172,31 @@ class FrameEncoder:
             row = min(faults)
             raise error_of(faults[row], row=row)
         tokens = encoder.encode(columns, out, faults, grow=grow)
+        if not grow:
+            self._warn_of_unseen(columns, out, estimator)
         return out, sparse if tokens is None else tokens
+
+    def _warn_of_names(self, table: pa.Table | None, estimator: str) -> None:
+        """Warn of columns by position where the model knows names, and of names that it does not know."""
+        assert self.features is not None
+        if self.features.sparse or self.named == (table is not None):
+            return
+        names = self.features.names if table is None else table.column_names
+        if not all(name.isdigit() for name in names):  # numbers stand for names that pandas makes
+            warn(message("estimators.names_lost" if table is None else "estimators.names_new", estimator=estimator))
+
+    def _warn_of_unseen(self, columns: Mapping[str, pa.Array], codes: Floats, estimator: str) -> None:
+        """Warn of columns of categories of which the model has never seen most values."""
+        assert self._encoder is not None
+        for j, name in enumerate(self._encoder.features.names):
+            if name not in self._encoder.categories:
+                continue
+            unseen = codes[:, j] == -1
+            if unseen.sum() > len(unseen) / 2 and (absent := missing(columns[name])) is not None:
+                unseen = unseen[~absent]
+            if len(unseen) >= _MANY_VALUES and unseen.sum() > len(unseen) / 2:
+                parameters = {"rows": int(unseen.sum()), "all": len(unseen), "name": name, "estimator": estimator}
+                warn(message("estimators.unseen", **parameters))
 
     def _require_width(self, width: int, estimator: str) -> None:
         assert self.features is not None
@@ -193,7 +243,8 @@ class FrameEncoder:
                 was = "text" if isinstance(coded.values[0], str) else "numbers"
                 was = None if absent is not None and absent.all() else was
         if was is not None:
-            raise InputError(message("estimators.other_column", kind=in_words(kind), was=was), column=name)
+            id = {"text": "was_text", "numbers": "was_numbers"}.get(was, "other_column")
+            raise InputError(message(f"estimators.{id}", kind=in_words(kind), was=was, name=name), column=name)
 
 
 def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raydt.arrays.types import Ints
 from raydt.errors import InputError
-from raydt.estimators.frames import array_of, as_table, nothing_in
+from raydt.estimators.frames import array_of, as_table, nothing_in, require_distinct
 from raydt.estimators.keys import keys_of
 from raydt.estimators.sparse import is_sparse_matrix
 from raydt.keyed.groups import Key
@@ -98,8 +98,10 @@ def shown(keys: Any) -> str:
 
 def _features_and_keys(X: Any, column: str | None, keys: Any, estimator: str) -> tuple[pa.Table | None, Any]:
     """Return the table of features, if ``X`` is a frame, and the keys as they were given."""
-    is_pandas = hasattr(X, "columns") and hasattr(X, "iloc")
+    is_pandas = hasattr(X, "iloc") and hasattr(X, "columns")
     there = column is not None and is_pandas and column in X.columns
+    if is_pandas:
+        require_distinct(X.columns)
     if there and keys is None:  # before Arrow, which takes no column of text and integers
         return as_table(X.drop(columns=[column])), X[column]
     table = as_table(X)

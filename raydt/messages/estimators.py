@@ -61,13 +61,42 @@ SENTENCES: dict[str, Sentence] = {
     "complex": ("Complex data not supported: {what} holds complex numbers", "Convert {what} to real numbers"),
     "not_dense": ("Sparse data was passed, but dense data is required", "Use '.toarray()' to convert it"),
     "not_numbers": ("X needs numbers ({reason})", "Pass text columns in a data frame or an Arrow table"),
-    "frame": ("the data frame cannot be converted to Arrow: {reason}", "Give each column values of one type"),
+    "frame": (
+        "values of type {kind} cannot be converted to Arrow: {reason}",
+        "Give the column values of one type, floating-point numbers, integers of 64 bits or text: in pandas "
+        "X[name].astype(float), of a sparse column X[name].sparse.to_dense(); in polars X.cast({{name: pl.Int64}})",
+    ),
+    "lazy": ("X is a LazyFrame of polars, which has no rows yet", "Pass X.collect()"),
+    "repeated_column": ("X has two columns of this name", "Rename one of them"),
     "other_labels": ("X has {rows} rows and y has {labels}", "Pass one label for each row"),
     "other_ids": ("X has {rows} rows and ids has shape {shape}", "Pass one id for each row"),
     # Columns that differ from those of the first call
     "other_width": "X has {width} features, but {estimator} is expecting {wanted} features as input",
     "no_column": ("X lacks the column {name!r}, which {estimator} was fitted with", "Pass the columns of fit"),
     "other_column": ("the column holds {kind}, but held {was} when the model was fitted", "Convert it to {was}"),
+    "was_text": (
+        "the column holds {kind}, but held {was} when the model was fitted",
+        "Read the column as text, for instance with pandas.read_csv(file, dtype={{{name!r}: str}}): numbers that are "
+        "converted to text are written otherwise, 6.0 for 6. Leave missing values missing (None or NaN)",
+    ),
+    "was_numbers": (
+        "the column holds {kind}, but held {was} when the model was fitted",
+        "Convert the column to {was}, for instance with pandas.to_numeric(X[{name!r}]); missing values are NaN",
+    ),
+    # The first words are those of scikit-learn
+    "names_lost": (
+        "X does not have valid feature names, but {estimator} was fitted with feature names",
+        "Pass a frame with the columns of fit; columns are taken by position",
+    ),
+    "names_new": (
+        "X has feature names, but {estimator} was fitted without feature names",
+        "Pass an array, or fit with a frame; columns are taken by position",
+    ),
+    "unseen": (
+        "{estimator} has never seen {rows:,} of {all:,} values of the column {name!r}, which go the way of all other "
+        "categories at every split",
+        "Make sure that values are written as they were when the model was fitted: 6 is not 6.0, nor 06",
+    ),
     "wants_frame": ("{estimator} was fitted with a frame with a column of lists", "Pass such a frame"),
     "wants_matrix": ("{estimator} was fitted with a sparse matrix", "Pass a sparse matrix"),
     "text_numbers": "column {name!r} {doubt}, or name the column in categorical_features if its values are names",

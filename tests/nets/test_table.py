@@ -57,6 +57,7 @@ MODULES = (
     "property.test_keyed_pool",
     "property.test_tree_sum",
     "unit.test_export",
+    "unit.test_frames",
 )
 
 

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.messages import message
-from tests.refusals import refused
+from tests.refusals import refused, warned
 
 RNG = np.random.default_rng(4)
 X = np.round(RNG.normal(size=(300, 4)), 1)
@@ -103,12 +103,13 @@ def test_frames_of_all_kinds_agree_and_text_is_categorical() -> None:
     assert trees[0].feature_names_in_.tolist() == ["a", "b", "colour"]
     assert trees[0]._features().categorical == (False, False, True)
     unseen = frame.assign(colour="mauve")
-    assert len(trees[0].predict(unseen[["colour", "b", "a"]])) == 300  # by name, in any order
+    with warned("estimators.unseen", rows=300, name="colour"):
+        assert len(trees[0].predict(unseen[["colour", "b", "a"]])) == 300  # by name, in any order
     with refused("estimators.no_column", InputError, name="b", estimator="FullyDynamicTreeClassifier"):
         trees[0].predict(frame[["a", "colour"]])
-    with refused("estimators.other_column", InputError, column="b", kind="text", was="numbers"):
+    with refused("estimators.was_numbers", InputError, column="b", kind="text", was="numbers"):
         trees[0].predict(frame.assign(b="1.0"))
-    with refused("estimators.other_column", InputError, column="colour", kind="integers", was="text"):
+    with refused("estimators.was_text", InputError, column="colour", kind="integers", was="text"):
         trees[0].predict(frame.assign(colour=1))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -207,6 +209,44 @@ def test_a_child_forked_after_threads_have_worked_fits(name: str) -> None:
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+#: Forks while a thread imports Numba and loads its first kernels; children do the same, or are killed after a while.
+_FORKS = """
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+import numpy.ma  # which numpy.unique imports: a fork does not wait for imports of other packages
+from raydt import FullyDynamicTreeClassifier as Tree
+work = lambda: Tree().fit([[0.0], [1.0]] * 20, [0, 1] * 20).predict([[1.0]])
+thread, children, failed, late = threading.Thread(target=work), [], 0, 0
+thread.start()
+for _ in range(4):
+    time.sleep(.04)
+    late += not thread.is_alive()
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(2)
+    children.append(child)
+thread.join(60)
+end = time.monotonic() + 60
+for child in children:
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(.02)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    failed += not ended[0] or ended[1] != 0
+print(failed, "failed;", thread.is_alive(), late < 4)
+"""
+
+
+def test_a_fork_waits_for_kernels_that_another_thread_loads() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=True, timeout=150)
+    assert done.stdout == "0 failed; False True\n"
 
 
 @pytest.mark.filterwarnings(r"ignore:Estimator \w+ does not inherit:UserWarning")
