@@ -80,7 +80,7 @@ def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, addre
         return audit_chapters(whole, audit_run)
     folder = RunFolder.existing(run)
     before = read_summary(folder)
-    config = config_of(folder)
+    config = config_of(folder).read_again()
     by_key = getattr(config.source, "key", None) is not None
     if key is not None and not by_key:
         raise InputError(message("keyed.one"), file=folder.location)
@@ -161,7 +161,7 @@ def last_of(folder: RunFolder) -> Ended:
     Where a live source does not keep any more what the run has read, the history is that of the examples stored in the
     state, which a warning says.
     """
-    config = config_of(folder)
+    config = config_of(folder).read_again()
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)

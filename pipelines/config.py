@@ -134,6 +134,8 @@ class Config(BaseModel):
             raise ValueError(message("configs.no_chapters", kind=self.source.kind))
         if self.follow.in_chapters and self.checkpoint.path is not None:
             raise ValueError(message("configs.chapters_elsewhere"))
+        if self.stream.on_error == "wait" and not isinstance(self.source, LiveOptions):
+            raise ValueError(message("configs.no_wait", kind=self.source.kind))
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:
             raise ValueError(message("configs.no_warmup", learner=self.learner.kind, reason=needed))
@@ -152,6 +154,12 @@ class Config(BaseModel):
     def name(self) -> str:
         """Name of the config file without its suffix; ``run`` for a config that came from no file."""
         return self._name
+
+    def read_again(self) -> Config:
+        """Return the config to read what a run has read: bad rows that it has passed over were skipped."""
+        config = self.model_copy(update={"stream": self.stream.model_copy(update={"on_error": "skip"})})
+        config._name, config._placement = self._name, self._placement
+        return config
 
     def named(self, name: str) -> Config:
         """The same config with another name."""
@@ -189,6 +197,7 @@ class Config(BaseModel):
         """Return ``sha256:`` of the model config in canonical JSON, with only the last component of paths."""
         plain = self.resolved()
         model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
+        model["stream"] = {**model["stream"], "on_error": "error"}  # decides how far a run gets, not what it learns
         _map_paths(model, lambda _, path: last_component(path))
         text = json.dumps(model, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -83,7 +83,7 @@ def audit_by_buckets(folder: RunFolder, config: Config, shards: int, address: st
 def open_part(part: PartOfRun) -> AuditedPart:
     """Read a part of a state of a run, and of the source; errors as of :func:`pipelines.audit_run`."""
     folder = RunFolder.existing(part.run)
-    config = config_of(folder)
+    config = config_of(folder).read_again()
     place = states_of(config, folder).inside(str(part.updates))
     saved = saved_state(place)
     source, stream = open_stream(config)

@@ -27,6 +27,7 @@ from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta
 from raydt.sources.base import Source
 from raydt.sources.files.formats import Dialect
 from raydt.sources.identity import Identity
+from raydt.sources.live.followed import FollowedSource
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLog, LoggedDeletions, LogKeys
@@ -38,6 +39,8 @@ def open_stream(config: Config) -> tuple[Source, Stream]:
     source = open_source(config.source, reading=traits_of(config.learner).reading)
     if source.n_rows == 0:
         raise no_rows(config)
+    if isinstance(source, FollowedSource):
+        source.waits = config.stream.on_error == "wait"
     if getattr(config.source, "key", None) is not None:
         return source, keyed_stream(config, source)
     return source, make_stream(config.stream, source)
@@ -56,7 +59,8 @@ def keyed_stream(config: Config, source: Any) -> Any:
             raise ConfigError(message("keyed.by_subject"))
         if source.id_kind == "row":
             raise ConfigError(message("keyed.no_ids"))
-    return KeyedStream(source, skip_bad=config.stream.on_error == "skip", log=log)
+    on_error = config.stream.on_error
+    return KeyedStream(source, skip_bad=on_error != "error", strict=on_error != "skip", log=log)
 
 
 def no_rows(config: Config) -> InputError:

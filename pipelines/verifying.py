@@ -73,7 +73,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
         different = [message("verdicts.state")] if session.digest() != rebuilt else []
         return _found(different, session.digest(), rebuilt, session.coordinator.store.live, None)
     folder = RunFolder.existing(run)
-    config = config_of(folder)
+    config = config_of(folder).read_again()
     if getattr(config.source, "key", None) is not None:
         from pipelines.keyed.verifying import of_run
 

@@ -34,7 +34,7 @@ from pipelines.serving.job import serve
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 from tests.live_tables import LiveTable
-from tests.unit.test_live_kafka import Broker
+from tests.unit.test_live_kafka import WITHOUT_IDS, Broker
 
 compile_kernels(learners()["fudyadt"])
 pa.array([0])  # the first array has pyarrow import pandas, which takes as long as a short run
@@ -57,6 +57,7 @@ def drive(config: Mapping[str, Any], run: str) -> None:
 
     The source may have come to another place meanwhile.
     """
+    WITHOUT_IDS.add(config["source"]["path"].removeprefix("kafka://").partition("/")[0])
     loop.RestartBudget = lambda: RestartBudget(most=10**6)  # type: ignore[misc, assignment]
     given = run if (Path(run) / "config.yaml").exists() else config
     idle = IDLE[config["cluster"]["backend"]]
@@ -96,6 +97,7 @@ class BrokerProcess:
         self._here, there = multiprocessing.Pipe()
         self._process = forked(be_broker, there)
         self.servers: str = self._here.recv()
+        WITHOUT_IDS.add(self.servers)
 
     def send(self, topic: str, messages: list[tuple[int, Any]]) -> None:
         """Have messages in a topic, given as keys and values."""

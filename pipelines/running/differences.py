@@ -1,7 +1,7 @@
 """Differences between a run and its resume: some keys of the config may differ, and nothing of the data.
 
 Invariant: a resumed run has the model config it began with, so that its model does not depend on where it was
-cut, and tables of one kind from their first row to their last.
+cut, and tables of one kind from their first row to their last. What becomes of bad rows may change.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from raydt.streams.changelog import ChangelogStream
 
 _MODEL = ("source", "stream", "learner")
 
+#: Key of these that may change at any time: it decides how far a run gets, not what it learns.
+POLICY = "stream.on_error"
+
 #: Keys of operation that cannot change either, and the sentences that say why.
 _FIXED = {
     "checkpoint.path": "path_change",
@@ -42,7 +45,7 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     found = [
         message(f"runs.{_FIXED.get(key, 'change')}", key=key, now=_shown(after, key), then=_shown(before, key))
         for key in sorted(before.keys() | after.keys())
-        if (key in _FIXED or key.partition(".")[0] in _MODEL)
+        if (key in _FIXED or (key.partition(".")[0] in _MODEL and key != POLICY))
         and _counted(key, before.get(key)) != _counted(key, after.get(key))
     ]
     if found:

@@ -291,6 +291,8 @@ class Run:
         """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
         now, show_at = self._now, time.perf_counter()
         recorder, attending = now.recorder, getattr(self.stream.source, "pause", None)
+        if attending is not None:
+            attending.note(recorder.updates, -1, self.meter)
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at

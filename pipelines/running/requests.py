@@ -75,6 +75,7 @@ class Requests:
         self._chain, self._of, self._every = chain, dict(of), config.output.metrics_every
         self._place, self._data = place, data
         self._learner, self._options = config.learner.kind, options_hash(config.learner)
+        self._on_error = config.stream.on_error
         traits = traits_of(config.learner)
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
         self._now, self._known = _Open(), deque[dict[str, Any]]()
@@ -288,6 +289,7 @@ class Requests:
                 "at": [seq for _, seq, _ in deleted],
                 "others": [came - len(back), went - len(deleted)],
                 **({} if waiting is None else {"waiting": waiting}),
+                **({} if self._on_error == "error" else {"on_error": self._on_error}),
             },
         }
         if self._known:

@@ -6,7 +6,7 @@ windows) is the key's own (:mod:`raydt.keyed.members`); this stream numbers rows
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,7 +116,7 @@ class KeyedBatch:
             replace(
                 self,
                 start=self.start + begin,
-                rows=_part(self.rows, begin, end),
+                rows=self.rows.part(begin, end),
                 due=None if self.due is None else self.due[due],
                 told=None if self.told is None else self.told[begin:end],
                 digest=self.digest and not begin,
@@ -132,13 +132,15 @@ class KeyedStream:
     Under ``skip_bad``, bad rows go to their key, which passes over them; one without a key is passed over here.
     Otherwise a batch ends before the first bad row, whose InputError is the next step. So it is with deletions of a
     ``log`` whose id no row before has had. Of a source that is followed, each row goes to the key of its id
-    (:mod:`raydt.keyed.table_keys`).
+    (:mod:`raydt.keyed.table_keys`), and a ``strict`` stream ends before a row that the table cannot have.
     """
 
     delayed = False
 
-    def __init__(self, source: WholeSource, *, skip_bad: bool, log: LoggedDeletions | None = None) -> None:
-        self.source, self.times, self._skip_bad = source, source.times(), skip_bad
+    def __init__(
+        self, source: WholeSource, *, skip_bad: bool, strict: bool = False, log: LoggedDeletions | None = None
+    ) -> None:
+        self.source, self.times, self._skip_bad, self._strict = source, source.times(), skip_bad, strict or not skip_bad
         self.table = TableKeys(source) if isinstance(source, FollowedSource) else None
         self._owners = None if log is None else LogOwners(log)
         #: Where purges have removed keys without a live example, which begin anew if rows of them come: so many rows,
@@ -156,8 +158,9 @@ class KeyedStream:
             rows, error = self._sound(block)
             told = None
             if self.table is not None and len(rows):
-                rows, told = self.table.settle(rows, strict=not self._skip_bad)
-                rows, found = self._sound(rows)
+                passed = rows.bad.keys()
+                rows, told = self.table.settle(rows, strict=self._strict)
+                rows, found = self._sound(rows, passed)
                 told, error = told[: len(rows)], found or error
             if len(rows):
                 yield from self._yielded(KeyedBatch(self._row, rows, told=told), self._row + len(rows))
@@ -165,20 +168,20 @@ class KeyedStream:
                 raise error
         last, owners = self._chunk, self._owners
         if owners is not None and last is not None and owners.done < len(owners.log.after):
-            yield from self._yielded(KeyedBatch(self._row, _part(last, 0, 0)), END)
+            yield from self._yielded(KeyedBatch(self._row, last.part(0, 0)), END)
 
     def _block(self, size: int) -> Rows | None:
         """Return the next rows, some at least; None at the end of the source, or at a pause."""
         if self.table is not None:
             chunk = self._reach(self._row)
-            return None if chunk is None else _part(chunk, self._row - chunk.start, self._row - chunk.start + size)
+            return None if chunk is None else chunk.part(self._row - chunk.start, self._row - chunk.start + size)
         room, cells = max(size, ROWS_OF_KEY * len(self.source.keys)), 0
         parts: list[Rows] = []
         if self._error is not None:
             raise self._error
         try:
             while room and (chunk := self._reach(row := self._row + sum(map(len, parts)))) is not None:
-                part = _part(chunk, row - chunk.start, row - chunk.start + room)
+                part = chunk.part(row - chunk.start, row - chunk.start + room)
                 if parts and part.columns().keys() != parts[0].columns().keys():
                     break
                 parts.append(part)
@@ -204,12 +207,16 @@ class KeyedStream:
             self._chunk = chunk
         return self._chunk
 
-    def _sound(self, rows: Rows) -> tuple[Rows, InputError | None]:
-        """Return the rows before the first bad one, and its error, if bad rows end the stream."""
-        if not rows.bad or self._skip_bad:
+    def _sound(self, rows: Rows, passed: Set[int] | None = None) -> tuple[Rows, InputError | None]:
+        """Return the rows before the first bad one, and its error, if bad rows end the stream.
+
+        With the places ``passed``, of bad rows that do not, those that the table cannot have are looked for.
+        """
+        wrong = rows.bad.keys() - (passed or ())
+        if not wrong or not (self._strict if passed is not None else not self._skip_bad):
             return rows, None
-        first = min(rows.bad)
-        return _part(rows, 0, first), rows.bad[first]
+        first = min(wrong)
+        return rows.part(0, first), rows.bad[first]
 
     def _yielded(self, batch: KeyedBatch, stop: int) -> Iterator[KeyedBatch]:
         """Yield the next rows with the deletions due by ``stop``; the rows before a deletion of an unknown id."""
@@ -294,10 +301,3 @@ class KeyedStream:
         rows, self._rows, self._chunk, self._error = self._rows, None, None, None
         if rows is not None:
             rows.close()
-
-
-def _part(rows: Rows, begin: int, end: int) -> Rows:
-    """Return consecutive rows with the bad ones among them."""
-    part = rows[begin:end]
-    part.bad.update((place - begin, error) for place, error in rows.bad.items() if begin <= place < end)
-    return part

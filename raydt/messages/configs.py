@@ -77,6 +77,11 @@ SENTENCES: dict[str, Sentence] = {
         "max_age = {max_age} needs a checkpoint at least every {max_age}",
         "Set checkpoint.every_seconds to at most {max_age}, in seconds",
     ),
+    "no_wait": (
+        "stream.on_error: wait is for a source that is followed, where a newer row can repair a bad one; source.kind: "
+        "{kind} has an end",
+        "Use error or skip, or a source of kind delta or kafka",
+    ),
     "no_chapters": (
         "follow.chapter_updates and chapter_hours: source.kind: {kind} has an end, and its run no chapters",
         "Remove them, or use a source of kind delta or kafka",

@@ -58,6 +58,16 @@ SENTENCES: dict[str, Sentence] = {
         "offset {offset} of partition {partition} is gone: the retention of the topic was shorter",
         "Begin a new run, and have retention.ms of the topic be longer than a run may be away",
     ),
+    "beyond_end": (
+        "partition {partition} ends before offset {offset}, up to which the run has read: the topic was deleted and "
+        "made again, or lost messages",
+        "Begin a new run",
+    ),
+    "other_topic": (
+        "the topic was deleted and made again since the run has read {place}",
+        "Begin a new run",
+    ),
+    "no_partition": "the brokers do not know partition {partition} of the topic now",
     "no_row": (
         "the message is no JSON object with values of these types: {text}",
         "Correct what writes the topic, or set stream.on_error: skip",
@@ -81,5 +91,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "damaged_plans": ("a line of the plans of the run is damaged", "Begin a new run"),
     "waiting": "{error}; the run waits for it",
+    "waiting_row": "{error}; the run waits until a newer row of this id is good, or deletes it",
+    "repaired": "the bad row was repaired, after {duration}",
     "back": "the source answers again, after {duration}",
 }

@@ -80,6 +80,8 @@ class _OfSource(BaseModel):
     others: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]
     #: The first update that waits for the learner's next batch; what came before it is in the model.
     waiting: NonNegativeInt | None = None
+    #: What became of bad rows when the entry was written, of a run that did not stop at the first.
+    on_error: Literal["skip", "wait"] | None = None
 
 
 class _Origin(BaseModel):

@@ -85,6 +85,12 @@ class Rows:
     def __getitem__(self, index: Any) -> Rows:
         return Rows(**{name: column[index] for name, column in self.columns().items()})
 
+    def part(self, begin: int, end: int) -> Rows:
+        """Return consecutive rows, by position, with the bad ones among them."""
+        part = self[begin:end]
+        part.bad.update((place - begin, error) for place, error in self.bad.items() if begin <= place < end)
+        return part
+
     @property
     def start(self) -> int:
         """Number of the first row."""

@@ -76,7 +76,7 @@ class ChangelogStream(RowStream):
             ids = self._text_ids.give(names, op)
         if self._seq >= self.warmup:
             self._warm = None
-        elif self._skip_bad and self._warm is not None:
+        elif self._warm is not None:
             self._warm |= _names(rows)
         carries = CARRIES_ROW[op]
         batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
@@ -96,7 +96,7 @@ class ChangelogStream(RowStream):
             return False
         file, line = self.source.where(int(row.row[0]))
         error = self._before_first(int(op[0]), file=file, row=line)
-        if not self._skip_bad:
+        if not self._skip_refused:
             raise error
         self._reader.skip(error)
         return True

@@ -2,7 +2,9 @@
 
 Invariant: between two batches the state is a function of the updates handed out so far, not of how they were cut into
 batches, how the source is chunked or how far it was read ahead. A model that chooses itself what to delete inserts no
-id that is live, so that what it deletes is what it inserted: a row with such an id is bad.
+id that is live, so that what it deletes is what it inserted: a row with such an id is bad. What ``on_error`` says about
+bad rows decides how far the updates go, and none of them: up to where a stream stops or waits, they are those of a
+stream that skips. So it may change whenever a run is resumed, and whoever reads a run again skips.
 """
 
 from __future__ import annotations
@@ -45,8 +47,10 @@ class RowStreamOptions(BaseModel, ABC):
         description="number of first updates that build the model in one step (W); fewer where one that is no insert "
         "comes earlier",
     )
-    on_error: Literal["error", "skip"] = Field(
-        "error", description="error: stop before a bad row; skip: record it and go to the next"
+    on_error: Literal["error", "skip", "wait"] = Field(
+        "error",
+        description="error: stop before a bad row; skip: record it and go to the next; wait, of a source that is "
+        "followed: go to the next once a newer row of its id is good, or deletes it",
     )
 
     @abstractmethod
@@ -73,7 +77,8 @@ class RowStream(ABC):
         #: everything from there on is as if this had been planned.
         self.warmup = options.warmup
         self.planned_warmup = options.warmup
-        self._skip_bad = options.on_error == "skip"
+        self._skip_bad = options.on_error != "error"  # a source that waits has said that it is to be passed over
+        self._skip_refused = options.on_error == "skip"
         self._seq = 0
         self._foreign = 0  # updates before ``_seq`` that came from outside of the stream
         self._foreign_ids: set[int] = set()  # live ids that the stream did not insert
@@ -159,7 +164,7 @@ class RowStream(ABC):
             row=line,
             column=self.source.id_column,
         )
-        if not self._skip_bad:
+        if not self._skip_refused:
             raise error
         self._reader.skip(error)
 

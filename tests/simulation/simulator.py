@@ -260,8 +260,8 @@ class Simulation(Network):
     def _feed(self) -> None:
         """Hand the next batch to the coordinator."""
         batch = next(self.driver.stream.batches(self.plan.size()), None)
-        away = getattr(self.driver.stream.source, "away", None)  # of a source that is followed
-        if batch is None and away is not None:
+        held = getattr(self.driver.stream.source, "held", None)  # of a source that is followed
+        if batch is None and held is not None:
             self.events["source away"] += 1
             self.post(self._at_driver, self.epoch, self._feed, delay=self.random.randint(1, 50))
             return

@@ -231,7 +231,8 @@ def test_a_plan_without_its_hash_is_damaged(tmp_path: Path) -> None:
 
 def test_pauses_grow_while_nothing_comes_and_begin_anew(tmp_path: Path) -> None:
     class Still:
-        last, away = Step(0, 0, {"version": 0}), None
+        last, held = Step(0, 0, {"version": 0}), None
+        read_to = staticmethod(lambda: Still.last)
 
         class live:
             behind = staticmethod(lambda plan: 0)
@@ -310,7 +311,7 @@ def test_a_resumed_run_is_not_behind_by_all_that_was(tmp_path: Path) -> None:
     """Until it has done the plan in which it goes on."""
 
     class Resumed:
-        last, away = Step(7, 700, {"to": 800}), None
+        last, held = Step(7, 700, {"to": 800}), None
 
         class live:
             name, unit, place = "topic", "messages", staticmethod(str)
@@ -333,7 +334,8 @@ def test_the_status_has_the_last_updates_a_second_after_them(tmp_path: Path) -> 
     """Not only ten seconds later, when nothing came meanwhile."""
 
     class Level:
-        last, away, patient = Step(0, 0, {"version": 0}), None, True
+        last, held, patient = Step(0, 0, {"version": 0}), None, True
+        read_to = staticmethod(lambda: Level.last)
 
         class live:
             name, unit = "table", "versions"

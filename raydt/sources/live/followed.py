@@ -1,7 +1,8 @@
 """A live source as a source of encoded rows, which pauses where nothing new is there.
 
 Invariant: rows and their numbers follow from the plans, which are kept before their rows are read: read again after a
-crash, they are the same. The state tells the plan that the next row is in, so that no earlier one is needed.
+crash, they are the same. The state tells the plan that the next row is in, so that no earlier one is needed. A source
+that waits at a bad row changes when the rows after it come, and none of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
+import pyarrow as pa
+
+from raydt.encoding.operations import IGNORED
 from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
@@ -68,10 +72,25 @@ class PlansInMemory(dict[int, Step]):
         self[step.number] = step
 
 
+@dataclass(slots=True)
+class _Awaited:
+    """A bad row that the source waits at until it is repaired: a newer row of its id is good, or deletes it."""
+
+    row: int
+    id: Any  #: None of a row without one, which no newer row can repair.
+    error: InputError
+    plan: Plan
+    rest: int  #: Rows of the plan up to this one.
+    seen: Plan | None = None  #: The newest plan that was looked through.
+    repaired: bool = False
+
+
 class FollowedSource(EncodedSource):
     """The rows of a live source; satisfies :class:`raydt.sources.base.Source`.
 
-    One that is ``patient`` ends its rows where the source is ``away``, as at a pause; else that is a SourceAwayError.
+    One that ``waits`` hands out a bad row once a newer row of its id is good, or deletes it. One that is ``patient``
+    ends its rows where it is ``held``, as at a pause: the source is away, or a bad row is awaited. Else the error of
+    that is raised.
     """
 
     complete, is_changelog, n_rows = False, True, None
@@ -83,16 +102,15 @@ class FollowedSource(EncodedSource):
         self.patient = False
         #: Waits after a pause, until an event at the most; whether rows are to be read on. None: a pause is the end.
         self.pause: Callable[[Event], bool] | None = None
-        self.away: SourceAwayError | None = None
+        self.waits = False
+        self.held: SourceAwayError | InputError | None = None  #: Why the rows have ended before a pause.
+        self._awaited: _Awaited | None = None
         schema, envelope = live.schema(), None
         if options.envelope is not None:
             envelope = Envelope([options.op], options.id)
             schema = envelope.row_schema(schema, live.name)
-        self._encoder = RowEncoder(options, schema, live.name, envelope, reading=reading)
-        if self._encoder.sparse is not None:
-            if options.n_features is None:
-                raise InputError(message("live.no_width"), file=live.name, column=self._encoder.sparse)
-            self._encoder.set_width(options.n_features)
+        self._new_encoder = partial(_encoder_of, options, schema, live.name, envelope, reading)
+        self._encoder = self._new_encoder()
         self._schema = [[name, str(schema.field(name).type)] for name in self._encoder.parts]
         self.features = self._encoder.features
         self._chunk_rows = max(64, min(CHUNK_ROWS, CHUNK_CELLS // max(1, len(self.features.names))))
@@ -116,6 +134,12 @@ class FollowedSource(EncodedSource):
         """The plan that is read, or was read last."""
         return self._steps[-1] if self._steps else None
 
+    def read_to(self) -> Step | None:
+        """Return the newest plan whose rows were all handed out; of those of late, or before these."""
+        found = next((step for step in reversed(self._steps) if step.rows is not None), None)
+        first = self._steps[0].number if self._steps else 0
+        return found if found is not None or not first else self.plans.find(first - 1)
+
     def done_by(self, row: int) -> Step | None:
         """Return the newest plan without a row after ``row``, if it is one of late."""
         return next((step for step in reversed(self._steps) if step.ends_by(row + 1)), None)
@@ -127,16 +151,62 @@ class FollowedSource(EncodedSource):
 
     def rows(self, start: int = 0) -> Generator[Rows, None, None]:
         """Yield chunks of encoded rows from row ``start`` on, up to a pause."""
-        self.away = None
+        self.held = None
         try:
+            if self._awaited is not None and self._awaited.row == start and not self._is_repaired(self._awaited):
+                raise self._awaited.error
             while (step := self._reach(start)) is not None:
                 for chunk in self._read(step, start):
-                    start = self._handed_out = chunk.start + len(chunk)
-                    yield chunk
-        except SourceAwayError as away:
-            if not self.patient:
+                    ready = self._ready(step, chunk) if self.waits and chunk.bad else len(chunk)
+                    if ready:
+                        start = self._handed_out = chunk.start + ready
+                        yield chunk if ready == len(chunk) else chunk.part(0, ready)
+                    if ready < len(chunk):
+                        raise chunk.bad[ready]
+        except (SourceAwayError, InputError) as error:
+            awaited = self._awaited is not None and error is self._awaited.error
+            if not self.patient or not (awaited or isinstance(error, SourceAwayError)):
                 raise
-            self.away = away
+            self.held = error
+
+    def _ready(self, step: Step, chunk: Rows) -> int:
+        """Return how many rows of a chunk come before the first bad row that is not repaired; it is awaited then."""
+        ids = chunk.id if chunk.names is None else chunk.names
+        for place in sorted(chunk.bad):
+            row, awaited = chunk.start + place, self._awaited
+            if awaited is None or awaited.row != row:
+                id = ids[place] if chunk.op is not None and chunk.op[place] != IGNORED else None
+                awaited = _Awaited(row, id, chunk.bad[place], step.plan, row - step.row + 1)
+            if not self._is_repaired(awaited):
+                self._awaited = awaited
+                return place
+        return len(chunk)
+
+    def _is_repaired(self, awaited: _Awaited) -> bool:
+        """Look through the plans that have come since for a row that repairs a bad one; return True if there is one."""
+        if awaited.id is None or awaited.repaired:
+            return awaited.repaired
+        if awaited.seen is None:
+            awaited.repaired = self._has_good(awaited.plan, awaited.id, awaited.rest)
+            awaited.seen = awaited.plan
+        while not awaited.repaired and (plan := self.live.plan(awaited.seen)) is not None:
+            awaited.repaired = self._has_good(plan, awaited.id)
+            awaited.seen = plan
+        return awaited.repaired
+
+    def _has_good(self, plan: Plan, id: Any, first: int = 0) -> bool:
+        """Return True if a plan has a row of an id that can be used, from its row ``first`` on."""
+        encoder, row = self._new_encoder(), 0
+        encoder.restore(self._encoder.state(None))
+        for batch, flaws in self.live.read(plan, encoder.columns):
+            flawed = {at: InputError(said) for at, said in flaws.items()}
+            rows = encoder.encode(Block(batch, row, lambda position: ("", position), flawed))
+            good = (rows.id if rows.names is None else rows.names) == id
+            good[list(rows.bad)] = False
+            if good[max(0, first - row) :].any():
+                return True
+            row += batch.num_rows
+        return False
 
     def _reach(self, start: int) -> Step | None:
         """Return the plan that row ``start`` is in, or can be in; None where nothing new is there."""
@@ -215,8 +285,8 @@ class FollowedSource(EncodedSource):
 
     @property
     def is_between(self) -> bool:
-        """Return True at a pause after the last row of a plan: the source was not away in the middle of one."""
-        return self.away is None and (self.last is None or self.last.rows is not None)
+        """Return True at a pause after the last row of a plan: the source was not held in the middle of one."""
+        return self.held is None and (self.last is None or self.last.rows is not None)
 
     def count_rows(self) -> int:
         """Rows handed out so far."""
@@ -241,4 +311,16 @@ class FollowedSource(EncodedSource):
         """Continue with a saved state."""
         self._encoder.restore(state)
         self._steps = deque() if state.get("step") is None else deque([Step(**state["step"])])
-        self._handed_out = 0
+        self._handed_out, self._awaited = 0, None
+
+
+def _encoder_of(
+    options: LiveOptions, schema: pa.Schema, name: str, envelope: Envelope | None, reading: Reading
+) -> RowEncoder:
+    """Return an encoder of the rows of a source; InputError if they do not fit its options."""
+    encoder = RowEncoder(options, schema, name, envelope, reading=reading)
+    if encoder.sparse is not None:
+        if options.n_features is None:
+            raise InputError(message("live.no_width"), file=name, column=encoder.sparse)
+        encoder.set_width(options.n_features)
+    return encoder

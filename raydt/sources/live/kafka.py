@@ -1,8 +1,8 @@
 """A Kafka topic: messages that are rows of a change log, in JSON, plain or in Debezium's envelope.
 
 Invariant: nothing is left to the broker. Partitions are assigned and sought, no group is joined, no offset committed; a
-plan has ranges of offsets, and its rows are in the order of (partition, offset). A message without a value (a
-tombstone) deletes the id that its key names.
+plan has the id of the topic and ranges of offsets, and its rows are in the order of (partition, offset). Each plan asks
+for the partitions that there are. A message without a value (a tombstone) deletes the id that its key names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import quoted
-from raydt.sources.live.base import LiveOptions, Part, Plan
+from raydt.sources.live.base import LiveOptions, Part, Plan, SourceAwayError
 from raydt.sources.live.partitions import Partitions
 
 #: Messages of a plan, about.
@@ -75,17 +75,31 @@ class KafkaChanges:
         return {"source": "kafka", "topic": self._topic}
 
     def begin(self) -> dict[str, Any]:
-        """Nothing: the first plan has the offsets."""
+        """Nothing: the first plan has the topic and the offsets."""
         return {}
 
     def plan(self, after: Plan | None) -> Plan | None:
         """Ranges of offsets, [from, to) by partition, of messages that have come: about :data:`MESSAGES_OF_PLAN`."""
-        to = {} if after is None else after["to"]
-        begins = {p: to[str(p)] if str(p) in to else self._messages.oldest(p) for p in self._messages.partitions}
+        self._messages.ask()
+        if after is None:
+            begins = {p: self._messages.oldest(p) for p in self._messages.partitions}
+        else:  # a partition that was added since is read from its first message on
+            self._require_topic(after)
+            begins = {p: after["to"].get(str(p), 0) for p in self._messages.partitions}
         ends = self._messages.come(begins, MESSAGES_OF_PLAN)
         if ends == begins:
             return None
-        return {"from": {str(p): at for p, at in begins.items()}, "to": {str(p): at for p, at in ends.items()}}
+        known = {} if self._messages.id is None else {"topic": self._messages.id}
+        return {**known, "from": {str(p): at for p, at in begins.items()}, "to": {str(p): at for p, at in ends.items()}}
+
+    def _require_topic(self, plan: Plan) -> None:
+        """Refuse (InputError) a topic that is not that of a plan; SourceAwayError if a partition is not known yet."""
+        then, now = plan.get("topic"), self._messages.id
+        lacks = sorted({int(p) for p in plan["to"]}.difference(self._messages.partitions))
+        if (then and now and then != now) or (lacks and not (then and now)):
+            raise InputError(message("live.other_topic", place=self.place(plan)), file=self.name)
+        if lacks:  # by a broker that has not heard of it
+            raise SourceAwayError(message("live.no_partition", partition=lacks[0]).at(self.name))
 
     def behind(self, after: Plan | None) -> int:
         """Return the number of messages after a plan, as the broker has said last; expired ones do not count."""
@@ -100,7 +114,10 @@ class KafkaChanges:
     def read(self, plan: Plan, columns: Sequence[str]) -> Iterator[Part]:
         """The messages of a plan."""
         begins, ends = ({int(p): at for p, at in plan[side].items()} for side in ("from", "to"))
-        yield self._rows(self._messages.take(begins, ends))
+        messages = self._messages.take(begins, ends)
+        self._messages.ask()  # only now: a topic that is made again meanwhile has other messages at these offsets
+        self._require_topic(plan)
+        yield self._rows(messages)
 
     def _rows(self, messages: Sequence[Any]) -> Part:
         """Messages as rows; in an envelope one with a value and without a change is a flaw."""

@@ -1,0 +1,340 @@
+"""Stories of a topic that is followed: partitions and topics come and go, the head expires, rows are bad and repaired.
+
+After each story the model has the rows of the topic, or the run says ``failed`` and why, in ``status.json`` and by its
+error. What ``stream.on_error`` says changes on the way; neither that nor a driver that is gone may show in an audit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from pipelines.auditing import audit_run
+from pipelines.following.follow import follow
+from pipelines.running.attending import Attending
+from pipelines.saved_runs import find_state, open_state
+from raydt.errors import RaydtError
+from raydt.examples.history import history_of_live
+from raydt.exchange.faults import injected
+from raydt.messages import message_of
+from raydt.sources.live import partitions as client
+from tests.cut_runs import Gone
+from tests.live_topics import Cluster, Topic
+
+TOPIC = "customers"
+#: Where a driver may be gone.
+POINTS = ("follow.planned", "driver.recorded", "requests.appended", "checkpoint.after_manifest", "run.before_summary")
+#: Values that make a row bad, each by its field.
+WRONG: tuple[dict[str, Any], ...] = ({"y": None}, {"a": "much"}, {"y": [1]})
+#: Steps of a story, by weight.
+STEPS = {"send": 6, "bad": 3, "partition": 2, "expire": 2, "policy": 1, "again": 0.5, "lose": 0.7, "down": 1}
+
+
+class Story:
+    """A topic, the run that follows it, and what the model is to have."""
+
+    def __init__(self, folder: Path, seed: int, policies: tuple[str, ...]) -> None:
+        self._draw, self.run, self._policies = random.Random(seed), folder / "run", policies
+        self.cluster = Cluster(tells_ids=seed % 4 != 3)
+        self.topic = self.cluster.topics[TOPIC] = Topic(self._draw.randint(1, 3))
+        self.policy = self._draw.choice(policies)
+        self._next = 0
+        self._partition: dict[int, int] = {}  # of each id that the topic has
+        self.rows: dict[int, tuple[float, float, str] | None] = {}  # of each id its newest row; None: it is bad
+        self._chapters = self._draw.choice([None, None, 15])
+        self.lost = False  #: The topic was made again, or messages expired that the run has not read.
+        self.expired = False  #: Messages are gone that an audit reads again.
+        self.failed: str | None = None
+        self._began = False
+        self.seen = Counter[str]()
+
+    # -- what happens to the topic -------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Send some good changes; deletions also to partitions that were added after their insertion."""
+        for _ in range(self._draw.randint(1, 12)):
+            op = self._draw.choice("cccudt") if self.rows else "c"
+            id = self._next if op == "c" else self._draw.choice([*self.rows])
+            self._send(op, id, {})
+
+    def bad(self) -> None:
+        """Send a row that cannot be used: new, or the new one of an id; some are repaired at once."""
+        there = [id for id, row in self.rows.items() if row is not None]
+        id = self._draw.choice(there) if there and self._draw.random() < 0.6 else self._next
+        self._send("u" if id in self.rows else "c", id, self._draw.choice(WRONG))
+        if self._draw.random() < 0.4:
+            self.repair()
+
+    def repair(self) -> None:
+        """Send a good row, or a deletion, of each id whose newest row is bad."""
+        for id in [id for id, row in self.rows.items() if row is None]:
+            self._send(self._draw.choice("ud"), id, {})
+            self.seen["repaired"] += 1
+
+    def _send(self, op: str, id: int, wrong: dict[str, Any]) -> None:
+        draw = self._draw
+        p = self._partition.setdefault(id, draw.randrange(len(self.topic.logs)))
+        row = {"op": op, "id": id, "a": draw.random(), "b": draw.random(), "y": draw.choice("pqr")}
+        if op in "dt":  # of ids that never come again, so that partitions that are read in order keep their order
+            p = draw.randrange(p, len(self.topic.logs))
+            del self.rows[id]
+        else:
+            self.rows[id] = None if wrong else (row["a"], row["b"], row["y"])
+        # An update of a row that no model has is an insertion to the model.
+        self.topic.send(p, id, None if op == "t" else row | wrong)
+        self._next = max(self._next, id + 1)
+
+    def partition(self) -> None:
+        """Add a partition."""
+        self.topic.logs.append(type(self.topic.logs[0])())
+        self.seen["partitions"] += 1
+        self.send()
+
+    def expire(self) -> None:
+        """Let messages expire: at times also some that the run has not read."""
+        read = self._read_to()
+        for p, log in enumerate(self.topic.logs):
+            known = int(read.get(str(p), 0))
+            far = self._draw.random() < 0.1
+            before = self._draw.randint(log.begin, log.end if far else max(log.begin, min(known, log.end)))
+            if before > log.begin:
+                self.expired = True
+                self.lost |= before > known and self._began
+                if before > known and not self._began:
+                    continue
+                self.topic.expire(p, before)
+                self.seen["expired"] += 1
+
+    def _read_to(self) -> dict[str, int]:
+        """Return the offsets that the run does not go back behind: those of its newest checkpoint."""
+        try:
+            step = open_state(find_state(self.run).folder)[0].components["stream"]["source"]["step"]
+        except RaydtError:
+            return {}
+        if step is None:
+            return {}
+        found: dict[str, int] = step["plan"]["to" if step["rows"] is not None else "from"]
+        return found
+
+    def policy_changes(self) -> None:
+        """Choose another policy for what comes."""
+        self.policy = self._draw.choice(self._policies)
+        self.seen["policies"] += 1
+
+    def again(self) -> None:
+        """Delete the topic, and make it again with other rows, at times as many."""
+        ends = [log.end for log in self.topic.logs]
+        self.topic = self.cluster.topics[TOPIC] = Topic(len(ends))
+        self._partition, self.rows = {}, {}
+        self.lost |= self._began
+        for p, end in enumerate(ends):
+            for _ in range(end if not self.cluster._tells_ids else self._draw.choice([0, end, end + 3])):
+                self._partition[self._next] = p
+                self._send("c", self._next, {})
+        if not self.cluster._tells_ids:  # what such a client cannot see are as many messages: there are fewer
+            self.topic.logs[0].messages[:], self.rows = [], {}
+        self.seen["made again"] += 1
+
+    # -- the run -------------------------------------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, Any]:
+        source = {"kind": "kafka", "path": f"kafka://nowhere:1/{TOPIC}", "id": "id", "features": ["a", "b"]}
+        return {
+            "source": {**source, "label": "y", "text": ["y"]},
+            "stream": {"on_error": self.policy},
+            "learner": {"kind": "fudyadt", "epsilon": 0.2},
+            "cluster": {"backend": "in_process", "batch_size": 8},
+            "checkpoint": {"every_updates": 16, "every_seconds": None},
+            "output": {"report": False},
+            **({} if self._chapters is None else {"follow": {"chapter_updates": self._chapters, "keep": None}}),
+        }
+
+    def follow(self, kills: float) -> Any:
+        """Follow until nothing new comes; None if the driver is gone, or the run has failed, which it is to say."""
+        begun = (self.run / "config.yaml").exists()
+        given: Any = self.run if begun else self._config()
+        overrides = [f"stream.on_error={self.policy}"] if begun else []
+        with injected(lambda name: self._gone(kills) if name in POINTS else None), self._waits():
+            try:
+                return follow(given, None if begun else self.run, overrides=overrides, until_idle=0.0)
+            except Gone:
+                self.seen["kills"] += 1
+                return None
+            except RaydtError as error:
+                self._note_failure(error, begun=begun)
+                return None
+            finally:
+                self._began |= (self.run / "config.yaml").exists()
+
+    def _gone(self, share: float) -> None:
+        if self._draw.random() < share:
+            raise Gone
+
+    def _note_failure(self, error: RaydtError, *, begun: bool) -> None:
+        said = message_of(error)
+        assert said is not None, error
+        assert error.exit_code
+        self.failed = said.id
+        self.seen[said.id] += 1
+        if (self.run / "config.yaml").exists():
+            status = self.status()
+            assert status["state"] == "failed", status
+            assert status["reason"], status
+            assert str(said.parameters.get("offset", "")) in status["reason"], status
+
+    def _waits(self) -> Any:
+        """Have something happen whenever the run waits at a bad row, or for brokers: a repair, a kill, or a signal."""
+        attend = Attending.__call__
+
+        def waiting(attending: Attending, stop: Any) -> bool:
+            source: Any = attending._source
+            more = attend(attending, stop)
+            if source.held is None:
+                return more
+            status = self.status()
+            assert status["state"] in ("away", "waiting"), status
+            assert status["reason"], status
+            self.seen[status["state"]] += 1
+            if status["state"] == "away":
+                self.cluster.down = False
+                return more
+            assert self.policy == "wait"
+            what = self._draw.choice(["repair", "gone", "signal"])
+            if what == "repair":
+                self.repair()
+            elif what == "gone":
+                raise Gone
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return True
+
+        return patch.object(Attending, "__call__", waiting)
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.run / "status.json").read_text())
+        return found
+
+    def tell(self, steps: int) -> None:
+        """Have so many things happen, with the run in between, and compare at every end."""
+        self.send()
+        for _ in range(steps):
+            step = self._draw.choices([*STEPS], [*STEPS.values()])[0]
+            if step == "policy":
+                self.policy_changes()
+            elif step == "lose":
+                self.follow(kills=0.3)
+            elif step == "down":
+                self.cluster.down = self._began
+            else:
+                getattr(self, step)()
+            if step in ("lose", "down") or self._draw.random() < 0.6:
+                self._go_on()
+            if self.failed is not None and self.lost:
+                return
+        self.cluster.down = False
+        self.policy = self._policies[-1]  # which passes over the bad rows that are left
+        self.failed = None
+        for _ in range(40):
+            if self._go_on() or (self.failed is not None and self.lost):
+                return
+        raise AssertionError(f"no end: {self.failed}, {self.seen}")
+
+    def _go_on(self) -> bool:
+        """Follow, and compare if the run has come to the end of the topic; return True then."""
+        self.failed = None
+        result = self.follow(kills=0.04)
+        if self.failed == "live.no_broker" and self.cluster.down:  # nobody answers the first question
+            self.cluster.down = False
+            return False
+        if self.failed is not None:
+            assert self.lost or (self.failed in BAD_ROWS and self.policy == "error"), (self.failed, self.policy)
+            assert self.lost or None in self.rows.values() or self.seen["repaired"], self.failed
+            return False
+        if result is None or result.status != "completed":
+            return False
+        assert not self.lost, "a run that cannot have all rows is not level"
+        expected = {id: row for id, row in self.rows.items() if row is not None}
+        assert live_rows(self.run) == expected, (self.policy, self.seen)
+        status = self.status()
+        assert (status["state"], status["behind"], status["updates"]) == ("level", 0, result.summary["updates"])
+        assert status["applied"] == status["read"]
+        self.seen["compared"] += 1
+        if not self.expired and self._draw.random() < 0.3:
+            report = audit_run(self.run)
+            assert report.conformance == "holds", report
+            self.seen["audited"] += 1
+        return True
+
+
+#: Messages of rows that cannot be used.
+BAD_ROWS = ("rows.no_label", "rows.not_number", "live.no_row", "streams.nothing_live")
+
+
+def live_rows(run: Path) -> dict[int, tuple[float, float, str]]:
+    """Return the live examples of the last state of a run, by id."""
+    saved = open_state(find_state(run).folder)[0]
+    live = history_of_live(saved.arrays, saved.groups, saved.features)
+    rows = zip(live.id.tolist(), live.X.tolist(), live.y.tolist(), strict=True)
+    return {id: (a, b, str(saved.classes[y])) for id, (a, b), y in rows}
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.running.attending.AWAY", (0.0, 0.001))
+    monkeypatch.setattr("pipelines.running.attending.IDLE", (0.0, 0.001))
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.02)
+
+
+def one_story(folder: Path, seed: int, policies: tuple[str, ...], steps: int) -> Counter[str]:
+    """Tell a story; a failure prints how to repeat it."""
+    story = Story(folder, seed, policies)
+    with patch.object(client, "library", story.cluster.library):
+        try:
+            story.tell(steps)
+        except BaseException:
+            print(f"one_story(folder, {seed}, {policies}, {steps}): {dict(story.seen)}")
+            raise
+    return story.seen
+
+
+POLICIES = (("skip",), ("error", "skip"), ("wait", "skip"), ("error", "wait", "skip"))
+
+
+@pytest.mark.parametrize("policies", POLICIES, ids="-".join)
+def test_a_model_has_the_rows_of_the_topic_or_the_run_says_why_not(tmp_path: Path, policies: tuple[str, ...]) -> None:
+    assert one_story(tmp_path, POLICIES.index(policies), policies, 6)["compared"] >= 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("policies", POLICIES, ids="-".join)
+def test_any_model_has_the_rows_of_the_topic(tmp_path: Path, policies: tuple[str, ...], seed: int) -> None:
+    for part in range(5):
+        one_story(tmp_path / str(part), seed * 10 + part, policies, 30)
+
+
+def test_the_first_rows_are_waited_for(tmp_path: Path) -> None:
+    """Of a topic without messages, also if they come in a partition that is added."""
+    cluster = Cluster()
+    topic = cluster.topics[TOPIC] = Topic(1)
+    waits, attend = iter(range(100)), Attending.__call__
+
+    def before(attending: Attending, stop: Any) -> bool:
+        number = next(waits)
+        if number == 3:
+            topic.logs.append(type(topic.logs[0])())
+            topic.send(1, 7, {"op": "c", "id": 7, "a": 0.5, "b": 0.25, "y": "p"})
+        attending._until_idle = 0.0 if number > 12 else None
+        return attend(attending, stop)
+
+    with patch.object(client, "library", cluster.library), patch.object(Attending, "__call__", before):
+        result = follow(Story(tmp_path, 0, ("error",))._config(), tmp_path / "run")
+    assert (result.summary["updates"], live_rows(tmp_path / "run")) == (1, {7: (0.5, 0.25, "p")})
