@@ -113,7 +113,7 @@ def follow(
     """Follow the table or topic of CONFIG's source, and write a run folder. RUN goes on where it has ended.
 
     The run goes on until SIGTERM or SIGINT, which end it within seconds as an interrupted run. status.json in the run
-    folder says how far behind the source it is.
+    folder says how far behind the source it is, what it waits for, or why it has failed.
 
     \b
     Example:  raydt follow configs/delta.yaml --out runs/live
@@ -149,8 +149,8 @@ def resume(run: str, state: str | None, overrides: tuple[str, ...], address: str
     With --from, RUN continues from STATE, which has the deletions and insertions of update. STATE replaces all
     checkpoints of RUN. Afterwards you can interrupt and resume RUN like any other run.
 
-    --set may change cluster, checkpoint (except its path), erasure, output.report and output.quote_values, and the
-    folders that hold the data. A completed run is not changed.
+    --set may change stream.on_error, cluster, checkpoint (except its path), erasure, output.report and
+    output.quote_values, and the folders that hold the data. A completed run is not changed.
 
     \b
     Example:  raydt resume runs/first --set cluster.shards=4

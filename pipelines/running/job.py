@@ -167,8 +167,8 @@ def resume(
         A state that ``update`` made from the last state of this run, or from one of its checkpoints: it becomes the
         only checkpoint of the run, which continues its stream from there. A completed run takes it in, too.
     overrides : sequence of str
-        As of :func:`replay`. ``cluster``, ``checkpoint`` (but its path), ``erasure``, ``output.report`` and
-        ``output.quote_values`` may change, and the folders that the data lie in.
+        As of :func:`replay`. ``stream.on_error``, ``cluster``, ``checkpoint`` (but its path), ``erasure``,
+        ``output.report`` and ``output.quote_values`` may change, and the folders that the data lie in.
     address, progress
         As of :func:`replay`.
     attend : callable, optional

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 from actors.telemetry import Meter
 from pipelines import replay, resume
+from pipelines.auditing import audit_run
 from pipelines.following.follow import follow
 from pipelines.run_folder import RunFolder
 from pipelines.running.attending import STATUS, TOGETHER, Arrivals, Attending
@@ -32,6 +33,7 @@ from raydt.sources.live.delta import DeltaChanges
 from raydt.sources.live.followed import Step
 from tests.cut_runs import Gone, at
 from tests.live_tables import LiveTable
+from tests.refusals import refused
 
 KINDS = ("append", "update", "overwrite", "merge", "delete", "append")
 
@@ -193,6 +195,34 @@ def test_a_bad_row_ends_the_run_or_is_set_aside(tmp_path: Path) -> None:
     result = follow(job(table, stream={"on_error": "skip"}), tmp_path / "lenient", until_idle=0.0)
     # what stood in the table before is deleted
     assert [result.summary[name] for name in ("skipped", "updates", "deletes", "active")] == [1, 41, 1, 39]
+
+
+def test_a_bad_row_is_waited_at_until_the_table_is_repaired(tmp_path: Path) -> None:
+    table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
+    DeltaTable(table.path).update(predicate="id = 3", updates={"y": "NULL"})
+    DeltaTable(table.path).delete("id = 5")
+    told: list[dict[str, Any]] = []
+
+    def repair() -> None:
+        until = time.monotonic() + 60
+        while not told and time.monotonic() < until:
+            time.sleep(0.02)
+            status = json.loads((run / STATUS).read_text()) if (run / STATUS).exists() else {}
+            told.extend([status] if status.get("state") == "waiting" else [])
+        DeltaTable(table.path).update(predicate="id = 3", updates={"y": "'p'"})
+
+    repairer = threading.Thread(target=repair)
+    repairer.start()
+    followed = follow(job(table, stream={"on_error": "wait"}), run, until_idle=0.0)
+    repairer.join()
+    assert "version 1, row 0, column 'y'" in told[0]["reason"]
+    assert (told[0]["applied"], told[0]["read"], told[0]["behind"]) == ("version 0", "version 1", 2)
+    same(followed, replay(job(table, stream={"on_error": "skip"}), tmp_path / "whole"))
+    assert (followed.summary["active"], followed.summary["skipped"]) == (39, 1)
+    assert audit_run(run).conformance == "holds"
+    source, stream = {"kind": "synthetic", "generator": "sea"}, {"model": "incremental", "on_error": "wait"}
+    with refused("configs.no_wait", ConfigError):
+        replay({"source": source, "stream": stream, "learner": {"kind": "fudyadt"}})
 
 
 def test_only_a_live_source_can_be_followed(tmp_path: Path) -> None:

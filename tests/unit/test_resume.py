@@ -78,12 +78,29 @@ def refusal_of(run, *overrides, error=ConfigError):
     return raised.value
 
 
+@pytest.mark.parametrize("model", ["incremental", "sliding_window", "random_updates", "deletion_log"])
+def test_what_becomes_of_bad_rows_may_change_and_does_not_show(data, tmp_path, model):
+    """Neither in the result nor in an audit, whatever the policy is then."""
+    x = np.random.default_rng(2).random(N)
+    x[[120, 180, 300]] = np.inf
+    write_rows(data / "rows.parquet", x=x)
+    own = {"deletion_log": {"deletion_log": str(data / "log.parquet")}, "sliding_window": {"window": 60}}
+    plain, stream = config(data), {"model": model, **own.get(model, {})}
+    whole = replay({**plain, "stream": {**stream, "on_error": "skip"}}, tmp_path / "whole")
+    run = cut({**plain, "stream": {**stream, "on_error": "skip"}}, tmp_path / "run", 10)
+    with refused("rows.infinite", InputError):
+        resume(run, overrides=["stream.on_error=error"])
+    assert audit_run(run).conformance == "holds"
+    done = resume(run, overrides=["stream.on_error=skip"])
+    assert (done.digest, done.summary["skipped"]) == (whole.digest, whole.summary["skipped"]) == (whole.digest, 3)
+    assert audit_run(run).conformance == "holds"
+
+
 class TestConfig:
     @pytest.mark.parametrize(
         ("override", "words", "now", "then"),
         [
             ("learner.epsilon=0.2", "change", "0.2", '"auto"'),
-            ("stream.on_error=skip", "change", '"skip"', '"error"'),
             ("stream.warmup=10", "change", "10", "0"),
             ("source.limit=10", "change", "10", "null"),
             ("output.predictions=true", "predictions_change", "true", "false"),
