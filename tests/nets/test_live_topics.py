@@ -291,7 +291,7 @@ def live_rows(run: Path) -> dict[int, tuple[float, float, str]]:
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.running.attending.AWAY", (0.0, 0.001))
     monkeypatch.setattr("pipelines.running.attending.IDLE", (0.0, 0.001))
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.02)
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
 
 
 def one_story(folder: Path, seed: int, policies: tuple[str, ...], steps: int) -> Counter[str]:
