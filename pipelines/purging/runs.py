@@ -8,7 +8,8 @@ digest stay as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -37,10 +38,10 @@ from pipelines.saved_runs import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.folders.manifest import FORMAT_VERSION, OF_THE_FOLDER
+from raydt.folders.manifest import FORMAT_VERSION, OF_THE_FOLDER, read_manifest
 from raydt.folders.text_ids import in_format_1
 from raydt.learners import description_of
-from raydt.messages import message
+from raydt.messages import Message, message
 from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
 from raydt.sources.files.formats import DIALECT
@@ -77,6 +78,7 @@ class RunPurge(Work):
         self._checkpoint: Checkpoint = read_checkpoint(place)
         self._origin: dict[str, Any] = {}
         self._open(place)
+        self.out_of_reach = (*self._deleted_elsewhere(), *self.out_of_reach)
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
 
@@ -93,6 +95,17 @@ class RunPurge(Work):
             self._model, self._digest = model["arrays"], str(self._summary["model_digest"])
             self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
             self.out_of_reach = (*self.out_of_reach, message("purges.arrays"))
+
+    def _deleted_elsewhere(self) -> Iterator[Message]:
+        """Yield where examples that live here are deleted: states beside the run that updates have made from it."""
+        beside = self.folder.inside("..")
+        for state in map(beside.inside, sorted(beside.names())):
+            with suppress(InputError, OSError):  # no state, or one that is damaged: nothing is known of it
+                lineage = read_manifest(state).meta.get("lineage", [])
+                deleted = sum(step["deletes"] for step in lineage)
+                if deleted and self._digest in (step["digest_before"] for step in lineage):
+                    places = {"state": state.location, "run": self.folder.location}
+                    yield message("purges.deleted_in_state", deletes=deleted, **places)
 
     def digest(self) -> str:
         """Return the digest of the model; InputError if it is not the one of the summary."""

@@ -46,7 +46,10 @@ SENTENCES: dict[str, Sentence] = {
     # What is in them
     "empty": ("the file is empty (0 bytes)", "Write it again, or check the path"),
     "no_rows": ("the file has no rows", "Check source.path"),
-    "encrypted": ("the file is encrypted", "Decrypt it first"),
+    "encrypted": (
+        "the Parquet file is encrypted, and raydt has no keys for it",
+        "Write the rows to a file that is not encrypted, with a program that has the keys",
+    ),
     "cut_off": ("the file is cut off: its end is missing", _AGAIN),
     "no_beginning": ("the beginning of the file is missing", _AGAIN),
     "other_kind": ("the file is {found}, not {wanted}", _KIND),

@@ -30,6 +30,8 @@ SENTENCES: dict[str, Sentence] = {
         "this is a symbolic link, and a purge follows no links",
         "Put the target of the link in its place, or remove the link. Nothing has been changed",
     ),
+    "deleted_in_state": "{state}, which raydt update made from this run by {deletes} deletions: these examples live "
+    "in the run and stay in it. To delete them here, too: raydt resume {run} --from {state}, then purge the run again",
     "arrays": "arrays of the state: this version knows the rows of its format only",
     # Chapters
     "needed_chapter": (

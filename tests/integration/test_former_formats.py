@@ -7,6 +7,7 @@ import re
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,8 @@ import pytest
 import pipelines
 from pipelines.cli import main
 from pipelines.saved_runs import open_stream
+from pipelines.serving.snapshots import Snapshots
+from raydt.estimators import load_model
 from raydt.examples.reading import NEWEST_RULES
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
@@ -22,7 +25,7 @@ from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import InProcessSession
-from tests.former.runs import HERE, LEARNERS
+from tests.former.runs import HERE, LEARNERS, PLACE, over_files
 
 #: Runs of numeric labels are of format 1 only: no command reads their rows, which were a file.
 RUNS = [
@@ -63,13 +66,21 @@ def manifests(run: Path) -> list[Path]:
     return [*run.glob("model/manifest.json"), *run.glob("checkpoints/*/manifest.json")]
 
 
-def unpacked(name: str, folder: Path) -> Path:
-    """Return a folder with the runs of an archive, and with their data, which their configs name."""
-    with tarfile.open(HERE / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    for config in folder.glob("*/config.yaml"):
-        config.write_text(re.sub(r"/tmp/raydt-former[^/\n]*", str(folder), config.read_text(encoding="utf-8")), "utf-8")
-    return folder
+def unpacked(number: int, name: str, folder: Path) -> Path:
+    """Return a folder with a run over files and its data, which its config names."""
+    with tarfile.open(HERE / f"format-{number}" / "streams.tar.xz") as archive:
+        archive.extractall(
+            folder,
+            [m for m in archive if m.name.split("/")[0] == name or (m.isfile() and "/" not in m.name)],
+            filter="data",
+        )
+    config = folder / name / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace(str(PLACE), str(folder)), encoding="utf-8")
+    return folder / name
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "summary.json").read_text(encoding="utf-8")))
 
 
 def test_there_is_a_run_of_each_learner_and_format() -> None:
@@ -211,13 +222,10 @@ def test_a_later_format_is_named_before_anything_else_is_read(
         assert f"reads formats up to {FORMAT_VERSION}. Use the raydt that wrote it, or a later one" in said
 
 
-@pytest.mark.parametrize("kind", ["fudyadt", "sparse_tree"])
-def test_a_run_reads_rows_by_the_rules_with_which_it_began(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_reads_rows_by_the_rules_with_which_it_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows with missing values were bad then: the run skipped them, and audits do."""
-    run = unpacked("format-1/missing", tmp_path) / f"{kind}-missing"
-    assert json.loads((run / "summary.json").read_text(encoding="utf-8"))["skipped"]
+    run = unpacked(1, "fudyadt-integer-missing", tmp_path)
+    assert summary_of(run)["skipped"]
     for command in ("audit", "purge", "audit"):  # the last audit is of a state of the present format
         assert ended([command, str(run)]) == 0, (command, capsys.readouterr().err)
     config = run / "config.yaml"
@@ -225,3 +233,53 @@ def test_a_run_reads_rows_by_the_rules_with_which_it_began(
     for rules, code in ((1, 0), (NEWEST_RULES, 2)):
         config.write_text(text.replace("\nstream:", f"\n  rules: {rules}\nstream:"), encoding="utf-8")
         assert ended(["audit", str(run)]) == code, "another record than that of the states is refused"
+
+
+OVER_FILES = [
+    pytest.param(number, name, marks=pytest.mark.nightly)
+    for number in range(1, FORMAT_VERSION + 1)
+    for name in over_files()
+]
+
+
+@pytest.mark.parametrize(("number", "name"), OVER_FILES)
+def test_every_command_reads_a_run_over_files_or_refuses_it_by_its_format(
+    number: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all ids, exactly those of live examples can be deleted, and exactly those are left by a purge."""
+    monkeypatch.chdir(tmp_path)
+    kind, ids, _ = over_files()[name]
+    run, cut = unpacked(number, name, tmp_path), unpacked(number, f"{name}-cut", tmp_path)
+    before, readable = summary_of(run), number >= oldest(kind, "state")
+    gone = Path("gone.csv")
+    gone.write_text("id\n" + "".join(f"n{i:02d}\n" if ids == "text" else f"{i}\n" for i in range(64)), encoding="utf-8")
+    commands = [
+        ("audit", [str(run)]),
+        ("resume", [str(cut)]),
+        ("update", [str(run), "--delete", str(gone), "--missing", "skip", "--out", "state"]),
+    ]
+    for command, rest in commands:
+        code, said = ended([command, *rest]), capsys.readouterr().err
+        assert code == (0 if readable else 2), (command, said)
+        assert readable or f"is a sound state of format {number}, written by raydt 0." in said
+    if readable:
+        step = json.loads(Path("state/manifest.json").read_text(encoding="utf-8"))["meta"]["lineage"][-1]
+        assert step["deletes"] == before["active"]
+        after = summary_of(cut)
+        counts = ("updates", "inserts", "deletes", "skipped", "active")
+        assert {key: after[key] for key in counts} == {key: before[key] for key in counts}
+        assert ended(["audit", str(cut)]) == 0
+        if kind != "forest" or number == FORMAT_VERSION:  # whose digest was made in another way
+            assert after["model_digest"] == before["model_digest"]
+        assert load_model(run) is not None
+        assert load_model(tmp_path / "state") is not None
+        assert Snapshots(run).find() is not None
+    for command in ("report", "purge"):
+        assert ended([command, str(run)]) == 0, capsys.readouterr().err
+    assert ("raydt resume" in capsys.readouterr().out) == readable  # deleted in the state made above
+    if ids == "text":
+        (stream,) = run.glob("checkpoints/*/stream*.json")
+        left = set(re.findall(r'"(n\d\d)"', stream.read_text(encoding="utf-8")))
+        assert len(left) == before["active"]
+    if readable:
+        assert ended(["audit", str(run)]) == 0

@@ -45,9 +45,9 @@ def diagnosis(head: bytes, tail: bytes, kind: str) -> Message | None:
     if not head:
         return message("files.empty")
     magic = {"parquet": _PARQUET, "arrow": _ARROW}.get(kind)
+    if kind == "parquet" and tail.endswith(b"PARE"):
+        return message("files.encrypted")
     if magic is not None and head.startswith(magic):
-        if kind == "parquet" and tail.endswith(b"PARE"):
-            return message("files.encrypted")
         return None if tail.endswith(magic) and len(tail) > len(magic) else message("files.cut_off")
     if magic is not None and tail.endswith(magic):
         return message("files.no_beginning")

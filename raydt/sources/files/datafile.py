@@ -165,6 +165,8 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
         short = shortage(error, file)
         if short is not None:
             raise short from error
+        if kind == "parquet" and isinstance(error, OSError) and error.errno is None and "ecrypt" in str(error):
+            raise InputError(message("files.encrypted"), file=file) from error  # columns are, and the footer is not
         name, said = type(error).__name__, getattr(error, "strerror", None) or str(error)
         reason = said.strip().splitlines()[0][:200].rstrip(".") if said.strip() else name
         if not getattr(error, "strerror", None):

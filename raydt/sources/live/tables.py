@@ -28,21 +28,17 @@ def scan(files: Iterable[DataFile], schema: pa.Schema, filesystem: Any, name: st
     """
     import pyarrow.dataset as pads  # needed for what is read only: a slow import
 
-    known = {one.path: one for one in files}
-    form, checked = pads.ParquetFileFormat(), set[str]()
-    fragments = [
-        form.make_fragment(path, filesystem, partition_expression=_fixed(known[path].partition, schema))
-        for path in sorted(known)
-    ]
-    for found in pads.FileSystemDataset(fragments, schema, form, filesystem).scanner().scan_batches():
-        path = found.fragment.path
-        if path not in checked:
-            checked.add(path)
-            lost = known[path].filled - {*found.fragment.physical_schema.names, *known[path].partition}
-            for column in schema.names:
-                if column in lost:
-                    raise InputError(message("live.lost_column", path=quoted(path), column=quoted(column)), file=name)
-        yield found.record_batch
+    form = pads.ParquetFileFormat()
+    for one in sorted(files, key=lambda file: file.path):
+        fragment = form.make_fragment(one.path, filesystem, partition_expression=_fixed(one.partition, schema))
+        lost = one.filled - {*fragment.physical_schema.names, *one.partition}
+        for column in schema.names:
+            if column in lost:
+                raise InputError(message("live.lost_column", path=quoted(one.path), column=quoted(column)), file=name)
+        # One row group at a time, each to its end. A scan that is broken off goes on reading in threads of Arrow; where
+        # the filesystem is one in Python, these abort or block a process that ends meanwhile.
+        for group in fragment.split_by_row_group():
+            yield from pads.FileSystemDataset([group], schema, form, filesystem).to_table().to_batches()
 
 
 def _fixed(partition: Mapping[str, Any], schema: pa.Schema) -> Any:
