@@ -164,9 +164,8 @@ def live_through(trial: Trial, seed: int, folder: Path) -> None:
             for kind in ("step", "check"):
                 said.append(kind)
                 life.step() if kind == "step" else life.check(folder / str(number))
-    except BaseException as error:
-        error.add_note(f"live_through({trial.name!r}, seed={seed}), after {said.count('step')} steps")
-        raise
+    except Exception as error:
+        raise AssertionError(f"{trial.name}, seed {seed}, after {said.count('step')} steps: {error}") from error
 
 
 @every_case("a random life")
