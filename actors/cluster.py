@@ -8,26 +8,209 @@ reserved before any actor starts, and a cluster that lacks them is an error with
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
+import inspect
 import json
 import logging
 import math
 import os
+import secrets
 import shutil
 import signal
 import socket
 import sys
+import sysconfig
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors, without_metrics_ports
+from actors.liveness import require_endpoint
 from actors.processes import follow_this_process, no_longer_follow
-from actors.services import without_idle_services
-from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
+from raydt.exchange.messages import VARIABLE
+from raydt.learners.base import WorkPlan
 from raydt.messages import message
 from raydt.namesakes import others
-from raydt.parallel.cpus import affinity
+from raydt.parallel import affinity
+
+# Environment of the processes of a job: where compiled kernels are cached, how many threads they use, their token.
+#
+# Environment variables decide speed and access, never results. A variable the user has set is left alone.
+
+
+def set_numba_cache_dir() -> Path:
+    """Have Numba cache compiled kernels in the user's cache folder; to be called before kernels are imported.
+
+    The folder is ``NUMBA_CACHE_DIR`` if set, else ``raydt/numba`` in ``XDG_CACHE_HOME`` or ``~/.cache``. Beside
+    the sources, Numba's own choice, it may be read-only, and every process would compile for itself. A relative path is
+    made absolute, since :func:`importing_from_driver` changes the working directory.
+    """
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raydt" / "numba"
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or default).absolute()
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    return folder
+
+
+def of_actors() -> dict[str, str]:
+    """Variables every actor is started with: no threads of Numba's own, the kernel cache, faults."""
+    handed_on = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", VARIABLE)
+    inherit = {name: os.environ[name] for name in handed_on if name in os.environ}
+    return {"NUMBA_NUM_THREADS": "1", **inherit}
+
+
+def use_cpus(cpus: float) -> None:
+    """Have this process, an actor, use the CPUs that it has reserved, as far as the machine lets it, but at least one.
+
+    A variable that the driver's user has set is of the driver's process.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
+
+
+def without_metrics_ports() -> dict[str, str]:
+    """Variables that keep the autoscaler and the dashboard of a private Ray from serving metrics of their own.
+
+    Each would listen on all addresses without a token, whatever ``include_dashboard`` says. Ray has no switch for that:
+    with a port that does not exist, it logs one error and starts without the endpoint.
+    """
+    names = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
+    return {name: os.environ.get(name, "-1") for name in names}
+
+
+def before_local_ray() -> None:
+    """Environment variables of a private Ray: no usage statistics, token authentication.
+
+    The token lives in the environment of this process and its children only. Ray would otherwise write one to
+    ``~/.ray/auth_token``, which changes how clusters started later by ``ray start`` behave.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "ray" not in sys.modules:
+        # A Ray that is imported has read this variable; since 2.60 it turns authentication on by itself.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    has_token = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    wanted = os.environ.get("RAY_AUTH_MODE", "token") == "token"
+    if wanted and not has_token and not (Path.home() / ".ray" / "auth_token").exists():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+@contextlib.contextmanager
+def inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Processes started inside the block get these variables; this process has its own again after it."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def importing_from_driver() -> Iterator[None]:
+    """Ray workers of a driver connected inside the block import the driver's ``raydt``.
+
+    Ray puts the directory the driver is in first on its workers' import path. There may be another copy of the
+    sources in it, such as a clone, while the driver runs an installed one.
+    """
+    import raydt
+
+    root = Path(raydt.__file__).resolve().parents[1]
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+    before = Path.cwd()
+    os.chdir("/" if root in installed else root)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+# A private Ray without the services that nobody asks anything of: they take more than half of ``ray.init``.
+#
+# Invariant: this decides how long a start takes, and nothing else. Ray's functions are replaced only while a private
+# Ray starts; where a version of Ray has them under other names or with other parameters, they are left alone.
+#
+# Not started are the autoscaler (the only node is here), the log monitor (it prints the output of workers at the
+# driver, which a job does not want) and, with its web server, the dashboard. Its only module here reports usage:
+# nothing is reported of a private Ray, also where ``RAY_USAGE_STATS_ENABLED`` is 1. The agent of the node loads what
+# Ray without ``[default]`` has. And the driver asks every 20 ms whether the node is there, not every second.
+
+#: Seconds between two questions whether the node is there, and until Ray's own way of asking is taken.
+_ASK_SECONDS, _WAIT_SECONDS = 0.02, 20.0
+
+
+@contextlib.contextmanager
+def without_idle_services(*, metrics: bool) -> Iterator[None]:
+    """Start Ray inside the block with only its head, its raylet and its agents, which serve ``metrics``."""
+    # Of what is passed on as it comes, only the parameters that are set have to be there.
+    replacements: list[tuple[str, str, str, set[str], bool, Callable[..., Any]]] = [
+        ("parameter", "RayParams", "__init__", {"no_monitor", "include_log_monitor"}, False, _without_monitors),
+        (
+            "node",
+            "Node",
+            "start_api_server",
+            {"self", "include_dashboard", "raise_on_failure"},
+            True,
+            _without_dashboard,
+        ),
+        ("services", "", "get_node", {"gcs_address", "node_id"}, True, _as_soon_as_it_is_there),
+    ]
+    if not metrics:
+        replacements.append(("utils", "", "get_dashboard_dependency_error", set(), True, _small_agent))
+    with contextlib.ExitStack() as restoring:
+        for module, kind, name, parameters, exactly, replacement in replacements:
+            with contextlib.suppress(AttributeError, ImportError, TypeError, ValueError):
+                owner = importlib.import_module(f"ray._private.{module}")
+                owner = getattr(owner, kind) if kind else owner
+                original = getattr(owner, name)
+                has = {*inspect.signature(original).parameters}
+                if has == parameters or (has > parameters and not exactly):
+                    restoring.callback(setattr, owner, name, original)
+                    setattr(owner, name, functools.wraps(original)(replacement(original)))
+        yield
+
+
+def _without_monitors(init: Callable[..., None]) -> Callable[..., None]:
+    def replacement(parameters: Any, *given: Any, **named: Any) -> None:
+        init(parameters, *given, **{**named, "no_monitor": True, "include_log_monitor": False})
+
+    return replacement
+
+
+def _without_dashboard(start: Callable[..., None]) -> Callable[..., None]:
+    def replacement(node: Any, *given: Any, **named: Any) -> None:
+        node._webui_url = ""
+
+    return replacement
+
+
+def _small_agent(error: Callable[..., ImportError | None]) -> Callable[..., ImportError | None]:
+    return lambda *given, **named: ImportError("a private Ray has no dashboard")
+
+
+def _as_soon_as_it_is_there(get_node: Callable[..., Any]) -> Callable[..., Any]:
+    until: float | None = None  # of all calls: Ray calls again where it has no answer
+
+    def replacement(gcs_address: str, *given: Any, **named: Any) -> Any:
+        nonlocal until
+        import ray
+
+        until = time.monotonic() + _WAIT_SECONDS if until is None else until
+        compiled: Any = ray._raylet
+        with contextlib.suppress(Exception):  # Ray itself asks next, and says what is wrong
+            ask = compiled.GcsClient(address=gcs_address).get_all_node_info
+            most = {"timeout": 1} if "timeout" in inspect.signature(ask).parameters else {}
+            while time.monotonic() < until and not ask(**most):
+                time.sleep(_ASK_SECONDS)
+        return get_node(gcs_address, *given, **named)
+
+    return replacement
+
 
 Bundle = dict[str, float]
 
@@ -407,3 +590,63 @@ def _own_sigterm() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
+
+
+# The place of the work of a run, and how many shards a cluster has room for: an actor lies on one node as a whole.
+#
+# The rule is Ray's for bundles that are spread (:meth:`actors.cluster.Cluster.reserve`), so that a job asks for what
+# Ray will find: the largest bundle first, each on the node of which most is left, and on a node that has one already
+# only if no other has room.
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the work of a run is done."""
+
+    shards: int | None  #: number of shards; None until it is known what the cluster has free
+    where: str  #: who does the work, and why, in one sentence
+    advice: str = ""  #: what to set instead; empty if nothing
+    plan: WorkPlan = field(default_factory=WorkPlan)  #: from which size on shards do it
+    divided: bool = False  #: whether shards may do some of it, as far as is known before
+
+    def in_words(self) -> str:
+        """Return the sentence, with the advice if there is some."""
+        return f"{self.where}. {self.advice}" if self.advice else self.where
+
+
+def shards_with_room(nodes: Sequence[Bundle], coordinator: Bundle, shard: Bundle, most: int) -> int:
+    """Return how many shards, at most ``most``, the free ``nodes`` have room for beside a coordinator."""
+    fitting = (count for count in range(most, 0, -1) if have_room(nodes, [coordinator] + [shard] * count))
+    return next(fitting, 0)
+
+
+def have_room(nodes: Sequence[Bundle], requested: Sequence[Bundle]) -> bool:
+    """Whether all bundles find a node. O(bundles x nodes)."""
+    left, used = [dict(node) for node in nodes], set[int]()
+    names = sorted({name for bundle in requested for name in bundle}, key=_rank)
+    for bundle in sorted(requested, key=lambda bundle: [bundle.get(name, 0) for name in names], reverse=True):
+        asked = {name: amount for name, amount in bundle.items() if amount}
+        chosen = _emptiest(left, set(range(len(left))) - used, asked)
+        if chosen is None:
+            chosen = _emptiest(left, used, asked)
+        if chosen is None:
+            return False
+        used.add(chosen)
+        for name, amount in asked.items():
+            left[chosen][name] -= amount
+    return True
+
+
+def _rank(name: str) -> tuple[bool, bool, bool, str]:
+    """Which resource decides first which bundle is larger: GPUs, then others by name, then memory, then CPUs."""
+    return name == "CPU", name == "memory", name != "GPU", name
+
+
+def _emptiest(left: Sequence[Bundle], among: Iterable[int], asked: Bundle) -> int | None:
+    """The node that keeps the largest share of what is asked of it; None if none has enough."""
+    shares = {
+        node: sum((left[node][name] - amount) / left[node][name] for name, amount in asked.items())
+        for node in sorted(among)
+        if all(left[node].get(name, 0) >= amount for name, amount in asked.items())
+    }
+    return max(shares, key=shares.__getitem__, default=None)

@@ -7,33 +7,177 @@ from the rows of its own keys alone, so that the number of processes changes not
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import ray
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+from ray.util.placement_group import remove_placement_group
 
-from actors.cluster import Cluster, bundles
-from actors.keys import KeyedAssignment, KeyGroups
+from actors.cluster import Cluster, bundles, cpus, use_cpus
+from actors.faults import translate
 from actors.liveness import Peer, Watch
 from actors.session import AHEAD, PATIENCE, ShardParts
-from actors.shard import node
+from actors.shard import Identity, Progress, Pulse, identity, node, own, peak_rss_bytes, require_same
 from actors.starting import Wanted, end_actors, started
-from actors.writable import own
-from raydt.arrays.types import Arrays, Ints
-from raydt.errors import ExchangeError
-from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.arrays import kernel
+from raydt.arrays.elementary import Arrays, Ints
+from raydt.errors import ExchangeError, ProcessLostError
+from raydt.examples.updates import Features
+from raydt.exchange import messages as faults
+from raydt.exchange.messages import Parts, Segment, Snapshot, fault
+from raydt.folders.arrays import open_folder, read_manifest
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import read_manifest
+from raydt.folders.segments import Place, Written
 from raydt.keyed.groups import digest_of_groups, group_of, owners
-from raydt.keyed.sent import Sending, SentRows, WholeSource
-from raydt.keyed.session import KeyedResult, put_together
-from raydt.keyed.store import write_groups
+from raydt.keyed.members import KeyedJob
+from raydt.keyed.packing import SavedKeys, write_groups
+from raydt.keyed.session import KeyedResult, KeyedSession, Records, put_together
+from raydt.keyed.source import Sending, SentRows, SentSource, SharedSource, WholeSource, told_apart
 from raydt.keyed.stream import KeyedBatch
-from raydt.keyed.table_keys import told_apart
+from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
-from raydt.sessions.warmup import BY_KEY, compile_missing
+from raydt.sessions.session import BY_KEY, compile_missing
 from raydt.sources.base import Rows
+from raydt.streams.row_stream import RowStreamOptions
+
+# The actor of models by key: a process with the models of the keys of some groups. Keys need no other process.
+
+
+class KeyedAssignment(NamedTuple):
+    """Learner, options and stream of a job by key, equal in all processes."""
+
+    epoch: int
+    learner: Learner
+    options: LearnerOptions
+    features: Features
+    source: SentSource
+    stream: RowStreamOptions
+    weighted: bool
+    every: int
+    size: int
+    predicting: bool
+    log: Any = None  #: as of :class:`raydt.keyed.source.SharedSource`
+
+
+class KeyGroups:
+    """One process with the models of the keys of some groups; operators find it as ``ray::KeyGroups``."""
+
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._session: KeyedSession
+        self._source: SentSource
+        self._aside: dict[int, Parts] = {}
+
+    def identity(self) -> Identity:
+        """Which sources this process has loaded."""
+        self._pulse.beat()
+        return identity()
+
+    def open(self, given: KeyedAssignment, index: int, cpus: float) -> str:
+        """Begin the epoch, without keys; returns the number of the node."""
+        self._pulse.beat()
+        use_cpus(cpus)
+        compile_missing(given.learner, given.options, BY_KEY)
+        kernel.load()
+        faults.begin_epoch(given.epoch, index)
+        self._source = given.source
+        traits = given.learner.traits(given.options)
+        job = KeyedJob(
+            SharedSource(self._source, traits.reading, given.log),
+            given.learner,
+            given.options,
+            given.features,
+            given.stream,
+            weighted=given.weighted,
+            every=given.every,
+            size=given.size,
+        )
+        self._session = KeyedSession(job, Records(given.every, predicting=given.predicting, own=traits.figures))
+        return node()
+
+    def apply(self, sent: SentRows, number: int) -> KeyedResult:
+        """Apply rows, each by the model of its key; a snapshot under ``number`` is set aside, if it is wanted."""
+        self._pulse.beat()
+        fault("shard.before_answer")
+        self._source.take(sent.news)
+        result = self._session.apply(KeyedBatch(0, own(sent.rows), sent.due, digest=sent.digest))
+        if sent.stored is not None:
+            result.keys = self._set_aside(number, sent.stored)
+        fault("shard.after_answer")
+        return result
+
+    def _set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
+        snapshot = self._session.snapshot(stored)
+        (parts,) = snapshot.parts
+        self._aside = {number: parts}
+        return snapshot.state["keys"]
+
+    def set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
+        """Set a snapshot aside here and now; returns the keys of each group."""
+        self._pulse.beat()
+        return self._set_aside(number, stored)
+
+    def take_aside(self, number: int) -> Parts:
+        """Return the last snapshot, of this number, once; called concurrently with the work."""
+        self._pulse.beat()
+        fault("shard.before_parts")
+        return self._aside.pop(number)
+
+    def write_aside(self, number: int, place: Place) -> Written:
+        """Write the last snapshot, of this number, once; called concurrently with the work."""
+        parts = self.take_aside(number)
+        with self._pulse.writing(place.folder):
+            return write_groups(place, parts)
+
+    def restore(self, groups: Mapping[int, Arrays], news: Any, folder: Folder | None = None) -> KeyedResult:
+        """Replace everything by the packed keys of the owned groups."""
+        self._pulse.beat()
+        fault("shard.before_restore")
+        self._source.take(news)
+        self._session.restore({}, own(dict(groups)), None, folder)
+        return self._session.result()
+
+    def restore_from(self, folder: Folder, groups: Sequence[int], news: Any) -> KeyedResult:
+        """Replace everything by the owned groups of a state in a folder that was found sound."""
+        with self._pulse.storage():
+            meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
+            saved = SavedKeys(meta, components, folder.root)
+            owned = {group: saved.groups[group] for group in groups if group in saved.groups}
+            return self.restore(owned, news, folder)
+
+    def finish(self) -> KeyedResult:
+        """Complete what waits for more updates."""
+        self._pulse.beat()
+        result: KeyedResult = self._session.finish()
+        return result
+
+    def digests(self) -> dict[int, str]:
+        """Return the digest of each group that has keys."""
+        self._pulse.beat()
+        return self._session.digests_of_groups()
+
+    def models(self) -> list[tuple[str, Arrays]]:
+        """Return the components of the model folder."""
+        self._pulse.beat()
+        return list(self._session.models())
+
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table of keys."""
+        self._pulse.beat()
+        return self._session.key_rows()
+
+    def work(self) -> dict[str, Any]:
+        """Return the work of this process, and its ``peak_rss_bytes``."""
+        self._pulse.beat()
+        (work,) = self._session.work()
+        return {**work, "peak_rss_bytes": peak_rss_bytes()}
+
+    def progress(self) -> Progress:
+        """Return the progress of this actor; called while the actor works."""
+        return Progress(self._pulse.seconds(), False)
 
 
 class RayKeyedSession:
@@ -216,3 +360,153 @@ def _some(rows: Rows, places: Ints) -> Rows:
         at = {int(place): new for new, place in enumerate(places.tolist())}
         part.bad.update((at[place], error) for place, error in rows.bad.items() if place in at)
     return part
+
+
+# Independent pieces of work on Ray: one function, large objects that many of them read, one small item for each.
+#
+# Invariant: a large object is put into the object store once, whatever the number of its items. Ray repeats nothing: a
+# piece whose process is lost is answered with the error, and the others go on.
+
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Pieces handed to Ray at a time: enough for any autoscaler to see what is waiting.
+UNDER_WAY = 1000
+
+#: Seconds between two looks at ``stopped``.
+LOOK_SECONDS = 0.2
+
+
+def run_tasks(
+    cluster: Cluster,
+    work: Callable[[S, T], R],
+    parts: Iterable[tuple[S, Sequence[T]]],
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[int, R | ProcessLostError]]:
+    """Yield the place of each item among all parts and ``work(shared, item)``, as results come.
+
+    Each is a Ray task of one CPU; a lost process gives its error as the result. ``work`` is a function of a module. Few
+    parts are in memory at a time. Once ``stopped`` says so, what is under way is ended.
+    """
+    if not cluster.started:
+        remove_placement_group(cluster.reserve([{"CPU": 1.0}]))  # a task that no node can take would wait for ever
+    options = {"num_cpus": 1, "max_retries": 0, **cluster.actor_environment()}
+    task: Any = ray.remote(**options)(_run)
+    mine, remaining = identity(), iter(parts)
+    waiting: Iterator[T] = iter(())
+    everything: Any = None
+    under_way: dict[Any, int] = {}
+    index = 0
+    try:
+        while not stopped():
+            while len(under_way) < UNDER_WAY:
+                for item in waiting:
+                    under_way[task.remote(mine, work, everything, item)] = index
+                    index += 1
+                    break
+                else:
+                    part = next(remaining, None) if len(under_way) < max(1, cpus()) else None
+                    if part is None:
+                        break
+                    everything, waiting = ray.put(part[0]), iter(part[1])
+                    del part
+            if not under_way:
+                return
+            for reply in ray.wait(list(under_way), num_returns=1, timeout=LOOK_SECONDS)[0]:
+                yield under_way.pop(reply), _answer(reply)
+    finally:
+        for reply in under_way:
+            ray.cancel(reply, force=True)
+
+
+def _run(theirs: Identity, work: Callable[[Any, Any], R], shared: Any, item: Any) -> R:
+    require_same(theirs, identity(), "a worker process")
+    return work(shared, item)
+
+
+def _answer(reply: Any) -> Any:
+    try:
+        return ray.get(reply)
+    except RayTaskError as error:
+        raise translate(error, "a worker process") from error
+    except OutOfMemoryError:
+        return ProcessLostError(message("cluster.task_memory"))
+    except RayError as error:
+        return ProcessLostError(message("cluster.task_lost", error=type(error).__name__))
+
+
+# Parts of an audit on Ray: each actor has the rows in some buckets, and answers for these.
+
+
+class AuditPart:
+    """One process with a part of an audit; operators find it as ``ray::AuditPart``."""
+
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._part: Any = None
+
+    def identity(self) -> Identity:
+        """Which sources this process has loaded."""
+        self._pulse.beat()
+        return identity()
+
+    def open(self, make: Callable[[Any], Any], item: Any, cpus: float) -> None:
+        """Make the part, which reads its rows."""
+        self._pulse.beat()
+        use_cpus(cpus)
+        kernel.load()
+        with self._pulse.storage():
+            self._part = make(item)
+
+    def ask(self, method: str, arguments: Sequence[Any]) -> Any:
+        """Call a method of the part."""
+        self._pulse.beat()
+        return getattr(self._part, method)(*arguments)
+
+    def progress(self) -> Progress:
+        """Return the progress of this actor; called while the actor works."""
+        return Progress(self._pulse.seconds())
+
+
+class PartsOnRay:
+    """Parts in actors, as :class:`raydt.audits.bins.Parts`: ``make(item)`` of each item, a function of a module.
+
+    Each has the ``resources`` of a shard. ConfigError if the cluster has too few; RaydtError, at any call, of a part
+    that cannot be made or whose process is lost.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        make: Callable[[Any], Any],
+        items: Sequence[Any],
+        resources: Mapping[str, Mapping[str, Any]],
+        patience: float,
+    ) -> None:
+        self._cluster, self._watch = cluster, Watch(patience, cluster.answers if cluster.started else None)
+        self._group: Any = None
+        self._peers: list[Peer] = []
+        requested = bundles(len(items), resources)[1:]
+        try:
+            if not cluster.started:
+                self._group = cluster.reserve(requested)
+            wanted = [Wanted(AuditPart, bundle, index) for index, bundle in enumerate(requested)]
+            started(cluster, self._group, wanted, self._peers)
+            each = zip(self._peers, items, requested, strict=True)
+            self._collect([peer.handle.open.remote(make, item, bundle["CPU"]) for peer, item, bundle in each])
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        """Ask all parts at once."""
+        return self._collect([peer.handle.ask.remote(method, arguments) for peer in self._peers])
+
+    def close(self) -> None:
+        """End the actors and give back what was reserved."""
+        end_actors(self._cluster, self._group, self._peers)
+        self._peers, self._group = [], None
+
+    def _collect(self, replies: Sequence[Any]) -> list[Any]:
+        return self._watch.collect(replies, self._peers)

@@ -7,41 +7,406 @@ one error, and whoever owns it starts another, with the next epoch.
 
 from __future__ import annotations
 
+import itertools
+import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+import ray
 
-from actors.cluster import Bundle, Cluster, bundles
-from actors.coordinator import Coordinator
-from actors.liveness import PARTS, READING, Peer, Watch
-from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_each
+from actors.cluster import Bundle, Cluster, bundles, use_cpus
+from actors.liveness import IDS, PARTS, READING, Peer, Watch
+from actors.shard import (
+    Assignment,
+    FeatureShard,
+    Identity,
+    Progress,
+    Pulse,
+    groups_of,
+    identity,
+    node,
+    own,
+    peak_rss_bytes,
+    shards_of_each,
+)
 from actors.starting import Wanted, end_actors, started
-from actors.text_ids import IdsOnShards, plain
-from actors.writable import own
-from raydt.arrays.types import Arrays
+from raydt.arrays import kernel
+from raydt.arrays.elementary import Arrays
 from raydt.errors import ExchangeError
-from raydt.examples.features import Features
 from raydt.examples.row_owners import RowOwners, parts_for
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import Buckets, Position
-from raydt.exchange.snapshot import Parts, Segment, Snapshot
+from raydt.examples.updates import BatchResult, Features, Log, UpdateBatch
+from raydt.exchange import messages as faults
+from raydt.exchange.messages import (
+    Ask,
+    Buckets,
+    Combine,
+    Ended,
+    Exchange,
+    Parts,
+    Payload,
+    Position,
+    Segment,
+    Snapshot,
+    Tell,
+    fault,
+)
+from raydt.exchange.shard import InProcessDriver, Traffic
+from raydt.folders.arrays import FileEntry, SavedIds, publish
 from raydt.folders.folder import Folder
-from raydt.folders.parts import PartsElsewhere, Place, Written, write_parts
-from raydt.folders.rows import whole_rows
+from raydt.folders.segments import PartsElsewhere, Place, Written, whole_rows, write_parts
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
-from raydt.learners.batch_coordinator import rows_in
+from raydt.learners.batch_coordinator import BatchCoordinator, rows_in
 from raydt.messages import message
-from raydt.sessions.local_phase import most_cells, ones_of
-from raydt.sessions.snapshots import whole
-from raydt.sessions.warmup import DIVIDED, ONE_MODEL, compile_missing
+from raydt.sessions.session import (
+    DIVIDED,
+    ONE_MODEL,
+    SmallModel,
+    compile_missing,
+    fill_within,
+    holds,
+    is_warming,
+    most_cells,
+    ones_of,
+    take_snapshot,
+    whole,
+)
 from raydt.sources.base import Source
-from raydt.sources.divided import DividedReading
-from raydt.sources.feature_reader import BlockReport, Opening
+from raydt.sources.divided import BlockReport, DividedReading, Opening
+from raydt.streams.id_dictionary import Moment
+
+# The Ray driver of the exchange: one round is one call to every process of shards and one reply from each.
+#
+# On a pass (``Combine``) processes meet over a channel of their own, which is opened before the first one.
+#
+# Invariant: one message is outstanding at each shard. A ``Tell`` is not waited for when it is sent, but before the
+# next message is. Messages are numbered within an epoch; nothing is ever sent twice, and Ray retries nothing.
 
 T = TypeVar("T")
+
+#: From this size on, what several shards receive alike is put into the object store once.
+PUT_BYTES = 1_000_000
+
+#: Length of the secret by which shards of one session know each other.
+SECRET_BYTES = 32
+
+
+class RayDriver:
+    """Runs generators against shard actors that have begun ``epoch``, one message to each, in shard order."""
+
+    def __init__(self, shards: Sequence[Peer], epoch: int, watch: Watch) -> None:
+        self.shards = list(shards)
+        self.traffic = Traffic()
+        self._epoch, self._seq = epoch, 0
+        self._watch = watch
+        self._unanswered: list[Any] = []
+        self._connected = False  # the shards have a channel
+
+    def run(self, exchange: Exchange[T]) -> T:
+        """Drive ``exchange`` to its end; after an error of it or a shard the model is at no defined position."""
+        try:
+            request = next(exchange)
+            while True:
+                self.acknowledge()
+                calls = self._send(request)
+                self.traffic.rounds += 1
+                replies: list[Any] = []
+                if isinstance(request, Tell):
+                    self._unanswered = calls
+                else:
+                    found = [own(of_process) for of_process in self._watch.collect(calls, self.shards)]
+                    self.traffic.count(found)
+                    of_each = self._ended(found) if isinstance(request, Combine) else found
+                    replies = [reply for of_process in of_each for reply in of_process]
+                del calls  # a reference kept over the next round keeps its payload in the object store
+                request = exchange.send(replies)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def acknowledge(self) -> None:
+        """Wait until every shard has done the last request."""
+        unanswered, self._unanswered = self._unanswered, []
+        if unanswered:
+            self._watch.collect(unanswered, self.shards)
+
+    def _ended(self, found: list[tuple[list[Ended], int]]) -> list[list[Ended]]:
+        """Count what processes have sent each other on a pass, a round for each meeting; returns how it ended."""
+        ended = [of_process for of_process, _ in found]
+        self.traffic.rounds += ended[0][0].met
+        self.traffic.bytes += sum(sent for _, sent in found)
+        return ended
+
+    def _connect(self) -> None:
+        """Have the processes open channels to each other. Nobody else gets to know their secret."""
+        loopback = all(shard.pid is not None for shard in self.shards)
+        listening = [shard.handle.listen.remote(loopback) for shard in self.shards]
+        addresses, secret = self._watch.collect(listening, self.shards), secrets.token_bytes(SECRET_BYTES)
+        self._watch.collect([shard.handle.connect.remote(addresses, secret) for shard in self.shards], self.shards)
+        self._connected = True
+
+    def _send(self, request: Ask) -> list[Any]:
+        if isinstance(request, Combine) and not self._connected:
+            self._connect()
+        self._seq += 1
+        shared: Any = request.payload
+        if len(self.shards) > 1 and _size(shared) >= PUT_BYTES:
+            shared = ray.put(dict(request.payload))
+        calls, payloads = [], iter(request.each) if request.each is not None else itertools.repeat({})
+        for shard in self.shards:
+            each: list[Payload] = list(itertools.islice(payloads, shard.shards))
+            self.traffic.count(request.payload, each)
+            method = shard.handle.combine if isinstance(request, Combine) else shard.handle.receive
+            calls.append(method.remote(self._epoch, self._seq, request.method, shared, each))
+        return calls
+
+
+def _size(payload: Mapping[str, Any]) -> int:
+    traffic = Traffic()
+    traffic.count(payload)
+    return traffic.bytes
+
+
+# The coordinator actor: runs a learner's generators, by itself while the model is small, then with the shards.
+#
+# Invariant: a batch is applied only at the position the model is at. What the driver has sent ahead of a batch that
+# was not taken in full, or that failed, comes back untouched.
+
+_NOWHERE = -1
+
+
+class Coordinator:
+    """A learner's coordinator in a process of its own, which operators find as ``ray::Coordinator``."""
+
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._coordinator: BatchCoordinator
+        self._driver: RayDriver | InProcessDriver
+        self._small: SmallModel | None
+        self._position: int | None = None  # sequence number of the next update; None = whatever comes first
+
+    def identity(self) -> Identity:
+        """Which sources this process has loaded."""
+        self._pulse.beat()
+        return identity()
+
+    def open(
+        self,
+        assignment: Assignment,
+        plan: WorkPlan,
+        shards: Sequence[Peer],
+        patience: float,
+        cpus: float,
+    ) -> None:
+        """Build the coordinator of the processes ``shards``, whose shards have begun the epoch."""
+        self._pulse.beat()
+        epoch, learner, options, features = assignment
+        use_cpus(cpus)
+        self._most = most_cells(learner.traits(options).divided, plan)
+        compile_missing(learner, options, DIVIDED if self._most == 0 else ONE_MODEL)  # as the driver has on its machine
+        kernel.load()
+        faults.begin_epoch(epoch)
+        self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
+        self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)
+        self._ray = RayDriver(shards, epoch, self._watch)
+        self._begin(self._new())
+
+    def apply(
+        self, batches: Sequence[tuple[UpdateBatch, Sequence[Segment] | None]], skip_refused: bool
+    ) -> list[BatchResult | None]:
+        """Apply batches, each with the segments stored before its snapshot; None after one not taken in full."""
+        return [self._apply(batch, skip_refused, segments) for batch, segments in batches]
+
+    def _apply(
+        self, batch: UpdateBatch, skip_refused: bool, segments: Sequence[Segment] | None = None
+    ) -> BatchResult | None:
+        """Apply one batch, with ``segments`` followed by a snapshot; None, without effect, at another position."""
+        self._pulse.beat()
+        if self._position is not None and batch.start != self._position:
+            return None
+        fault("coordinator.before_batch")
+        self._position = _NOWHERE  # until the batch has ended well
+        began = time.perf_counter()
+        if self._small is not None and (batch.blocks or not self._small.holds_with(batch)):
+            self._divide(self._small)
+        digest = self.digest() if batch.digest else None
+        before = self._coordinator.statistics() if is_warming(batch) else {}
+        result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
+        result.digest = digest
+        if before and not result.within:
+            fill_within(result, batch, before)
+        result.seconds = time.perf_counter() - began
+        if segments is not None and result.applied == len(batch):
+            result.snapshot = self._snapshot(segments)
+        result.statistics = self.statistics()
+        self._position = batch.start + result.applied
+        fault("coordinator.after_batch")
+        return result
+
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
+        self._pulse.beat()
+        fault("coordinator.before_finish")
+        log = self._driver.run(self._coordinator.finish())
+        self._ray.acknowledge()
+        return log or {}
+
+    def digest(self) -> str:
+        """Digest of the model."""
+        self._pulse.beat()
+        self._driver.run(self._coordinator.gather_digest())
+        return self._coordinator.digest()
+
+    def statistics(self) -> dict[str, int]:
+        """Statistics of the coordinator and of the traffic, and ``peak_rss_bytes`` of this process."""
+        traffic = self._ray.traffic
+        return {
+            **self._coordinator.statistics(),
+            "rounds": traffic.rounds,
+            "bytes_exchanged": traffic.bytes,
+            "peak_rss_bytes": peak_rss_bytes(),
+        }
+
+    def model(self) -> Arrays:
+        """The predict-only model."""
+        self._pulse.beat()
+        self._driver.run(self._coordinator.gather())
+        return self._coordinator.model()
+
+    def snapshot(self, segments: Sequence[Segment]) -> Snapshot:
+        """A snapshot here and now, without the ``parts`` that shards have set aside."""
+        self._pulse.beat()
+        return self._snapshot(segments)
+
+    def holds(self, rows: int, ones: int) -> bool:
+        """Whether a model of so many rows is restored here, with its groups, and not at the shards."""
+        self._pulse.beat()
+        return holds(self._features, self._most, rows, ones)
+
+    def restore(self, state: Arrays, groups: dict[int, Arrays] | None) -> None:
+        """Replace everything by a saved state; the next batch may begin anywhere. Without groups, shards have them."""
+        self._pulse.beat()
+        fault("coordinator.before_restore")
+        self._ray.acknowledge()
+        if groups is None:
+            self._begin(None)
+            self._coordinator.restore(own(state))
+        else:
+            small = SmallModel(self._learner, self._options, self._features, self._most)
+            small.restore(own(state), own(groups))
+            self._begin(small)
+        self._position = None
+
+    def progress(self) -> Progress:
+        """Return the progress of this actor; called while the actor works."""
+        return Progress(self._pulse.seconds())
+
+    def _new(self) -> SmallModel | None:
+        """An empty model, if this process may hold one."""
+        return None if self._most == 0 else SmallModel(self._learner, self._options, self._features, self._most)
+
+    def _begin(self, small: SmallModel | None) -> None:
+        """Go on with a model that this process holds, or with the shards."""
+        self._small = small
+        if small is not None:
+            self._coordinator, self._driver = small.session.coordinator, small.session.driver
+        else:
+            compile_missing(self._learner, self._options, DIVIDED)
+            shards = sum(process.shards for process in self._shards)
+            self._coordinator = self._learner.coordinator(self._options, self._features, shards, self._plan)
+            self._driver = self._ray
+
+    def _divide(self, small: SmallModel) -> None:
+        """Give the rows of a model to the shards."""
+        state, groups = small.session.state()
+        self._begin(None)
+        self._coordinator.restore(state)
+        restored = [
+            shard.handle.restore.remote({group: groups[group] for group in np.concatenate(owned).tolist()})
+            for shard, owned in zip(self._shards, groups_of(self._features, self._shards), strict=True)
+        ]
+        self._watch.collect(restored, self._shards)
+
+    def _snapshot(self, segments: Sequence[Segment]) -> Snapshot:
+        if self._small is not None:
+            snapshot = self._small.session.snapshot(segments)
+        else:
+            snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
+        fault("coordinator.before_snapshot")
+        return snapshot
+
+
+# Text ids of a stream at the processes of shards: each has those of its buckets (``raydt.streams.id_dictionary``).
+#
+# The driver asks, in the thread that reads the stream; shards answer beside their work.
+
+
+class IdsOnShards:
+    """The parts of a dictionary of text ids; implements :class:`raydt.streams.id_dictionary.IdParts`.
+
+    ``here`` says whether all processes see the folders of this one; else this one reads and writes local files, those
+    of one part after the other. ProcessLostError if a process is lost: its ids are gone with it.
+    """
+
+    def __init__(self, shards: Sequence[Peer], watch: Watch, here: bool) -> None:
+        self.parts = len(shards)
+        self._shards, self._watch, self._here = shards, watch, here
+        self._buckets = RowOwners(self.parts).of_all()
+
+    def call(self, method: str, each: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Call a method of each part with arguments of its own, at the same time; None of a part that has none."""
+        return self._call(IDS, "ids", [None if given is None else (method, given) for given in each])
+
+    def write(self, moment: Moment, folder: Folder) -> list[FileEntry]:
+        """Have the parts write the ids of a moment at the same time; NotWrittenError if one cannot."""
+        if self._sees(folder):
+            given = [(moment, buckets, plain(folder)) if len(buckets) else None for buckets in self._buckets]
+            return [file for files in self._call(PARTS, "write_ids", given) for file in files or ()]
+        files: list[FileEntry] = []
+        for place, buckets in enumerate(self._buckets):
+            if len(buckets):
+                aside = self._call(PARTS, "ids", self._for_one(place, ("take", (moment,))))[place]
+                files += publish(folder, buckets, aside)
+        return files
+
+    def read(self, saved: SavedIds) -> int:
+        """Have the parts read their ids of a state, and return how many; ModelFileError if one is damaged."""
+        if self._sees(saved.folder):
+            given = [(plain(saved.folder), buckets) for buckets in self._buckets]
+            return sum(self._call(IDS, "read_ids", given))
+        self.call("begin", [()] * self.parts)
+        count = 0
+        for place, buckets in enumerate(self._buckets):
+            for codes, names in saved.of_buckets(buckets):
+                self.call("add", self._for_one(place, (names, codes)))
+                count += len(codes)
+        return count
+
+    def _sees(self, folder: Folder) -> bool:
+        """Return True if all processes see a folder."""
+        return self._here or not folder.is_local
+
+    def _for_one(self, place: int, given: tuple[Any, ...]) -> list[tuple[Any, ...] | None]:
+        return [given if part == place else None for part in range(self.parts)]
+
+    def _call(self, group: str, method: str, each: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        asked = {place: given for place, given in enumerate(each) if given is not None}
+        shards = [self._shards[place] for place in asked]
+        calls = [
+            getattr(shard.handle, method).options(concurrency_group=group).remote(*given)
+            for shard, given in zip(shards, asked.values(), strict=True)
+        ]
+        replies = dict(zip(asked, self._watch.collect(calls, shards), strict=True))
+        return [replies.get(place) for place in range(self.parts)]
+
+
+def plain(folder: Folder) -> Folder:
+    """Return the same folder for a process that works elsewhere on this machine."""
+    return Folder.at(folder.address) if folder.is_local else folder
+
 
 #: Messages under way to the coordinator: one at work, one waiting, one being sent.
 AHEAD = 3

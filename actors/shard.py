@@ -8,41 +8,178 @@ has one of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+import hashlib
+import os
+import platform
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import ray
 
+import raydt
 from actors.channel import LOOPBACK, Address, Channel
-from actors.environment import use_cpus
-from actors.identity import Identity, identity
+from actors.cluster import use_cpus
 from actors.liveness import Peer
-from actors.memory import peak_rss_bytes
-from actors.progress import Progress, Pulse
-from actors.writable import own
 from raydt.arrays import kernel
-from raydt.arrays.types import Ints
-from raydt.errors import InputError
-from raydt.examples.features import Features
+from raydt.arrays.elementary import Ints
+from raydt.errors import InputError, NotWrittenError, RaydtError
 from raydt.examples.row_owners import parts_for
-from raydt.exchange import faults
+from raydt.examples.updates import Features
+from raydt.exchange import messages as faults
 from raydt.exchange import shard as exchange_shard
-from raydt.exchange.faults import fault
-from raydt.exchange.links import swap_together
-from raydt.exchange.meeting import advanced
-from raydt.exchange.messages import Buckets, Ended, GroupSnapshot, Payload, Position
-from raydt.exchange.snapshot import Parts
+from raydt.exchange.links import advanced, swap_together
+from raydt.exchange.messages import Buckets, Ended, GroupSnapshot, Parts, Payload, Position, fault
+from raydt.folders.arrays import FileEntry, SavedIds
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import FileEntry
-from raydt.folders.parts import Place, Written, write_each
-from raydt.folders.text_ids import SavedIds
+from raydt.folders.segments import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.parallel.threads import run
+from raydt.messages import message
+from raydt.parallel import clocks, run
 from raydt.sessions.saved_model import read_parts
-from raydt.sessions.warmup import DIVIDED, compile_missing
-from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
-from raydt.streams.id_part import IdPart, Moment
+from raydt.sessions.session import DIVIDED, compile_missing
+from raydt.sources.divided import BlockReport, Opening, SourceFeatures
+from raydt.streams.id_dictionary import IdPart, Moment
+
+# Whether a process that has not answered yet is at work: the processor time of its working threads.
+#
+# An actor publishes its :class:`Pulse` by a control method on another thread, since kernels release Python's lock. A
+# process that is stopped does not answer, and one that waits for ever answers with the same figure each time. To hand
+# over something large shows as well, since Ray pickles on the method's own thread; but threads of the moment copy each
+# array above a megabyte, during which the clock stands still.
+
+
+class Progress(NamedTuple):
+    """How far an actor is: processor seconds of its working threads, and whether it waits for another shard."""
+
+    seconds: float
+    waits: bool = False
+
+
+class Pulse:
+    """Processor time of the threads that have called :meth:`beat` and of their helpers, for any thread to read (Linux).
+
+    They must last as long as the process, as those do on which Ray calls the methods of an actor.
+    """
+
+    def __init__(self) -> None:
+        self._clocks: dict[int, int] = {}
+        self._at_storage, self._counting = 0, threading.Lock()  # calls that wait for a disk or for a network
+
+    def beat(self) -> None:
+        """Declare the calling thread to be a working one."""
+        thread = threading.get_ident()
+        self._clocks[thread] = time.pthread_getcpuclockid(thread)
+
+    @contextlib.contextmanager
+    def storage(self) -> Iterator[None]:
+        """Context in which this process reads or writes files, which is progress, however long they take."""
+        with self._counting:
+            self._at_storage += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_storage -= 1
+
+    @contextlib.contextmanager
+    def writing(self, folder: Folder) -> Iterator[None]:
+        """As :meth:`storage`, to write parts of a snapshot into a folder; NotWrittenError if that fails."""
+        try:
+            with self.storage():
+                yield
+        except OSError as error:
+            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
+        finally:
+            fault("shard.after_parts")
+
+    def seconds(self) -> float:
+        """Processor time of all working threads so far, and of those that work for them; 0 before the first beat.
+
+        Within :meth:`storage` the time of the clock is added: a disk is waited for, as by the driver.
+        """
+        seconds = time.monotonic() if self._at_storage else 0.0
+        for clock in [*self._clocks.values(), *clocks()]:
+            with contextlib.suppress(OSError):  # at the end of the process threads end one by one
+                seconds += time.clock_gettime(clock)
+        return seconds
+
+
+# Which sources a process has loaded, so that the processes of one job can be shown to run the same ones.
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Sources of one process: version, SHA-256 over the Python files, their folder; and which process it is."""
+
+    version: str
+    sources: str
+    path: str
+    pid: int
+    host: str
+
+
+@cache
+def identity() -> Identity:
+    """The identity of this process: every ``.py`` file of ``raydt`` and ``actors``, by relative path and content."""
+    sha = hashlib.sha256()
+    folders = [Path(raydt.__file__).resolve().parent, Path(__file__).resolve().parent]
+    for folder in folders:
+        for file in sorted(folder.rglob("*.py")):
+            content = file.read_bytes()
+            sha.update(f"{file.relative_to(folder.parent).as_posix()}\0{len(content)}\0".encode() + content)
+    return Identity(raydt.__version__, sha.hexdigest(), str(folders[0].parent), os.getpid(), platform.node())
+
+
+def require_same(mine: Identity, theirs: Identity, name: str) -> None:
+    """Refuse (RaydtError) a process that has loaded other sources, naming both folders and versions."""
+    if (mine.version, mine.sources) == (theirs.version, theirs.sources):
+        return
+    here = (mine.path, mine.host) == (theirs.path, theirs.host)
+    id = "cluster.changed_sources" if here else "cluster.other_sources"
+    raise RaydtError(message(id, name=name, theirs=theirs, mine=mine))
+
+
+# Memory used by a process of a job.
+
+
+def peak_rss_bytes() -> int:
+    """Largest resident size of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+# Arrays that arrive in a process become its own.
+#
+# What Ray delivers is read-only and may be shared memory. Numba compiles a kernel once more for a read-only array,
+# and a view of ten elements keeps a whole message alive; a copy on arrival rules out both.
+
+T = TypeVar("T")
+
+
+def own(value: T) -> T:
+    """``value`` with every read-only array in it, at any depth of mappings, lists and dataclasses, copied."""
+    result: Any = value
+    if isinstance(value, np.ndarray):
+        result = value if value.flags.writeable else value.copy(order="K")
+    elif isinstance(value, Mapping):
+        result = {key: own(item) for key, item in value.items()}
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple takes its fields one by one
+        result = type(value)(*map(own, value))
+    elif isinstance(value, list | tuple):
+        result = type(value)(own(item) for item in value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        result = type(value)(**{field.name: own(getattr(value, field.name)) for field in fields(value)})
+    owned: T = result
+    return owned
+
 
 Groups = Ints
 

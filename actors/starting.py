@@ -12,9 +12,9 @@ from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.cluster import Bundle, Cluster
-from actors.identity import identity, require_same
 from actors.liveness import CONTROL, IDS, PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
+from actors.shard import identity, require_same
 
 #: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
 START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0

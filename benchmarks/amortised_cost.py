@@ -20,12 +20,10 @@ from pathlib import Path
 import numpy as np
 from measure import machine
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import InProcessSession, compile_kernels
 
 LEARNER = learners()["fudyadt"]
 BATCH = 4096

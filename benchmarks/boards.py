@@ -31,7 +31,7 @@ from river import dummy, ensemble, forest, metrics, tree
 
 import pipelines
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 
 RESULTS = Path(__file__).parent / "results" / "boards.csv"
 WARMUP, WINDOW = 500, 1_000

@@ -31,12 +31,11 @@ from kit import progress, show
 from measure import machine
 from works import Work
 
-from raydt.exchange.blocks import Block
-from raydt.exchange.driver import InProcessDriver, Traffic
-from raydt.exchange.messages import MET, Ask, Ended, Exchange, Tell
+from raydt.exchange.messages import MET, Ask, Block, Ended, Exchange, Tell
+from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.parallel.threads import limited
+from raydt.parallel import limited
 from raydt.sessions.session import InProcessSession
 
 COLUMNS, GROUPS = 128, 64

@@ -25,8 +25,7 @@ from measure import DATA, machine
 from sklearn.tree import DecisionTreeClassifier
 
 from raydt import FullyDynamicTreeClassifier
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession

@@ -23,12 +23,11 @@ import numpy.typing as npt
 from defaults_data import Codes, Rows, Split, auc, majority, quality, row, split, tables
 from sklearn.tree import DecisionTreeClassifier
 
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.trees.predictor import TreePredictor
+from raydt.trees.packed_trees import TreePredictor
 
 #: Ways to smooth, and how strongly: the weight m of the parent's shares in an m-estimate by the depth d of a node and
 #: the Gini index g of the parent's shares, and the hierarchical shrinkage of Agarwal et al. (ICML 2022).

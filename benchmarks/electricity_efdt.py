@@ -15,8 +15,7 @@ import numpy as np
 from measure import DATA, cpu_seconds, electricity, machine
 
 from raydt import FullyDynamicTreeClassifier
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from measure import DATA, cpu_seconds, electricity, machine
 
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession

@@ -30,17 +30,16 @@ from works import ALL_TO_SHARDS, GBDT, Work
 
 from actors.cluster import bundles, connect
 from actors.session import RaySession
-from pipelines.reading import WARMUP_ROWS
 from pipelines.running.intake import Intake
+from pipelines.validation import WARMUP_ROWS
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
-from raydt.parallel.threads import limited
+from raydt.parallel import limited
 from raydt.sessions.session import InProcessSession, Session
-from raydt.sources.feature_reader import Opening
-from raydt.sources.opening import open_source
+from raydt.sources.divided import Opening, open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.incremental import Incremental
 from raydt.streams.options import make_stream
+from raydt.streams.windows import Incremental
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fudyadt": {"epsilon": 0.5, "max_depth": 10},

@@ -13,8 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from measure import machine
 
-from raydt.arrays.blocks import block, turned_block
-from raydt.arrays.memory import empty
+from raydt.arrays.blocks import block, empty, turned_block
 
 SIZE, ROWS, COLUMNS, GROUP, ROUNDS = 1 << 26, 500_000, 40, 8, 15
 
@@ -40,7 +39,7 @@ columns = np.arange(GROUP)
 print(machine())
 print(f"first use of {SIZE >> 20} MB, ms of CPU time:")
 print(f"  shared {took(lambda: filled(mmap.ACCESS_WRITE)):.1f}, private {took(lambda: filled(mmap.ACCESS_COPY)):.1f}")
-print(f"  raydt.arrays.memory.empty {took(lambda: empty(SIZE, np.uint8).fill(1)):.1f}")
+print(f"  raydt.arrays.blocks.empty {took(lambda: empty(SIZE, np.uint8).fill(1)):.1f}")
 by_numpy, by_block = took(lambda: X[np.ix_(rows, columns)]), took(lambda: block(X, rows, columns))
 print(f"{GROUP} of {COLUMNS} columns of {ROWS:,} rows, ms of CPU time:")
 print(f"  X[np.ix_(rows, columns)] {by_numpy:.1f}, block {by_block:.1f}")

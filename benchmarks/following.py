@@ -27,7 +27,7 @@ import psutil
 from live import NAMES, job
 from measure import machine
 
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
 
 TICK = 0.05
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from measure import DATA, cpu_seconds, machine
 
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.fudyadt import build
 from raydt.learners.fudyadt.histograms import new_histograms

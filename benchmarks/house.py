@@ -1,6 +1,11 @@
 """Count how large a checkout is and what a value passes in it, and print both checkouts side by side.
 
     python benchmarks/house.py [CHECKOUT] [--before OTHER_CHECKOUT]
+    python benchmarks/house.py --check
+
+``--check`` holds the product to ``benchmarks/budget.json``: its tokens without docstrings and comments, and its files.
+The budget only falls. Whoever raises a number says in the same commit why a stranger should accept it. The check also
+names files that are longer than 800 lines, and fragments of fewer than 60.
 
 The upper figures are counted in the sources. The lower ones are counted in one small replay from a CSV file, in a
 process of its own: the functions that receive the config, the types of record that carry a marked row, and how often
@@ -12,11 +17,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import json
 import re
 import subprocess
 import sys
 import tempfile
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +33,8 @@ HERE = Path(__file__).resolve().parents[1]
 PRODUCT = ("raydt", "actors", "pipelines")
 #: Parameters from which a function has many, and words from which a text is a sentence.
 MANY_PARAMETERS, SENTENCE_WORDS = 8, 4
+#: Lines above which a file is too long, and below which it is a fragment.
+LONG, FRAGMENT = 800, 60
 #: A number that only the marked row has.
 MARK = 0.123456789012345
 
@@ -39,6 +48,41 @@ def trees(root: Path, *folders: str) -> Iterator[tuple[ast.Module, str]]:
         for path in sorted((root / folder).rglob("*.py")):
             text = path.read_text("utf-8")
             yield ast.parse(text), text
+
+
+def tokens_of(text: str) -> int:
+    """Count the tokens of a Python file without docstrings, comments, line ends and indentation."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            docs |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    none = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    return sum(
+        token.type not in none and not (token.type == tokenize.STRING and token.start[0] in docs)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+    )
+
+
+def sizes(root: Path) -> dict[str, int]:
+    """Count the tokens and the files of the product."""
+    found = [text for _, text in trees(root, *PRODUCT)]
+    return {"tokens": sum(map(tokens_of, found)), "files": len(found)}
+
+
+def check(root: Path) -> None:
+    """Exit with an error if the product is larger than its budget; print files that are too long or fragments."""
+    budget = json.loads((root / "benchmarks" / "budget.json").read_text("utf-8"))
+    found = sizes(root)
+    for path in sorted(path for folder in PRODUCT for path in (root / folder).rglob("*.py")):
+        lines = path.read_text("utf-8").count("\n")
+        if lines > LONG or (lines < FRAGMENT and path.name != "__init__.py"):
+            print(f"warning: {path.relative_to(root)} has {lines} lines")
+    for name, value in found.items():
+        print(f"{name:7} {value:>9,} of {budget[name]:,}")
+    above = [name for name, value in found.items() if value > budget[name]]
+    if above:
+        raise SystemExit(f"The product has more {' and '.join(above)} than benchmarks/budget.json allows.")
 
 
 def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -72,9 +116,20 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
 
 def counted(root: Path) -> dict[str, Any]:
     """Count what the sources show."""
+    tests, product = ([(tree, text) for tree, text in trees(root, *folders)] for folders in (("tests",), PRODUCT))
+    imports = (
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for tree, _ in product
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
     found = {
-        "lines of the product": sum(text.count("\n") for _, text in trees(root, *PRODUCT)),
-        "lines of the tests": sum(text.count("\n") for _, text in trees(root, "tests")),
+        "lines of the product": sum(text.count("\n") for _, text in product),
+        "lines that import": sum(imports),
+        "tokens of the product": sum(tokens_of(text) for _, text in product),
+        "files of the product": len(product),
+        "lines of the tests": sum(text.count("\n") for _, text in tests),
+        "files of the tests": len(tests),
     }
     functions, long, kernels = 0, 0, 0
     others: list[str] = []
@@ -205,7 +260,11 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, nargs="?", default=HERE)
     parser.add_argument("--before", type=Path, help="an earlier checkout to compare with")
     parser.add_argument("--names", action="store_true", help="print which functions and records were counted")
+    parser.add_argument("--check", action="store_true", help="hold the product to its budget")
     given = parser.parse_args()
+    if given.check:
+        check(given.checkout.resolve())
+        return
     roots = [root.resolve() for root in (given.before, given.checkout) if root]
     found = [counted(root) | passed(root) for root in roots]
     for name in found[-1]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
 
 HELD = Path(__file__).parents[1] / "tests" / "integration" / "held_command.py"
 

@@ -39,9 +39,9 @@ import pipelines
 from raydt.keyed.members import KeyedJob, Members
 from raydt.keyed.source import SharedSource
 from raydt.learners import learners
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.windows import SlidingWindow
 
 HOURS, FEATURES = 24, 10
 #: Options of learners beside their kind.

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from measure import machine
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, BatchResult, Features, UpdateBatch
 from raydt.keyed.members import apply_all
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession

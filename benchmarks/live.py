@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.following.follow import follow
-from pipelines.running.job import replay
+from pipelines.following import follow
+from pipelines.running.replay import replay
 
 NAMES = [f"x{j}" for j in range(10)]
 

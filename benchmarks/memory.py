@@ -24,12 +24,10 @@ from kit import progress, show
 from measure import machine, peak_mb, resident_mib
 from works import ALL_TO_SHARDS, WORKS, Work, run
 
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import InProcessSession, compile_kernels
 
 #: What is calculated from the measured bytes of a row.
 MANY_ROWS, MANY_SHARDS = 10**9, 64

@@ -27,18 +27,17 @@ from works import ALL_TO_SHARDS, WIDTH, Work
 
 from actors.cluster import Cluster, bundles, connect
 from actors.session import RaySession
-from pipelines.reading import WARMUP_ROWS
 from pipelines.running.intake import Intake
+from pipelines.validation import WARMUP_ROWS
 from raydt.examples.updates import DELETE, UpdateBatch
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.saved_model import model_meta, understood
-from raydt.sources.feature_reader import Opening
-from raydt.sources.opening import open_source
+from raydt.sources.divided import Opening, open_source
 from raydt.sources.options import LibsvmFiles, ParquetFiles
-from raydt.streams.incremental import Incremental
 from raydt.streams.options import make_stream
+from raydt.streams.windows import Incremental
 
 MIB = 2**20
 SPARSE: dict[str, dict[str, Any]] = {"sparse_tree": {"max_depth": 10}, "best_split": {"finder": "updgini"}}

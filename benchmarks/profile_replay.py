@@ -24,7 +24,7 @@ from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
-from raydt.learners.fudyadt.presort import presort
+from raydt.learners.fudyadt.histograms import presort
 from raydt.sessions.session import InProcessSession
 from raydt.trees.counted_tree import TreeRules, new_tree
 from raydt.trees.records import MEMBER

@@ -40,7 +40,7 @@ import pipelines
 import pipelines.running.checkpoint as restoring
 import pipelines.running.loop as running
 from actors.session import RaySession
-from pipelines.running.records.recorder import Recorder
+from pipelines.running.records import Recorder
 
 FEATURES = 10
 PHASES = ("noticed", "closed", "actors", "read", "checked", "tables", "restored", "first")

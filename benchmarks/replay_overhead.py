@@ -28,8 +28,7 @@ from pipelines.config import load_config
 from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import InProcessSession, compile_kernels
 
 
 def settings(events: int, metrics_every: int, cluster: dict[str, Any]) -> dict[str, Any]:

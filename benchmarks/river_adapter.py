@@ -25,7 +25,7 @@ from raydt import (
     RiverTreeClassifier,
 )
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--rows", type=int, default=20_000)

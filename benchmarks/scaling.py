@@ -32,13 +32,12 @@ from works import ALL_TO_SHARDS, LEARNERS, WORKS, Work, run
 import actors.session
 import actors.starting
 from actors.cluster import Cluster, bundles, connect
-from actors.coordinator import Coordinator
+from actors.session import Coordinator
 from actors.shard import FeatureShard
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
-from raydt.parallel.threads import limited
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import DIVIDED, compile_kernels
+from raydt.parallel import limited
+from raydt.sessions.session import DIVIDED, InProcessSession, compile_kernels
 
 #: The path must predict the wall time of so many shards, within this share.
 CHECKED, WITHIN = (1, 2), 0.10

@@ -23,11 +23,9 @@ import pyarrow.parquet as pq
 from measure import DATA, machine
 from paper.markdown import table
 
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import InProcessSession, compile_kernels
 
 BATCH = 4096
 #: Options of each schedule; the first is the one the others are compared with.

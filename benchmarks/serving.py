@@ -35,9 +35,8 @@ from measure import machine
 from paper.markdown import table
 
 import pipelines
-from pipelines.exporting import export_model
-from pipelines.serving.application import Application
-from pipelines.serving.reader import SnapshotReader
+from pipelines.prediction import export_model
+from pipelines.serving.application import Application, SnapshotReader
 
 ROWS, FEATURES, STATES = 20_000, 10, 8
 WARM_UP_SECONDS = 3.0

@@ -25,10 +25,10 @@ from measure import machine
 CODE = """
 import time; began = time.perf_counter()
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 imported = time.perf_counter()
 compile_kernels(learners()["fudyadt"])
-from raydt.streams.random_updates import warmup; warmup()
+from raydt.streams.deletion_log import warmup; warmup()
 print(f"imports {imported - began:.2f} s, kernels {time.perf_counter() - imported:.2f} s")
 """
 
@@ -85,7 +85,7 @@ PROGRAM = """
 import builtins, functools, json, sys, time
 
 PLACES = {
-    "pipelines.running.job": ("run", "replay"),
+    "pipelines.running.replay": ("run", "replay"),
     "pipelines.config": ("config", "load_config"),
     "raydt.arrays.kernel": ("kernels", "load", "compile_once"),
     "numba.core.caching": ("kernels", "FunctionCache._load_overload"),

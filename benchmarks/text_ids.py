@@ -50,7 +50,7 @@ def write(path: str, rows: int) -> None:
 def one(path: str, rows: int, work: str, shards: int, place: str) -> dict[str, Any]:
     """One run in this process, and what it took."""
     from pipelines import replay
-    from raydt.streams.text_ids import TextIds
+    from raydt.streams.id_dictionary import TextIds
 
     TextIds.most_here = 1 << (62 if place == "driver" else 17)
     peaks, began = Peaks([os.getpid()]), time.process_time()

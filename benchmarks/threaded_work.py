@@ -24,8 +24,8 @@ import scipy.sparse
 
 import raydt
 from pipelines import replay, sweep
-from raydt.parallel.threads import limited
-from raydt.sources.opening import open_source
+from raydt.parallel import limited
+from raydt.sources.divided import open_source
 from raydt.sources.options import FileOptions
 
 Work = Callable[[int], Any]

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 

@@ -12,11 +12,11 @@ from raydt.namesakes import claim
 
 claim()  # before the next line, whose package may have a namesake in the working directory
 
-from actors.environment import set_numba_cache_dir  # noqa: E402
+from actors.cluster import set_numba_cache_dir  # noqa: E402
 
 if TYPE_CHECKING:
     from pipelines.config import Config, load_config
-    from pipelines.running.job import RunResult, replay, resume
+    from pipelines.running.replay import RunResult, replay, resume
     from pipelines.sweeping import SweepResult, sweep
     from pipelines.training import train
     from pipelines.updating import apply_changes, update

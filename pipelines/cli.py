@@ -16,8 +16,12 @@ from collections.abc import Sequence
 import click
 
 import raydt
-from pipelines.commands import inspection, models, proofs, runs, states
-from pipelines.printing import TerminalFormatter, error_text, one_line
+from pipelines import commands as inspection
+from pipelines import commands as models
+from pipelines import commands as proofs
+from pipelines import commands as runs
+from pipelines import commands as states
+from pipelines.config import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
 from raydt.messages import message
 

@@ -9,13 +9,19 @@ and found by ``kind`` or ``model``.
 from __future__ import annotations
 
 import copy
+import difflib
 import functools
 import hashlib
 import json
 import logging
 import os
+import re
+import traceback
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import (
@@ -28,28 +34,360 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import CoreSchema, SchemaValidator, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
-from pipelines.operation import Checkpoint, Cluster, Erasure, Follow, Output
-from pipelines.overrides import parsed, remove_key, set_key, values_of
-from pipelines.printing import shortened
-from pipelines.problems import describe, refused_nulls, short
-from pipelines.yaml12 import dump_yaml, load_yaml
-from raydt.errors import ConfigError
-from raydt.examples.reading import rules_of_format
+from pipelines.operation import DEEPEST, Checkpoint, Cluster, Erasure, Follow, Output, dump_yaml, load_yaml
+from raydt.errors import ConfigError, RaydtError
+from raydt.examples.updates import rules_of_format
 from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
-from raydt.messages import message
-from raydt.sources.file_options import FileOptions
+from raydt.messages import Message, message, message_of
+from raydt.sources.base import FileOptions
 from raydt.sources.live.base import LiveOptions, kinds
 from raydt.sources.options import SourceOptions
-from raydt.streams.durations import microseconds
-from raydt.streams.incremental import Incremental
+from raydt.streams.base import microseconds
 from raydt.streams.options import StreamOptions
-from raydt.streams.time_window import TimeWindow
+from raydt.streams.windows import Incremental, TimeWindow
+
+# Text from data, file names or libraries, made safe to print and to show on a page.
+
+#: Characters of an error's longest word, such as a path, and of its longest line.
+LONGEST_WORD, LONGEST_LINE = 1000, 4000
+_WORD = re.compile(r"\S+")
+
+#: What :meth:`logging.Formatter.formatException` is given.
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Return text with control and format characters as Python escapes, such as ``\n``, but for those of ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # spaces of all kinds
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text of at most so many characters: the middle of a longer one is left out."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line for stderr; of a value that would fill pages, the beginning and the end."""
+    return shortened(_WORD.sub(lambda word: shortened(word[0], LONGEST_WORD), escaped(text)), LONGEST_LINE)
+
+
+def error_text(error: RaydtError) -> str:
+    """Return the lines of an error for stderr."""
+    return "\n".join(map(one_line, error.lines))
+
+
+def frames(error: BaseException | None) -> str:
+    """Return a traceback without what the errors say: those of other packages may quote values."""
+    text = ""
+    while error is not None:
+        text = f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}\n{text}"
+        error = error.__cause__ or error.__context__
+    return text
+
+
+class TerminalFormatter(logging.Formatter):
+    """Records for a terminal: each is one line, but for its traceback."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        """Return the line of a record."""
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (logging's name)
+        """Return its traceback."""
+        return escaped(super().formatException(ei), keep="\n")
+
+
+# Errors that pydantic found in a config, as messages by which the reader can correct them.
+#
+# One for each problem: the dotted key, the value, what is wrong, and the nearest valid name where a key or a choice is
+# unknown. What is valid is read from the JSON Schema, so that nothing here knows a source, a stream or a
+# learner.
+
+Schema = Mapping[str, Any]
+
+
+def describe(error: ValidationError, schema: Schema) -> list[Message]:
+    """Return one message for each problem; ``schema`` is the JSON Schema of the model that refused the config."""
+    found: dict[str, list[Message]] = {}
+    meanings: dict[str, str] = {}
+    # Unknown sections first: a misspelt one is also missed under its right name.
+    problems = sorted(
+        error.errors(include_url=False), key=lambda p: not (p["type"] == "extra_forbidden" and len(p["loc"]) == 1)
+    )
+    for problem in problems:
+        place = _walk(schema, problem["loc"])
+        key, what = _in_words(problem, place)
+        if problem["type"] == "literal_error" and key in found:
+            what = Message(", ".join(_literals(problem)))  # the other branches of the union have spoken before
+        found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
+        meaning = place.node.get("description") or place.described
+        if problem["type"] in _SENTENCES and meaning and not isinstance(problem["input"], Mapping):
+            meanings[key] = f" ({meaning})"
+    joined = [(key, _joined(whats, meanings.get(key, ""))) for key, whats in found.items()]
+    # What is wrong between two sections has no key of its own.
+    return [what.at(key) if key else what for key, what in joined]
+
+
+def _joined(whats: Sequence[Message], meaning: str) -> Message:
+    """Return the first of the problems of one key, with the words of all and the meaning of the key."""
+    if len(whats) == 1 and not meaning:
+        return whats[0]
+    problem = ", or ".join(dict.fromkeys(what.problem for what in whats)) + meaning
+    remedy = next((what.remedy for what in whats if what.remedy), "")
+    return Message(problem, remedy, whats[0].id, whats[0].parameters)
+
+
+def refused_nulls(error: ValidationError, schema: Schema, nulls: Mapping[str, bool]) -> list[str]:
+    """Return the keys among ``nulls`` whose null was refused, but those misspelt: new and known to nothing."""
+    found = dict[str, None]()
+    for problem in error.errors(include_url=False):
+        place = _walk(schema, problem["loc"])
+        key = ".".join(place.path)
+        if key in nulls and problem["input"] is None:
+            unknown = problem["type"] == "extra_forbidden" and not nulls[key] and not place.users()
+            found |= {} if unknown else {key: None}
+    return list(found)
+
+
+def _in_words(problem: ErrorDetails, place: _Place) -> tuple[str, Message]:
+    """Return the key, with its value where the value is wrong, and what is wrong."""
+    key, value, context = shortened(".".join(place.path)), problem["input"], problem.get("ctx", {})
+    kind, with_value = problem["type"], f"{key} = {short(value)}"
+    if kind == "extra_forbidden":
+        return with_value, place.unknown_key()
+    if kind == "missing":
+        return key, message("configs.missing_key", example=place.example(key))
+    if kind == "union_tag_not_found":
+        name, choices = place.choices()
+        return f"{key}.{name}", message("configs.missing_choice", choices=", ".join(choices))
+    if kind == "union_tag_invalid":
+        name, choices = place.choices()
+        tag = str(context["tag"])
+        return f"{key}.{name} = {short(tag)}", _one_of(tag, choices)
+    if kind == "literal_error":
+        return with_value, _one_of(str(value), _literals(problem))
+    if kind in _SENTENCES:
+        what = message(f"configs.{_SENTENCES[kind]}", **context)
+    else:
+        what = message_of(context.get("error", ValueError())) or Message(
+            problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+        )
+    return key if isinstance(value, Mapping) else with_value, what
+
+
+def _literals(problem: ErrorDetails) -> list[str]:
+    names = problem.get("ctx", {})["expected"].replace(" or ", ", ").split(", ")
+    return [name.strip("'") for name in names]
+
+
+#: Names of the sentences of pydantic's types of problems.
+_SENTENCES = {
+    "model_attributes_type": "mapping",
+    "model_type": "mapping",
+    "dict_type": "mapping",
+    "greater_than_equal": "least",
+    "greater_than": "more",
+    "less_than_equal": "most",
+    "less_than": "less",
+    "int_type": "integer",
+    "int_parsing": "integer",
+    "int_from_float": "integer",
+    "float_type": "number",
+    "float_parsing": "number",
+    "finite_number": "finite",
+    "string_type": "text",
+    "bool_type": "boolean",
+    "list_type": "list",
+    "too_short": "empty_list",
+    "string_too_short": "short_text",
+    "string_too_long": "long_text",
+}
+
+
+@dataclass
+class _Place:
+    """Where a problem lies: its key, the schema there, the object that holds the key, and the unions on the way."""
+
+    schema: Schema
+    node: Schema
+    path: list[str] = field(default_factory=list)
+    holder: Schema = field(default_factory=dict)
+    unions: list[Schema] = field(default_factory=list)
+
+    @property
+    def described(self) -> str:
+        """Description of the key here, from its field."""
+        described: str = self.holder.get("properties", {}).get(self.path[-1], {}).get("description", "")
+        return described
+
+    def example(self, key: str) -> str:
+        """Remedy for a key that is missing."""
+        if "discriminator" in self.node:
+            name, choices = self.choices()
+            rest = ", ..." if len(choices) > 1 else ""
+            return f"{key}: {{{name}: {' | '.join(choices)}{rest}}}"
+        return f"{key}: {self.described}" if self.described else "this key"
+
+    def choices(self) -> tuple[str, list[str]]:
+        """Name and values of the key that decides the union here."""
+        union = self.node["discriminator"]
+        return union["propertyName"], sorted(union["mapping"])
+
+    def users(self) -> list[str]:
+        """The other choices of the union here that have this key."""
+        return sorted({user for union in self.unions[:1] for user in _users(self.schema, union, self.path[-1])})
+
+    def unknown_key(self) -> Message:
+        """Return the problem of a key that is not known, with its remedy."""
+        name, users = self.path[-1], self.users()
+        if users:
+            return message("configs.foreign_key", users=", ".join(users))
+        valid = list(self.holder.get("properties", {}))
+        close = _closest(name, valid)
+        elsewhere = [f"{section}.{name}" for section in _sections_with(self.schema, name)]
+        if close or (elsewhere and len(self.path) == 1):
+            return message("configs.misspelt_key", close=repr(close) if close else " or ".join(elsewhere))
+        return message("configs.unknown_key", keys=", ".join(valid))
+
+
+def _walk(schema: Schema, loc: Sequence[int | str]) -> _Place:
+    """Follow a location of pydantic's, in which the tags of unions and the names of branches stand between the keys."""
+    place = _Place(schema, schema)
+    for part in loc:
+        node = _resolve(schema, place.node)
+        if "discriminator" in node:
+            if part in node["discriminator"]["mapping"]:
+                place.unions.append(node)
+                place.node = _resolve(schema, node["discriminator"]["mapping"][part])
+        elif isinstance(part, int):
+            place.path.append(str(part))
+            place.node = node.get("items", {})
+        elif "properties" in node:
+            if part in node["properties"]:
+                place.unions = []
+            place.path.append(part)
+            place.holder, place.node = node, node["properties"].get(part, {})
+    place.node = _resolve(schema, place.node)
+    return place
+
+
+def _resolve(schema: Schema, node: Any) -> Schema:
+    """Follow a reference to its definition, also out of an ``anyOf`` with null."""
+    if isinstance(node, str):
+        node = {"$ref": node}
+    if "anyOf" in node:
+        node = next((part for part in node["anyOf"] if "$ref" in part), node)
+    while "$ref" in node:
+        node = schema["$defs"][str(node["$ref"]).rsplit("/", 1)[-1]]
+    resolved: Schema = node
+    return resolved
+
+
+def _users(schema: Schema, union: Schema, name: str) -> Iterator[str]:
+    """The choices of a union, and of unions in it, that have a key ``name``."""
+    for tag, choice in union["discriminator"]["mapping"].items():
+        node = _resolve(schema, choice)
+        if "discriminator" in node:
+            yield from _users(schema, node, name)
+        elif name in node.get("properties", {}):
+            yield f"{union['discriminator']['propertyName']}: {tag}"
+
+
+def _sections_with(schema: Schema, name: str) -> Iterator[str]:
+    """The sections that have a key ``name``, or may have."""
+    for section, value in schema["properties"].items():
+        node = _resolve(schema, value)
+        if name in node.get("properties", {}) or ("discriminator" in node and any(_users(schema, node, name))):
+            yield section
+
+
+def _one_of(name: str, valid: Sequence[str]) -> Message:
+    choices, close = ", ".join(valid), _closest(name, valid)
+    if close:
+        return message("configs.misspelt_choice", choices=choices, close=close)
+    return message("configs.choice", choices=choices)
+
+
+def _closest(name: str, valid: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, valid, n=1)), "")
+
+
+def short(value: Any) -> str:
+    """A value as Python writes it, cut to what fits into a line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# Plain values of a config by dotted keys: ``--set a.b=value``, null that leaves a key out, and a walk over all.
+
+
+def parsed(override: str) -> tuple[str, Any]:
+    """Key and value of ``dotted.key=value``."""
+    try:  # in a locale of ASCII Python hands on the bytes of an argument one by one
+        override = override.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError as error:
+        raise ConfigError(message("configs.override_utf8").at(f"--set {shortened(override)}")) from error
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise ConfigError(message("configs.override").at(f"--set {shortened(override)}"))
+    try:
+        return key.strip(), load_yaml(text)
+    except ConfigError as error:
+        raise ConfigError(error.args[0].at(f"--set {shortened(override)}")) from error
+
+
+def set_key(data: dict[str, Any], key: str, value: Any, place: str, nulls: dict[str, bool]) -> None:
+    """Set a dotted key, in place; ``place`` is what an error begins with.
+
+    ``nulls`` takes note of it: a key that is set to null, and whether it was there before. It leaves a key out that
+    cannot be null.
+    """
+    *sections, last = key.split(".")
+    if len(sections) >= DEEPEST:
+        raise ConfigError(message("configs.long_key", parts=len(sections) + 1).at(place))
+    section = data
+    for part in sections:
+        if section.get(part) is None:
+            section[part] = {}
+        section = section[part]
+        if not isinstance(section, dict):
+            raise ConfigError(message("configs.no_section", part=short(part)).at(place))
+    if value is not None:
+        nulls.pop(key, None)
+    else:
+        nulls[key] = nulls.get(key, False) or last in section
+    section[last] = copy.deepcopy(value)
+
+
+def remove_key(data: dict[str, Any], key: str) -> None:
+    """Remove a dotted key, in place."""
+    *sections, last = key.split(".")
+    for part in sections:
+        data = data[part]
+    del data[last]
+
+
+def values_of(data: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """All plain values with their dotted keys."""
+    if isinstance(data, (dict, list)):
+        for name, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from values_of(value, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, data
+
 
 if TYPE_CHECKING:
-    from actors.placement import Placement
+    from actors.cluster import Placement
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +513,7 @@ class Config(BaseModel):
 
     @property
     def placement(self) -> Placement:
-        """Return where the work is done (:func:`pipelines.placement.place`)."""
+        """Return where the work is done (:func:`pipelines.validation.place`)."""
         assert self._placement is not None, "nothing runs before its place is known"
         return self._placement
 

@@ -23,16 +23,20 @@ import pyarrow as pa
 from pyarrow import fs
 
 import raydt
-from pipelines.running.ending import versions
+from pipelines.auditing import audit_run
+from pipelines.display import Reporter, share
+from pipelines.run_folder import RunFolder
+from pipelines.running.ending import read_summary, versions
+from pipelines.running.replay import RunResult, replay
 from raydt.arrays.kernel import compile_once
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.messages import Message, message
-from raydt.parallel.cpus import affinity
-from raydt.sessions.warmup import EVERY_USE, compile_missing
-from raydt.streams.random_updates import warmup as warmup_streams
+from raydt.parallel import affinity
+from raydt.sessions.session import EVERY_USE, compile_missing
+from raydt.streams.deletion_log import warmup as warmup_streams
 
 #: Addresses that only this machine reaches.
 _LOOPBACK = ("127.", "::1")
@@ -87,7 +91,7 @@ def copies_on_this_machine() -> list[Message]:
 
 def _local_ray() -> dict[str, Any]:
     from actors.cluster import connect
-    from actors.tasks import run_tasks
+    from actors.keyed_session import run_tasks
 
     before = {process.pid for process in psutil.process_iter()}
     cluster = connect("local", [{"CPU": 1.0}])
@@ -247,3 +251,27 @@ def compile_all() -> dict[str, float]:
         compile_kernels_of()
         seconds[name] = time.perf_counter() - began
     return seconds
+
+
+# The demo: a job that needs no input, on a local Ray whose shards do part of the work, audited at the end.
+
+#: Scores of the story.
+_SCORES = ("accuracy", "no_change", "majority")
+
+CONFIG = Path(__file__).with_name("demo.yaml")
+
+
+def run_demo(out: str | Path | None = None, progress: Reporter | None = None, *, overwrite: bool = False) -> RunResult:
+    """Replay the demo's stream and audit what came out."""
+    result = replay(CONFIG, out, overwrite=overwrite, progress=progress)
+    audit_run(result.path)
+    return RunResult(result.path, read_summary(RunFolder(result.path)))
+
+
+def story(summary: dict[str, Any], path: str) -> str:
+    """Describe the demo in a few sentences."""
+    scores = {
+        name: share(value) for name, value in (summary["baselines"] | summary["metrics"]).items() if name in _SCORES
+    }
+    requests = sum(shard["requests"] for shard in summary["work"])
+    return message("commands.demo", run=summary, scores=scores, requests=requests, path=path)

@@ -6,19 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raydt.errors import InputError
-from raydt.examples.updates import (
-    DELETE,
-    DELETE_VALUE,
-    DUPLICATE_ID,
-    INSERT,
-    QUERY,
-    UNKNOWN_ID,
-    UPDATE,
-    UpdateBatch,
-)
-from raydt.streams.base import Stream
+from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE, UpdateBatch
+from raydt.streams.base import Stream, update_error
 from raydt.streams.deletion_log import DeletionLogStream
-from raydt.streams.refused import update_error
 
 #: A search ends after so many updates, or so many numbers of features.
 MOST_UPDATES, MOST_CELLS = 1_000_000, 100_000_000

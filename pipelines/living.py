@@ -9,13 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.updating.changes import StateNames
-from raydt.examples.history import history_of_live
-from raydt.sessions.receipt_chain import Key
-from raydt.sessions.receipt_history import (
-    gone,
-    inserted_since_deletion,
-)
-from raydt.sessions.retraining import trained_from_nothing
+from raydt.examples.updates import history_of_live
+from raydt.sessions.receipt import trained_from_nothing
+from raydt.sessions.receipt_chain import Key, gone, inserted_since_deletion
 from raydt.sessions.saved_model import SavedModel
 
 

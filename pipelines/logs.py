@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.printing import escaped
-from pipelines.redaction import resolve
+from pipelines.config import escaped
+from pipelines.receipts import resolve
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
 from raydt.messages import message

@@ -7,13 +7,13 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipelines.outputs import require_apart, writing_alone, written
-from pipelines.redaction import may_quote, quoting
+from pipelines.receipts import may_quote, quoting
 from pipelines.run_folder import RunFolder
+from pipelines.saved_runs import require_apart, writing_alone, written
 from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.messages import message
-from raydt.presentation.words import counted
+from raydt.presentation.charts import counted
 from raydt.sessions.receipt_chain import Chain, read_chain
 
 
@@ -65,8 +65,7 @@ def report_of(runs: list[str], out: str | None, key: str | None = None) -> str:
 
 def receipt_pages(chain: str, out: str | None, number: int | None = None) -> str:
     """Write a page for each receipt of a chain, or for one; return their folder, named as the chain."""
-    from pipelines.report.document import document
-    from pipelines.report.receipt import receipt_article
+    from pipelines.report.page import document, receipt_article
 
     read = _chain_of(chain, number)
     folder = Path(out).expanduser() if out is not None else Path(chain).with_suffix("")
@@ -82,8 +81,8 @@ def receipt_pages(chain: str, out: str | None, number: int | None = None) -> str
 
 def receipt_of(chain: str, number: int) -> tuple[dict[str, Any], str]:
     """Return a receipt of a chain, and the same as text for people; errors as of :func:`receipt_pages`."""
-    from pipelines.report.receipt import receipt_article
-    from pipelines.terminal import article_text
+    from pipelines.display import article_text
+    from pipelines.report.page import receipt_article
 
     read = _chain_of(chain, number)
     return read.entries[number - 1], article_text(receipt_article(read, number, Path(chain).name))
@@ -100,7 +99,7 @@ def _chain_of(file: str, number: int | None) -> Chain:
 
 def _target(out: str) -> Path:
     """Return the place of a page; a file that is not a page is never replaced."""
-    from pipelines.report.document import is_page
+    from pipelines.report.page import is_page
 
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".html", ".htm"):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import Config, load_variants
-from pipelines.progress import Reporter
-from pipelines.running.job import RunResult, replay
+from pipelines.display import Reporter
+from pipelines.running.replay import RunResult, replay
 from raydt.errors import ConfigError
 from raydt.messages import message
-from raydt.streams.training import Training
+from raydt.streams.windows import Training
 
 #: Stream models whose rows, or whose log, say what is deleted.
 _DELETING = ("changelog", "deletion_log")

@@ -2,25 +2,235 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import actors.cluster
+from actors.cluster import Bundle, Placement, shards_with_room, starts_ray
 from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
-from pipelines.placement import place
-from pipelines.reading import reading_of
-from pipelines.redaction import quoting, said
-from pipelines.running.preflight import doubtful, features_of
+from pipelines.operation import Cluster
+from pipelines.receipts import quoting, said
+from pipelines.running.plans import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
-from raydt.examples.targets import MOST_CLASSES
+from raydt.errors import ConfigError
+from raydt.examples.updates import MOST_CLASSES, Features
+from raydt.keyed.groups import GROUPS
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import for_numbers, learners, traits_of
+from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
 from raydt.messages import Message, message
-from raydt.parallel.threads import limited
-from raydt.presentation.words import counted
+from raydt.parallel import affinity, limited
+from raydt.presentation.charts import counted
 from raydt.redaction import WITHHELD, quoted, text
+from raydt.sessions.session import holds, most_cells
 from raydt.sources.base import Source
+from raydt.sources.divided import Opening
+from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLogStream
-from raydt.streams.training import Training
+from raydt.streams.windows import SlidingWindow, Training
+
+# Where the work of a run is done, and why: one decision for ``validate``, the first line of a run, and its report.
+#
+# Wherever work is done, the model is the same bit for bit.
+
+#: Shards of ``auto``: more have not been measured to be faster (docs/explanation/performance.md).
+MOST_SHARDS = 16
+#: Shards that a private Ray may start for each CPU of the machine.
+SHARDS_PER_CPU = 4
+#: Shards that a config may name whatever the features: files of runs have this former default.
+FEW_SHARDS = 2
+
+
+def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
+    """Decide where the work of a run is done, for ``features`` that are dealt into groups.
+
+    ``free`` is what the nodes of a joined cluster have free: nobody joins only to ask. ConfigError for too many shards.
+    """
+    cluster, traits = config.cluster, traits_of(config.learner)
+    if getattr(config.source, "key", None) is not None:
+        return _by_key(cluster, free)
+    live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
+    faster = traits.divides_weights or not _is_weighted(config)
+    plan = WorkPlan.within(cluster.memory_limit, faster=faster)
+    most = most_cells(traits.divided, plan)
+    alone = cluster.backend == "in_process" or most is None or _is_below(most, live, features)
+    shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
+    if cluster.backend == "in_process":
+        return Placement(shards, message("runs.in_process"), plan=plan, divided=(shards or 1) > 1)
+    if reason and not _are_faster(cluster, shards):
+        plan = WorkPlan.within(cluster.memory_limit, faster=False)
+        most = most_cells(traits.divided, plan)
+    named = "shards" if shards is None else counted(shards, "shard")
+    if most is None and reason:
+        return Placement(shards, message("runs.few_shards", shards=named, reason=reason), plan=plan)
+    if most is None:
+        return Placement(shards, message("runs.no_faster", learner=config.learner.kind), plan=plan)
+    named += f" (auto: {reason})" if reason else ""
+    if most == 0:
+        return Placement(shards, message("runs.with_shards", shards=named), plan=plan, divided=True)
+    dense = len(features.names)
+    size = f"{-(-most // dense):,} live examples" if dense else f"{most:,} ones in live examples"
+    faster = plan.faster and traits.divided == "large" and most == LOCAL_WORK_LIMIT
+    if _is_below(most, live, features):
+        said = message("runs.small" if faster else "runs.fits", size=size, live=live)
+        return Placement(shards, said.alone(), said.remedy, plan)
+    where = message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named)
+    return Placement(shards, where, plan=plan, divided=True)
+
+
+def _by_key(cluster: Cluster, free: Sequence[Bundle] | None) -> Placement:
+    """Decide where models by key work: each process has the keys of some groups, and needs no other."""
+    if cluster.backend == "in_process":
+        return Placement(1, message("runs.in_process"))
+    if isinstance(cluster.shards, int):
+        shards = min(cluster.shards, GROUPS)
+    else:
+        _, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
+        if free is not None:
+            shards = shards_with_room(free, {}, shard, MOST_SHARDS) or 1
+        elif actors.cluster.starts_ray(cluster.address):
+            shards = max(1, int(actors.cluster.cpus_here() // shard["CPU"])) if shard["CPU"] else 1
+        else:
+            return Placement(None, message("keyed.by_processes", actors="actors"))
+    return Placement(shards, message("keyed.by_processes", actors=counted(shards, "actor")))
+
+
+def _is_weighted(config: Config) -> bool:
+    """Return True if rows may have other weights than 1, by a column or by their labels."""
+    of_column, of_labels = getattr(config.source, "weight", None), getattr(config.learner, "class_weight", None)
+    return bool(of_column or of_labels)
+
+
+def _is_below(most: int, live: int | None, features: Features) -> bool:
+    """Whether live examples surely stay below so many cells; nobody knows the ones of sparse features before."""
+    return live is not None and not features.sparse and live * len(features) < most
+
+
+def _are_faster(cluster: Cluster, shards: int | None) -> bool:
+    """Whether so many shards, None of them unknown yet, have more CPUs than the coordinator."""
+    coordinator, shard = (max(1, int(one.num_cpus)) for one in (cluster.resources.coordinator, cluster.resources.shard))
+    return shards is None or shards * shard > coordinator
+
+
+def _number(
+    cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
+) -> tuple[int | None, Message | None]:
+    """Return how many shards, None to ask the cluster, and what limits them; ``alone``: they have no work."""
+    useful = max(features.groups, parts)
+    if cluster.shards != "auto":
+        _require_useful(cluster, cluster.shards, features, parts)
+        return cluster.shards, None
+    if alone:
+        return 1, None
+    why = message("runs.idle_shards" if useful <= MOST_SHARDS else "runs.most_shards")
+    useful = min(useful, MOST_SHARDS)
+    coordinator, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
+    if free is not None:
+        room, limit = shards_with_room(free, coordinator, shard, useful), message("runs.full_cluster")
+    elif actors.cluster.starts_ray(cluster.address):  # a private Ray has one more CPU, for the coordinator
+        cpus = actors.cluster.cpus_here()
+        room = int(cpus // shard["CPU"]) if shard["CPU"] else useful
+        limit = message("runs.full_machine", cpus=counted(cpus, "CPU"))
+    else:
+        return None, None
+    return (useful, why) if room >= useful else (max(1, room), limit)
+
+
+def _require_useful(cluster: Cluster, shards: int, features: Features, parts: int) -> None:
+    """Refuse more shards than can have work, or than a private Ray on this machine can carry."""
+    useful = max(features.groups, parts)
+    if shards > max(useful, FEW_SHARDS):
+        cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
+        if useful == parts:
+            cause = f"{parts} parts of the learner's work"
+        raise ConfigError(message("configs.idle_shards", shards=shards, cause=cause, most=useful))
+    private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+    cpus = affinity()
+    if private and shards > SHARDS_PER_CPU * cpus:
+        raise ConfigError(message("configs.many_shards", shards=shards, cpus=cpus, most=SHARDS_PER_CPU * cpus))
+
+
+# Who reads the rows of the warm-up: the driver, which sends them, or each shard for itself.
+#
+# One decision for ``validate`` and for a run. Wherever rows are read, the updates and the model are the same bit for
+# bit.
+
+log = logging.getLogger(__name__)
+
+#: Updates in a message of the warm-up if the shards read the rows.
+WARMUP_ROWS = 1 << 17
+
+
+class Reading(NamedTuple):
+    """Who reads the rows of the warm-up."""
+
+    divided: bool  #: Each shard reads what it needs.
+    sentence: Message | None  #: Who reads, and why; None where there is no shard to which rows would go.
+
+
+def reading_of(config: Config, source: Source, features: Features) -> Reading:
+    """Decide who reads the rows of the warm-up, by the place of the config (:mod:`pipelines.validation`)."""
+    traits, warmup = traits_of(config.learner), config.stream.warmup
+    rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
+    most = most_cells(traits.divided, config.placement.plan)
+    sure = most is None or not features.sparse
+    if (
+        config.cluster.backend == "in_process"
+        or getattr(config.source, "key", None) is not None  # each of these models is in one process
+        or not rows
+        or not source.complete
+        or (sure and holds(features, most, rows, 0))
+    ):
+        return Reading(False, None)
+    why = None
+    if not traits.reads:
+        why = message("runs.whole_rows", learner=config.learner.kind)
+    elif holds(features, most, rows, rows):  # with one in each row
+        why = message("runs.unknown_ones")
+    if why is not None:
+        return Reading(False, message("runs.rows_sent", why=why))
+    what = message("runs.all_columns" if traits.reads == "rows" else "runs.own_columns")
+    there = "runs.rows_read" if _is_everywhere(config) else "runs.rows_read_there"
+    return Reading(True, message(there, rows=counted(rows, "row"), what=what))
+
+
+def _is_everywhere(config: Config) -> bool:
+    """Return True if all processes surely see the data: on one machine, at a URI, or where rows are generated."""
+    named = getattr(config.source, "path", [])
+    remote = [
+        re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://", path)
+        for path in ([named] if isinstance(named, str) else named)
+    ]
+    return starts_ray(config.cluster.address) or all(remote)
+
+
+def divide(config: Config, session: Any, stream: Stream, features: Features) -> bool:
+    """Have the shards of a session on Ray read the rows of the warm-up, if they can; the stream is at its beginning."""
+    source: Any = stream.source
+    if not reading_of(config, source, features).divided:
+        return False
+    reading = traits_of(config.learner).reading
+    opening = Opening(config.source, os.getcwd(), reading, source.places, source.identity().fingerprint)
+    divided = session.divide(source, opening, config.stream.warmup)
+    if isinstance(divided, str):
+        why = message("sources.other_here", name=divided)
+        log.warning("%s", message("runs.rows_sent", why=why), extra={"event": "rows_sent"})
+        return False
+    log.info("shards read the rows of the warm-up", extra={"event": "rows_read"})
+    stream.begin_with(divided.rows())
+    return True
+
+
+def divide_ids(session: Any, stream: Any) -> None:
+    """Have the shards of a session on Ray keep the text ids, if there are many; the stream is restored afterwards."""
+    parts = getattr(session, "id_parts", lambda: None)()
+    if parts is not None:
+        stream.divide_ids(parts)
+
 
 #: More classes than this are rarely meant.
 MANY_CLASSES = 100
@@ -95,7 +305,7 @@ def _refused(config: Config, skip: bool) -> Found | None:
     stream: Any = open_stream(config)[1]
     if getattr(config.source, "key", None) is None:
         return search(stream, skip)
-    from pipelines.keyed.streams import search_keys
+    from pipelines.keyed.recorder import search_keys
 
     return search_keys(config, stream, skip)
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.best_split import SparseBestSplit
-    from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
-    from raydt.estimators.confidence_tree_river import RiverConfidenceTreeClassifier
-    from raydt.estimators.forest import ExactForestClassifier, ExactForestRegressor
-    from raydt.estimators.forest_river import RiverForestClassifier
-    from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
-    from raydt.estimators.fudyadt_river import RiverTreeClassifier
-    from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
-    from raydt.estimators.gbdt_river import RiverGradientBoostingClassifier
-    from raydt.estimators.keyed import KeyedClassifier, KeyedRegressor
+    from raydt.estimators.confidence_tree import ConfidenceTreeClassifier, RiverConfidenceTreeClassifier
+    from raydt.estimators.forest import ExactForestClassifier, ExactForestRegressor, RiverForestClassifier
+    from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor, RiverTreeClassifier
+    from raydt.estimators.gbdt import (
+        OnlineGradientBoostingClassifier,
+        OnlineGradientBoostingRegressor,
+        RiverGradientBoostingClassifier,
+    )
+    from raydt.estimators.keyed_base import KeyedClassifier, KeyedRegressor
     from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
 
 from raydt.version import __version__
@@ -48,14 +48,14 @@ _HOMES = {
     "ExactForestRegressor": "raydt.estimators.forest",
     "FullyDynamicTreeClassifier": "raydt.estimators.fudyadt",
     "FullyDynamicTreeRegressor": "raydt.estimators.fudyadt",
-    "KeyedClassifier": "raydt.estimators.keyed",
-    "KeyedRegressor": "raydt.estimators.keyed",
+    "KeyedClassifier": "raydt.estimators.keyed_base",
+    "KeyedRegressor": "raydt.estimators.keyed_base",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
-    "RiverConfidenceTreeClassifier": "raydt.estimators.confidence_tree_river",
-    "RiverForestClassifier": "raydt.estimators.forest_river",
-    "RiverGradientBoostingClassifier": "raydt.estimators.gbdt_river",
-    "RiverTreeClassifier": "raydt.estimators.fudyadt_river",
+    "RiverConfidenceTreeClassifier": "raydt.estimators.confidence_tree",
+    "RiverForestClassifier": "raydt.estimators.forest",
+    "RiverGradientBoostingClassifier": "raydt.estimators.gbdt",
+    "RiverTreeClassifier": "raydt.estimators.fudyadt",
     "SparseBestSplit": "raydt.estimators.best_split",
     "SparseDynamicTreeClassifier": "raydt.estimators.sparse_tree",
     "load_model": "raydt.estimators",

@@ -16,16 +16,15 @@ from typing import Any
 
 import pytest
 
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Features, Reading
 from raydt.learners import learners
 from raydt.learners.base import LOCAL_WORK_LIMIT, Case, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Source
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles
 from raydt.streams.base import Stream
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.small_tables import columns, label, random_changes, table_of, written
 
 #: Feature groups of a case that does not name a number.

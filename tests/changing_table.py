@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raydt.encoding.json_rows import json_rows
+from raydt.encoding.labels import json_rows
 from raydt.sources.live.base import Part, Plan
 from raydt.sources.live.kafka import Kafka, KafkaChanges
 from tests.small_tables import written

@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import replay, resume, update
-from pipelines.auditing import audit_run, audit_state
-from pipelines.purging.job import purge
-from pipelines.verifying import verify_run
+from pipelines.auditing import audit_run, audit_state, verify_run
+from pipelines.purging.purge import purge
 from raydt.errors import RaydtError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from tests.cases import CASES, Trial, change_log
 from tests.cut_runs import Gone, at
 from tests.small_tables import examples, table_of, written

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UNIT, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from tests.oracles.confidence_tree import ConfidenceTwin, padded

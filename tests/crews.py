@@ -10,20 +10,22 @@ from typing import Any
 
 import pytest
 
+from raydt import parallel as threads
 from raydt.arrays import blocks
-from raydt.audits import recorded_tree, routed_history
+from raydt.audits import recorded_tree
+from raydt.audits import recorded_tree as routed_history
 from raydt.encoding import features
 from raydt.estimators import frames
-from raydt.examples import row_tree
-from raydt.exchange import meeting
-from raydt.learners.best_split import model as best_split_model
-from raydt.learners.confidence_tree import naive_predictor
+from raydt.examples import row_digest as row_tree
+from raydt.exchange import links as meeting
+from raydt.learners.best_split import coordinator as best_split_model
+from raydt.learners.confidence_tree import tree as naive_predictor
 from raydt.learners.forest import audit as forest_audit
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
-from raydt.learners.gbdt import audited_rows, ensemble, trainer
-from raydt.parallel import threads
-from raydt.parallel.threads import limited
+from raydt.learners.gbdt import audit as audited_rows
+from raydt.learners.gbdt import ensemble, trainer
+from raydt.parallel import limited
 from raydt.trees import packed_trees, shapley
 
 #: Numbers of threads that every net has cases with.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines import replay
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 
 Handler = Callable[[str], None]
 

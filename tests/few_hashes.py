@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
-import pipelines.running.gone_ids
+import pipelines.running.requests
 
 
 @contextmanager
 def few_in_memory(recent: int = 1, bits: int = 5) -> Iterator[None]:
     """Keep ``recent`` hashes in memory, and have a filter of 2 to the power of ``bits`` bits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipelines.running.gone_ids, "_RECENT", recent)
-        patch.setattr(pipelines.running.gone_ids, "_BITS", bits)
+        patch.setattr(pipelines.running.requests, "_RECENT", recent)
+        patch.setattr(pipelines.running.requests, "_BITS", bits)
         yield

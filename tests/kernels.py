@@ -15,7 +15,7 @@ from pathlib import Path
 
 from raydt.arrays.kernel import _cache_folder, _stamp, compile_once
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 
 ROOT = Path(__file__).parents[1]
 

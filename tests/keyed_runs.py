@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import pipelines
-from raydt.keyed.saved import SavedKeys, open_keys
+from raydt.keyed.packing import SavedKeys, open_keys
 from tests.cases import CASES, Trial, change_log
 from tests.small_tables import table_of, written
 

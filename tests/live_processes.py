@@ -27,12 +27,12 @@ pytest.importorskip("deltalake")
 
 import psutil
 
-from pipelines.following.follow import follow
+from pipelines.following import follow
 from pipelines.running import loop
-from pipelines.running.incarnations import RestartBudget
-from pipelines.serving.job import serve
+from pipelines.running.intake import RestartBudget
+from pipelines.serving.server import serve
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 from tests.live_tables import LiveTable
 from tests.unit.test_live_kafka import WITHOUT_IDS, Broker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.recorded_tree import AuditReport
 from raydt.messages import Message, message_of
 from raydt.redaction import text
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from tests.oracles.sparse_tree import SparseTreeTwin

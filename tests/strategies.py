@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Features, UpdateBatch
 
 #: Float64 values whose order, midpoints and sums are easy to get wrong.
 AWKWARD = (

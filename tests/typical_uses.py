@@ -18,8 +18,8 @@ import pipelines
 import raydt
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
-from raydt.streams.random_updates import warmup as warm_up_streams
+from raydt.sessions.session import compile_kernels
+from raydt.streams.deletion_log import warmup as warm_up_streams
 
 N = 700
 _DRAW = np.random.default_rng(0)

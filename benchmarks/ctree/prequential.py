@@ -25,8 +25,7 @@ from kit import progress, show
 from measure import DATA
 
 from pipelines import replay
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession

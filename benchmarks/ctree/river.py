@@ -22,8 +22,7 @@ from kit import progress, show
 from measure import DATA, electricity
 
 from pipelines import replay
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession

@@ -16,11 +16,9 @@ from gbdt.command import Request
 from kit import progress, show
 
 from raydt.arrays.kernel import kernel
-from raydt.batches.binning import encode, learn_bins
-from raydt.batches.cells import Cells
-from raydt.examples.features import NUMERIC
-from raydt.examples.weights import NO_WEIGHTS
-from raydt.learners.gbdt.cells import add_cells
+from raydt.batches.binning import Cells, encode, learn_bins
+from raydt.examples.updates import NO_WEIGHTS, NUMERIC
+from raydt.learners.gbdt.candidates import add_cells
 
 ROWS, COLUMNS, CUTS, LISTED = 1_000_000, 25, (15, 63, 254, 1023), 100
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from measure import DATA
 
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import Sea
 
 Rows = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays import rng
+from raydt.arrays import elementary as rng
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -17,9 +17,9 @@ from gbdt.contestants import OWN_BINS, fitted, median, predicted, timed
 from gbdt.data import Rows, Split, load
 from kit import progress, show
 
-from raydt.arrays.types import Slots
+from raydt.arrays.elementary import Slots
+from raydt.learners.gbdt.ensemble import Trees, new_trees
 from raydt.learners.gbdt.row_shard import Counts, RowShard
-from raydt.learners.gbdt.trees import Trees, new_trees
 
 #: Iterations that are updated.
 UPDATED = (0, 10, 25, 50, 75, 90, 100)

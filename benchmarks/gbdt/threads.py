@@ -22,8 +22,7 @@ from kit import progress, show
 
 from raydt import OnlineGradientBoostingClassifier
 from raydt.learners.gbdt.trainer import ThreadTrainer
-from raydt.parallel.cpus import cpus_here
-from raydt.parallel.threads import limited
+from raydt.parallel import cpus_here, limited
 
 #: Rows, columns and iterations of trainings; rows and columns, iterations and sizes of D' of updates.
 TRAININGS = ((1_000_000, 50, 20), (105_000, 10, 100))

@@ -18,7 +18,7 @@ from measure import machine
 from paper.contestants import EFDT, GRACE_PERIODS, HAT, INCREMENTAL, OURS, Codes, Outcome, ours, peer, trivial
 from paper.datasets import DataSet, Folder
 
-from actors.identity import identity
+from actors.shard import identity
 
 #: Rows that are not scored: none, and the windows whose first examples build the tree unscored.
 WINDOWS = (0, 50, 100, 200, 500, 1000)

@@ -23,7 +23,7 @@ from paper.datasets import Folder
 from paper.figures import FIGURES, draw
 from paper.markdown import Section, replace
 
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

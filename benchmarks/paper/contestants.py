@@ -16,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from paper.datasets import DataSet, Folder
 
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
-from raydt.streams.incremental import Incremental
-from raydt.streams.random_updates import RandomUpdates
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.sources.divided import open_source
+from raydt.streams.deletion_log import RandomUpdates
+from raydt.streams.windows import Incremental, SlidingWindow
 
 Codes = npt.NDArray[np.int32]
 

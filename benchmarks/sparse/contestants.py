@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from sparse.data import Steps
 
-from raydt.finders.finder import Finder, FinderName
+from raydt.finders.finder import Finder, FinderName, xlogx_table
 from raydt.finders.finder import FinderSteps as FinderSteps
-from raydt.finders.scores import xlogx_table
 
 #: Finder and criterion (entropy or not).
 CONTESTANTS: dict[str, tuple[FinderName, bool]] = {

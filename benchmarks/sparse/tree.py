@@ -22,13 +22,11 @@ from measure import stored_bytes
 from sparse.command import Request
 from sparse.data import Steps, real
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import InProcessSession, compile_kernels
 
 WINDOW = 2_000
 FREQUENT = 200

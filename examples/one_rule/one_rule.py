@@ -16,14 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from raydt.arrays.digest import digest
-from raydt.audits.audit_report import AuditReport
-from raydt.audits.tree_audit import compare_rows
+from raydt.audits.recorded_tree import AuditReport, compare_rows
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
-from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
+from raydt.examples.updates import Reading
 from raydt.exchange.messages import Ask
 from raydt.learners.base import Case, Learner, LearnerOptions, Promise, Traits
-from raydt.learners.sequential import ADD, LOOK, SequentialCoordinator, steps_of
+from raydt.learners.batch_coordinator import ADD, LOOK, SequentialCoordinator, steps_of
 from raydt.trees.state_schema import HELD, Array, Schema, counter, finite, require, row_arrays
 
 #: The arrays of a model: the feature (-1: none), its values, the class of each, and live examples by class.

@@ -1,35 +1,41 @@
 """Tables and figures of a run with a model for each key: every row names its key.
 
-Invariant: as of :class:`pipelines.running.records.recorder.Recorder`: each update is in the tables once, wherever the
+Invariant: as of :class:`pipelines.running.records.Recorder`: each update is in the tables once, wherever the
 run was cut; counts and scores are sums over all keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config import Config
+from pipelines.id_check import MOST_UPDATES, Found, without_remedy
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.tables import ALARMS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
-from raydt.arrays.types import AnyArray
+from pipelines.running.plans import features_of
+from pipelines.running.records import ALARMS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
+from raydt.arrays.elementary import AnyArray
+from raydt.errors import InputError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
-from raydt.examples.targets import NUMBERS
-from raydt.keyed.records import TOTALS
-from raydt.keyed.scores import pooled
-from raydt.keyed.session import KeyedResult
-from raydt.keyed.stream import KeyedBatch, KeyedStream
-from raydt.learners import traits_of
+from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, NUMBERS, QUERY, UNKNOWN_ID, UPDATE
+from raydt.folders.checkpoint import Copies
+from raydt.keyed.groups import Key
+from raydt.keyed.members import KeyedJob, pooled
+from raydt.keyed.packing import KeyedStore, SavedKeys
+from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession, Records
+from raydt.keyed.source import KeySource, SentSource, SharedSource
+from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
+from raydt.learners import learners, traits_of
 from raydt.learners.description import Description
 from raydt.redaction import text
-from raydt.streams.base import Skipped
-from raydt.streams.tally import known
+from raydt.streams.base import Skipped, Stream, known, update_error
 
 _BASELINES = ("no_change", "majority", "mean")
 _METRICS_LEFT_OUT = ("rebuilt_rows", "rounds", "bytes_exchanged")
@@ -232,3 +238,181 @@ class KeyedRecorder(Tables):
 
     def times_read(self) -> None:
         """Of no one stream."""
+
+
+# The stream of each key while the rows of a source are read, without models: for checks and audits.
+
+#: Refused updates that a check describes.
+_MOST_DESCRIBED = 10
+
+
+class StreamsOfKeys:
+    """The stream of each key, while the rows of a source are read; ``only`` names the one key that is wanted."""
+
+    def __init__(self, config: Config, stream: KeyedStream, only: Key | None = None) -> None:
+        self.stream = stream
+        self._config, self._only = config, only
+        self._shared = SharedSource(stream.source, traits_of(config.learner).reading, stream.log)
+        config.stream.make(KeySource(self._shared))  # which has the source read event times, if it needs some
+        self._found: dict[Key, tuple[KeySource, Stream]] = {}
+        self._batches = stream.batches(config.cluster.batch_size * ROWS)
+        self._rest: KeyedBatch | None = None  # the rows of the last batch that were not wanted yet
+
+    def of(self, key: Key) -> tuple[KeySource, Stream]:
+        """Return the source and the stream of a key, which may begin."""
+        if key not in self._found:
+            source = KeySource(self._shared)
+            self._found[key] = source, self._config.stream.make(source)
+        return self._found[key]
+
+    def forget(self, key: Key) -> None:
+        """Have a key begin anew with its next row."""
+        self._found.pop(key, None)
+
+    def read(self, stop: int | None = None, deletions: int = 0) -> Iterator[tuple[Key, Stream]]:
+        """Read rows up to ``stop`` (None: all) and yield each key whenever its stream has new updates.
+
+        Its batches are to be read then. ``deletions`` are the entries of a log that belong to the rows before ``stop``.
+        """
+        done = 0
+        while stop is None or done < stop or self.stream.deletions < deletions:
+            batch = self._rest if self._rest is not None else next(self._batches, None)
+            if batch is None:
+                return
+            part, self._rest = (batch, None) if stop is None else batch.cut(stop)
+            done = part.stop
+            for key, rows, due in self._shared.split(part.rows, part.due):
+                if key is not None and self._only in (None, key):
+                    source, own = self.of(key)
+                    source.give(rows, due)
+                    yield key, own
+            if self._rest is not None:
+                return
+
+
+def search_keys(config: Config, stream: KeyedStream, skip: bool) -> Found | None:
+    """Find the updates of any key whose ids its model refuses; as :func:`pipelines.id_check.search`.
+
+    Updates are numbered within their key.
+    """
+    if stream.source.id_kind == "row":
+        return None
+    live: defaultdict[Key, set[int]] = defaultdict(set)
+    found = Found(0, complete=True)
+    try:
+        for key, own in StreamsOfKeys(config, stream).read():
+            for batch in own.batches(config.cluster.batch_size):
+                for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
+                    if op in (QUERY, DELETE_VALUE):
+                        found.complete &= op == QUERY
+                    elif (op == INSERT) == (code in live[key]):
+                        if batch.tolerated is not None and batch.tolerated[place]:
+                            continue
+                        reason = DUPLICATE_ID if op == INSERT else UNKNOWN_ID
+                        error = update_error(own, batch, place, reason)
+                        found.refused += 1
+                        if len(found.errors) < _MOST_DESCRIBED:
+                            found.errors.append(without_remedy(error) if skip else error)
+                        if not skip and found.stops_at is None:
+                            found.stops_at = batch.start + place
+                    elif op != UPDATE:
+                        (live[key].remove if op == DELETE else live[key].add)(code)
+                found.updates = (found.updates or 0) + len(batch)
+            own.take_skipped()
+            if (found.updates or 0) >= MOST_UPDATES:
+                found.complete = False
+                break
+    except InputError as error:
+        found.errors.append(without_remedy(error) if skip else error)
+        found.stops_at = found.updates if found.stops_at is None else found.stops_at
+    return found
+
+
+# Parts of a run with a model for each key; see :mod:`pipelines.running.checkpoint`.
+
+
+class ModelsByKey:
+    """A session, a recorder and checkpoints of models by key."""
+
+    unit = "row"
+
+    def session(self, config: Config, stream: Any) -> Any:
+        """Return what makes sessions in this process, each at the beginning."""
+
+        def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
+            traits = traits_of(config.learner)
+            if cluster is not None:
+                return _on_ray(config, stream, epoch, cluster, resources)
+            job = job_of(config, stream)
+            own = traits.figures
+            return KeyedSession(job, Records(job.every, predicting=config.output.predictions, own=own))
+
+        return make
+
+    def reports_within(self, config: Config) -> bool:
+        """Return True: keys record their figures themselves."""
+        return True
+
+    def message_size(self, config: Config) -> int:
+        """Return rows for many updates of each key."""
+        return config.cluster.batch_size * ROWS
+
+    def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> KeyedStore:
+        """Make the store of the checkpoints."""
+        return KeyedStore(folder, keep, copies)
+
+    def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
+        """Make the recorder of counts, scores and tables."""
+        assert isinstance(stream, KeyedStream)
+        return KeyedRecorder(folder, config, stream)
+
+    def understood(self, meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> Any:
+        """Return the contents of a checkpoint; each key is checked when it is restored."""
+        return SavedKeys(meta, components, place)
+
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record the table of keys."""
+        recorder.record_keys(session.key_rows())
+
+    def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return the components of the model folder."""
+        return dict(session.models())
+
+
+def _on_ray(config: Config, stream: KeyedStream, epoch: int, cluster: Any, resources: Any) -> Any:
+    """Open a session on Ray, at the beginning."""
+    source = stream.source
+    from actors.keyed_session import (
+        KeyedAssignment,
+        RayKeyedSession,  # which imports Ray
+    )
+
+    assignment = KeyedAssignment(
+        epoch,
+        learners()[config.learner.kind],
+        config.learner,
+        features_of(source, config.learner),
+        SentSource.of(source),
+        config.stream,
+        weighted=config.output.weighted_metrics,
+        every=config.output.metrics_every,
+        size=config.cluster.batch_size,
+        predicting=config.output.predictions,
+        log=stream.log,
+    )
+    shards, patience = config.placement.shards or 1, config.cluster.patience_seconds
+    return RayKeyedSession(cluster, assignment, source, shards=shards, resources=resources, patience=patience)
+
+
+def job_of(config: Config, stream: Any) -> KeyedJob:
+    """Return what the models of all keys of a run have in common."""
+    return KeyedJob(
+        SharedSource(stream.source, traits_of(config.learner).reading, stream.log),
+        learners()[config.learner.kind],
+        config.learner,
+        features_of(stream.source, config.learner),
+        config.stream,
+        weighted=config.output.weighted_metrics,
+        every=config.output.metrics_every,
+        size=config.cluster.batch_size,
+    )

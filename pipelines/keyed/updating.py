@@ -6,40 +6,56 @@ are checked and applied in memory before anything is written; groups of keys wit
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from pipelines.keyed.recorder import job_of
 from pipelines.receipts import origin_of
-from pipelines.saved_runs import StatePlace
+from pipelines.running.checkpoint import Adoption
+from pipelines.saved_runs import StatePlace, find_state
+from pipelines.updating.change_files import (
+    COUNTED,
+    Applied,
+    ChangeFile,
+    ChangeStreams,
+    Spelling,
+    Told,
+    grown,
+    source_of,
+)
 from pipelines.updating.changes import (
     StateNames,
+    deletions_given,
     grown_categories,
     insertions_of,
+    known_categories,
     no_deletions,
     no_insertions,
     open_insertions,
     read_deletions,
+    rows_given,
     sound_rows,
     unknown_error,
+    without_a_config,
 )
-from pipelines.updating.contents import Asked, apply_lists, components_after, copies_of, meta_after
-from pipelines.updating.inputs import deletions_given, rows_given
-from pipelines.updating.lineage import step_of
-from pipelines.updating.model_data import known_categories, without_a_config
-from raydt.arrays.lazy import Lazy
-from raydt.arrays.types import Ints
+from pipelines.updating.lineage import ids_between, step_of
+from pipelines.updating.new_state import Asked, apply_lists, components_after, copies_of, meta_after
+from raydt.arrays.blocks import Lazy
+from raydt.arrays.elementary import AnyArray, Ints
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.examples.subjects import Subjects
-from raydt.keyed.groups import Key, group_of, in_order
-from raydt.keyed.packing import packed
-from raydt.keyed.saved import Figures, SavedKeys, live
-from raydt.keyed.scores import narrow
+from raydt.examples.store import Subjects
+from raydt.folders.checkpoint import Checkpoint
+from raydt.keyed.groups import GROUPS, Key, group_of, in_order
+from raydt.keyed.members import KeyedJob, narrow, pooled
+from raydt.keyed.packing import Figures, SavedKeys, live, open_keys, packed
 from raydt.keyed.source import KeySource, SharedSource
+from raydt.keyed.stream import KeyedStream
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import quoted
@@ -48,9 +64,9 @@ from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
-from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.memory import TableInMemory
-from raydt.streams.deletion_log import LoggedDeletions, LogKeys
+from raydt.sources.files.datafile import DataFile, TableInMemory
+from raydt.streams.base import Tally, known
+from raydt.streams.deletion_log import ChangelogStream, LoggedDeletions, LogKeys
 
 #: Keys that an error names.
 _SHOWN = 10
@@ -104,7 +120,7 @@ class KeysAfter:
 
 
 class UpdateOfKeys:
-    """An update by lists, in memory; as :class:`pipelines.updating.job.UpdateOfOne`.
+    """An update by lists, in memory; as :class:`pipelines.updating.update.UpdateOfOne`.
 
     ModelFileError if the folder has models without their rows.
     """
@@ -378,3 +394,255 @@ def stream_of_keys(names: StateNames, known: tuple[list[Any], dict[str, list[Any
     """Return the dictionaries of all keys as the component of a stream; ``known`` as of :func:`meta_of_keys`."""
     labels = names.labels if "positive" in names.labels else {"classes": known[0]}
     return {"source": {"categories": known[1], "labels": labels}}
+
+
+# Change logs applied to models by key: the rows of each key are a change log of their own.
+#
+# Invariant: as of :mod:`pipelines.keyed.updating`. Every row names its key, that of a deletion, too.
+
+#: What is counted of a key in its state, and told of by an adoption.
+_KEPT = ("inserts", "deletes", "replaced", "queries")
+
+
+class _Part(NamedTuple):
+    """The rows of one key in one file."""
+
+    shared: SharedSource
+    rows: Rows
+
+
+#: The rows of each key in each file, by its path.
+PartsByKey = dict[Key, dict[str, _Part]]
+
+
+def rows_of_changes(
+    files: Sequence[ChangeFile], common: SavedModel, names: StateNames, spelling: Spelling, column: str, *, skip: bool
+) -> tuple[PartsByKey, int, SavedModel]:
+    """Return the rows of each key, how many bad ones have no key, and ``common`` with what files say of all keys."""
+    parts, skipped = PartsByKey(), 0
+    for one in files:
+        source = source_of(common, names, spelling, one, column)
+        shared = SharedSource(source, traits_of(common.options).reading)
+        chunks = list(source.rows() if skip else sound_rows(source))
+        skipped += sum(int((chunk.key[[*chunk.bad]] < 0).sum()) for chunk in chunks if chunk.key is not None)
+        for key, rows in rows_by_key(shared, chunks).items():
+            parts.setdefault(key, {})[one.path] = _Part(shared, rows)
+        common = grown(common, source)
+        names = replace(names, labels=source.state()["labels"])
+    return parts, skipped, common
+
+
+class ChangesOfKeys:
+    """Change logs applied to models by key, in memory; as :class:`pipelines.updating.change_update.ChangesOfOne`."""
+
+    def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
+        require_state(keys)
+        self.common, self._keys, self._place = keys.outline(), keys, place
+
+    def origin(self) -> Origin:
+        """Return what a chain has to name of the models."""
+        return origin_of(self._place.folder.location, self.common, lambda: self._keys.counted().digest)
+
+    def apply(
+        self,
+        files: Sequence[ChangeFile],
+        names: StateNames,
+        spelling: Spelling,
+        on_error: Literal["error", "skip"],
+        copies: tuple[str, ...],
+    ) -> tuple[Receipt, Told]:
+        """Apply files; errors as of :func:`pipelines.updating.apply_changes`."""
+        self._names, self._changed, counts = names, dict[Key, Changed](), Counter(dict.fromkeys(COUNTED, 0))
+        parts = self._read(files, spelling, counts, skip=on_error == "skip")
+        self._updates, sums = 0, list[AnyArray]()
+        for key in in_order(parts):
+            saved, begins = opened(self._keys, key)
+            own = StateNames.of(saved, names.label, names.id)
+            warmup = self._keys.warmup if begins else None
+            streams = StreamsOfKey(saved, own, spelling, on_error, warmup)
+            streams.parts = parts[key]
+            applied = Applied(saved, saved.session(), streams, begins=begins)
+            receipt = applied.run([one for one in files if one.path in parts[key]], copies)
+            updates, of_key, _ = applied.told
+            self._updates += updates
+            counts.update(of_key)
+            sums.append(applied.sums)
+            if updates:
+                receipt = receipt.answering(applied.whose(own), (), ())
+                self._changed[key] = Changed(receipt, _held(saved, own, applied))
+        self._after = KeysAfter(self._keys, self._changed)
+        return self._after.receipt(copies), (self._updates, dict(counts), self._scores(sums))
+
+    def _read(self, files: Sequence[ChangeFile], spelling: Spelling, counts: Counter[str], *, skip: bool) -> PartsByKey:
+        """Return the rows of each key in each file, by its path; bad ones without a key are counted."""
+        column = str(self._keys.meta[BY_KEY])
+        parts, skipped, common = rows_of_changes(files, self.common, self._names, spelling, column, skip=skip)
+        counts["skipped"] += skipped
+        self._known = common.classes, common.categories
+        return parts
+
+    def _scores(self, sums: Sequence[AnyArray]) -> dict[str, Any]:
+        """Return scores over all keys: of these updates, and of all there have been."""
+        numbers = bool(traits_of(self.common.options).reading.regression)
+        here = np.sum(sums, axis=0) if sums else np.zeros(0)
+        before = self._keys.components.get("scores", {}).get("sums", np.zeros(0))
+        self._sums = np.asarray(here + before if len(before) else here, dtype=np.float64)
+        window = {f"window_{name}": score for name, score in pooled(here, numbers=numbers).items()}
+        return known({**pooled(self._sums, numbers=numbers), **window})
+
+    def contents(self, receipt: Receipt) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
+        """Return ``meta`` and components of the new state."""
+        common, names = self.common, self._names
+        nothing = no_deletions()
+        step = step_of(
+            common, self._place.folder.location, names, nothing, no_insertions(common, names, nothing), receipt
+        )
+        meta = meta_of_keys(self._keys, self._place, names, {**step, "keys": len(self._changed)}, self._known)
+        components = self._after.components(stream_of_keys(names, self._known), {"sums": self._sums})
+        return meta | {"offset": int(common.meta["offset"]) + self._updates}, components
+
+
+class StreamsOfKey(ChangeStreams):
+    """The streams of one key in files; ``parts`` has its rows by the paths of these."""
+
+    parts: Mapping[str, _Part]
+
+    def _source(self, one: ChangeFile) -> KeySource:
+        return source_of_key(self.parts[one.path].shared, self._saved, replace(self._names, labels=self._labels))
+
+    def _opened(self, one: ChangeFile) -> ChangelogStream:
+        stream = super()._opened(one)
+        assert isinstance(stream.source, KeySource)
+        stream.source.give(self.parts[one.path].rows)  # once it has the dictionaries of the state
+        return stream
+
+
+def _held(saved: SavedModel, names: StateNames, applied: Applied) -> dict[str, Any]:
+    """Return what a key holds after its changes."""
+    new = applied.insertions
+    components = components_after(saved, applied.session, names, applied.deletions, new)
+    own = {"classes": new.classes, "categories": new.categories, "offset": applied.seq}
+    own["next_id"] = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
+    counts = counts_after(saved, {name: applied.told[1][name] for name in _KEPT})
+    return {**components, "scores": narrow(applied.prequential), "meta": {**own, "counts": counts}}
+
+
+# A state of models by key that ``raydt update`` wrote becomes the only checkpoint of its run.
+#
+# Invariant: as of :mod:`pipelines.running.checkpoint`. A key that the updates have changed goes on from there as a run
+# of its rows alone does; the others go on as they were.
+
+#: Counts of a key that updates change.
+_COUNTS = ("inserts", "deletes", "replaced", "queries")
+_NONE = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
+
+
+class KeyedAdoption(Adoption):
+    """The adoption of a state of models by key."""
+
+    _position = "row"
+
+    def _open(self, state: str | Path) -> tuple[SavedKeys, str]:
+        place = find_state(state).folder
+        keys = open_keys(place.root, filesystem=place.filesystem)
+        if keys is None:
+            raise ModelFileError(message("keyed.one"), file=place.location)
+        return keys, place.location
+
+    def _digest(self, before: Checkpoint, place: str) -> str:
+        return SavedKeys(before.meta, before.components, place).figures.digest
+
+    def _contents(self, before: Checkpoint, stream: Any) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
+        known, keys = SavedKeys(before.meta, before.components, self._place), self._saved
+        stream.restore(before.components["stream"])
+        recorder, scores = before.components["recorder"], before.components["scores"]
+        self._require_tables(recorder, scores, stream)
+        job, totals, there = job_of(self._config, stream), Counter(recorder["totals"]), np.zeros(GROUPS, dtype=np.int64)
+        groups: dict[str, dict[str, Any]] = {}
+        same: dict[str, int] = {}
+        changes: dict[Key, Followed] = {}
+        for group in sorted({*known.groups, *keys.groups}):
+            held, after = dict(known.of_group(group)), keys.of_group(group)
+            news = {key: one for key, one in after.items() if "meta" in one}
+            for key, one in news.items():
+                follower = _Follower(job, keys, self._place)
+                changes[key] = follower.followed(held.get(key), one)
+                held[key] = changes[key].held
+                totals.update(changes[key].counts)
+            there[group] = len(held)
+            if news:
+                groups[f"group-{group:03d}"] = packed(held)
+            else:
+                same[f"group-{group:03d}"] = group
+        first = {
+            "coordinator": {"keys": there},
+            "stream": _with_changes(before.components["stream"], stream, changes),
+            "recorder": {**recorder, "totals": dict(totals)},
+            "scores": scores,
+            **groups,
+        }
+        components = Lazy(
+            [*first, *same], lambda name: first[name] if name in first else dict(known.groups[same[name]])
+        )
+        return {**self._meta(before), "offset": before.number}, components
+
+
+class Followed(NamedTuple):
+    """A key after updates from elsewhere: its state, and by how much its counts and ids have changed."""
+
+    held: dict[str, Any]  #: What the key holds in the new checkpoint.
+    counts: Counter[str]  #: By how much its counts have grown.
+    gone: list[Any]  #: Ids that were deleted, as the source has them.
+    new: list[Any]  #: Ids that were inserted.
+
+
+def _with_changes(state: Mapping[str, Any], stream: KeyedStream, changes: Mapping[Key, Followed]) -> dict[str, Any]:
+    """Return the state of a stream in which the ids of a table that is followed have their keys after updates."""
+    if stream.table is None:
+        return dict(state)
+    stream.restore(dict(state))
+    for key, one in changes.items():
+        stream.table.follow_update(key, one.gone, one.new)
+    return {**state, "source": {**state["source"], "keys": stream.source.keys}, **stream.table.state()}
+
+
+class _Follower:
+    """Keys that updates have changed."""
+
+    def __init__(self, job: KeyedJob, keys: SavedKeys, place: str) -> None:
+        self._job, self._keys, self._place = job, keys, place
+
+    def followed(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Followed:
+        """Return what has become of the key."""
+        job, saved = self._job, self._keys.understood(after)
+        source = KeySource(job.shared)
+        stream: Any = job.stream.make(source)
+        start, arrays = 0, _NONE
+        if before is None:
+            recorder = Tally(stream, weighted=job.weighted).narrow_state()
+            scores = recorder.pop("prequential")
+            recorder["statistics"] = saved.session().statistics()
+        else:
+            recorder, scores, arrays = dict(before["recorder"]), before["scores"], before["coordinator"]
+            source.restore(before["stream"]["source"])
+            source.go_to(int(before["stream"]["row"]), int(before["stream"].get("deletions", 0)))
+            stream.restore(before["stream"])
+            start = int(recorder["updates"])
+        own, told = after["meta"], recorder.get("followed", {})
+        counts = {name: own["counts"].get(name, 0) - told.get(name, 0) for name in _COUNTS}
+        offset = int(own["offset"])
+        if counts["inserts"] and source.id_kind == "row":
+            raise InputError(message("runs.running_numbers"), file=self._place)
+        deleted, inserted = ids_between(arrays, saved.arrays, start)
+        gone = stream.names_of(deleted)
+        stream.follow_update(deleted, inserted, offset - start, after["stream"], len(saved.classes))
+        recorder |= {
+            "updates": offset,
+            **{name: recorder[name] + count for name, count in counts.items()},
+            "next_id": own["next_id"],
+            "n_classes": max(recorder["n_classes"], len(saved.classes)),
+            "followed": dict(own["counts"]),
+        }
+        model = {name: one for name, one in after.items() if name not in ("meta", "stream", "scores", "recorder")}
+        held = {**model, "stream": stream.state(), "scores": scores, "recorder": recorder}
+        return Followed(held, Counter({**counts, "updates": offset - start}), gone, stream.names_of(inserted))

@@ -8,43 +8,341 @@ digest stay as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import compress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from pipelines.config import as_written
-from pipelines.purging.dictionaries import (
-    Scope,
-    erased_categories,
-    erased_classes,
-    erased_records,
-    erased_stream,
-    live_categories,
-    next_running,
-)
-from pipelines.purging.rehearsal import Notes, Rehearsal
-from pipelines.purging.work import Work, foreign_files
 from pipelines.report.page import render
 from pipelines.reporting import report_of
-from pipelines.run_files import MODEL, STATES, is_named_by_run, is_of_run, is_unfinished
-from pipelines.run_folder import RunFolder
+from pipelines.run_folder import MODEL, STATES, RunFolder, is_named_by_run, is_of_run, is_of_state, is_unfinished
 from pipelines.running.ending import damaged_summary, read_summary, write_summary
-from pipelines.running.records.table_parts import Parts
-from pipelines.saved_runs import last_state, states_of_any_format
-from raydt.errors import FormatVersionError, InputError
-from raydt.folders.arrays import load_folder, save_folder
+from pipelines.running.records import Parts
+from pipelines.saved_runs import last_state, open_state, states_of_any_format
+from pipelines.updating.changes import StateNames, without_a_config
+from raydt.encoding.columns import number_of
+from raydt.errors import FormatVersionError, InputError, UpdateError
+from raydt.examples.store import Subjects
+from raydt.folders.arrays import (
+    FORMAT_VERSION,
+    MANIFEST,
+    OF_THE_FOLDER,
+    in_format_1,
+    load_folder,
+    read_manifest,
+    save_folder,
+)
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.folders.manifest import FORMAT_VERSION, OF_THE_FOLDER, read_manifest
-from raydt.folders.text_ids import in_format_1
-from raydt.learners import description_of
+from raydt.learners import description_of, traits_of
 from raydt.messages import Message, message
-from raydt.sessions.copies import OF_A_PURGED_RUN
-from raydt.sessions.saved_model import understood
-from raydt.sources.files.formats import DIALECT
+from raydt.redaction import quoted
+from raydt.sessions.saved_model import SavedModel, understood
+from raydt.sessions.session import OF_A_PURGED_RUN, OF_A_PURGED_STATE
+from raydt.sources.files.jsonl import DIALECT
+from raydt.streams.deletion_log import LoggedDeletions
+from raydt.streams.row_stream import AbsentRows
+
+# A folder that notes what would be written and removed, and changes nothing.
+#
+# Invariant: whoever reads it finds what would be there by then, as far as names, manifests and other JSON files go. So
+# the code that writes a checkpoint or a model can be run on it, and its notes say what the same code will do to the
+# files of the real folder.
+
+
+@dataclass
+class Notes:
+    """Paths of files, as their filesystem has them."""
+
+    gone: set[str] = field(default_factory=set)  #: Files that would be removed.
+    rewritten: set[str] = field(default_factory=set)  #: Files that would have other contents.
+    #: All files that would be written; the contents of JSON files, else None.
+    written: dict[str, bytes | None] = field(default_factory=dict)
+
+
+class Rehearsal(RunFolder):
+    """A folder that changes nothing, and adds to ``notes`` what would change of the real one."""
+
+    def __init__(self, folder: RunFolder, notes: Notes | None = None) -> None:
+        self.__dict__.update(folder.__dict__)
+        self.notes = Notes() if notes is None else notes
+
+    def publish(self, name: str, data: bytes | memoryview) -> None:
+        """Note a file that would be written."""
+        path, notes = self.path(name), self.notes
+        notes.gone.discard(path)
+        notes.rewritten.discard(path)
+        notes.written[path] = bytes(data) if name.endswith(".json") else None
+        size = super().size(name)
+        if size is not None and (size != len(data) or super().read(name) != data):
+            notes.rewritten.add(path)
+
+    def delete(self, name: str, *, lasting: bool = False) -> None:
+        """Note a file that would be removed."""
+        self._remove(self.path(name))
+
+    def discard(self, name: str = "") -> None:
+        """Folders stay."""
+
+    def files(self, name: str = "") -> Iterator[str]:
+        """Files that would be there."""
+        within = f"{self.root}/"
+        new = {path.removeprefix(within) for path in self.notes.written if path.startswith(f"{self.path(name)}/")}
+        yield from {path for path in super().files(name) if self.path(path) not in self.notes.gone} | new
+
+    def has(self, name: str) -> bool:
+        """Whether an entry would exist."""
+        path = self.path(name)
+        return path in self.notes.written or (path not in self.notes.gone and super().has(name))
+
+    def names(self, name: str = "") -> list[str]:
+        """Entries that would be there; folders stay."""
+        within = self.path(name).rstrip("/")
+        kept = {one for one in super().names(name) if posixpath.join(within, one) not in self.notes.gone}
+        new = {path[len(within) + 1 :].split("/")[0] for path in self.notes.written if path.startswith(f"{within}/")}
+        return sorted(kept | new)
+
+    def size(self, name: str) -> int | None:
+        """Bytes that a JSON file would have."""
+        data = self.notes.written.get(self.path(name))
+        return super().size(name) if data is None else len(data)
+
+    def read(self, name: str) -> bytes:
+        """Contents that a JSON file would have."""
+        data = self.notes.written.get(self.path(name))
+        return super().read(name) if data is None else data
+
+    def _remove(self, path: str) -> None:
+        notes = self.notes
+        notes.written.pop(path, None)
+        notes.rewritten.discard(path)
+        if self._look(path).type == fs.FileType.File:
+            notes.gone.add(path)
+
+
+# Whose copies a purge erases, and what it leaves out of dictionaries and texts.
+#
+# A category, token or class that no live example has, and a text id that is not live, may be the deleted example
+# itself. Codes are places in a dictionary, so that a value cannot be removed: another takes its place, which no data
+# have.
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Ids whose copies are erased, as the files have them."""
+
+    names: frozenset[Any] | None  #: Integers or text; None: all that are not live.
+
+    def erases(self, name: Any) -> bool:
+        """Return whether a purge removes the copies of an example that is not live."""
+        return self.names is None or name in self.names
+
+
+def read_ids(path: str, states: Iterable[SavedModel]) -> Scope:
+    """Read ids to erase, of one state at least; InputError if they are unreadable, UpdateError if one is live."""
+    log: LoggedDeletions | None = None
+    for saved in states:
+        names = StateNames.of(saved)
+        if log is None:
+            keys = names.keys._replace(subject_kind=None)
+            with without_a_config():
+                log = LoggedDeletions(path, ".", keys, "list of ids", "state")
+            if not log.ids:
+                raise InputError(message("purges.no_ids"), file=log.file.name)
+        live = live_names(saved)
+        row = next((row for row, name in enumerate(log.ids) if name in live), None)
+        if row is not None:
+            said = message("purges.live_id", id=quoted(log.ids[row]))
+            raise UpdateError(said, file=log.file.name, row=row, column=log.column)
+    assert log is not None
+    return Scope(frozenset(log.ids))
+
+
+def live_names(saved: SavedModel) -> set[Any]:
+    """The ids of live examples, as files have them."""
+    names, codes = StateNames.of(saved), saved.arrays["id"]
+    return set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
+
+
+def stand_in(code: int, like: Any, taken: set[Any]) -> Any:
+    """Return what takes the place of a value, not among those ``taken``; what a purge has put there stays."""
+    if isinstance(like, str):
+        text = f"erased {code}"
+        if like.rstrip("_") == text:
+            return like
+        while text in taken:
+            text += "_"
+        return text
+    number = -(2**52) - code
+    while number in taken and number != like:
+        number -= 1
+    return float(number) if isinstance(like, float) else number
+
+
+def erased(values: Sequence[Any], live: set[int]) -> list[Any]:
+    """The values of a dictionary, those of live codes as they are; booleans stay, as they can tell nobody apart."""
+    taken = set(values)
+    return [
+        value if code in live or isinstance(value, bool) or value is None else stand_in(code, value, taken)
+        for code, value in enumerate(values)
+    ]
+
+
+def live_categories(saved: SavedModel) -> dict[str, set[int]]:
+    """Numbers of the categories of live examples, by feature; of sparse features, the indices that are 1."""
+    features, found = saved.features, {}
+    dense = len(features.names)
+    for number, arrays in saved.groups.items():
+        owned = features.group_columns(number)
+        for place, column in enumerate(owned[owned < dense].tolist()):
+            if features.categorical[column]:
+                values = arrays["X"][:, place]
+                found[features.names[column]] = set(values[~np.isnan(values)].astype(np.int64).tolist())
+        if features.sparse and "sparse_values" in arrays:
+            found.setdefault(str(features.sparse_column), set()).update(arrays["sparse_values"].tolist())
+    return found
+
+
+def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Categories by feature, with another value in the place of each that no live example has."""
+    live, by_value = live_categories(saved), traits_of(saved.options).reading.by_value
+    found = {}
+    for name, values in categories.items():
+        numbers = [number_of(value) for value in values] if by_value else range(len(values))
+        kept = {code for code, number in enumerate(numbers) if number in live.get(name, set())}
+        found[name] = erased(values, kept)
+    return found
+
+
+def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    """Return the component ``stream`` without what no live example has, but for text ids out of ``scope``."""
+    source = dict(stream["source"])
+    if "categories" not in source:  # examples that are drawn have no dictionaries
+        return dict(stream)
+    source["categories"] = erased_categories(saved, source["categories"])
+    source["labels"] = _erased_labels(saved, source["labels"])
+    rest = dict(stream)
+    if "id_codes" in stream:
+        alive, codes = set(saved.arrays["id"].tolist()), stream["id_codes"].tolist()
+        kept = [code in alive or not scope.erases(name) for code, name in zip(codes, stream["ids"], strict=True)]
+        rest["ids"] = list(compress(stream["ids"], kept))
+        rest |= {name: stream[name][np.array(kept, dtype=np.bool_)] for name in ("id_codes", "id_died")}
+    if "absent" in stream:
+        absent = AbsentRows()
+        absent.restore(stream)
+        absent.forget(scope.erases)
+        rest = {name: value for name, value in rest.items() if name != "absent"} | absent.state()
+    if "subject_codes" in stream:
+        subjects = Subjects()
+        subjects.restore(stream)
+        subjects.keep(saved.arrays["id"], saved.arrays["born"])
+        rest |= subjects.state()
+    return {**rest, "source": source}
+
+
+def erased_classes(saved: SavedModel) -> list[Any]:
+    """The classes of a state; those that its config or its user has named stay."""
+    labels = saved.components.get("stream", {}).get("source", {}).get("labels", {})
+    if "positive" in labels or saved.meta.get("declared", False) or not saved.classes:
+        return saved.classes
+    return erased(saved.classes, set(np.unique(saved.arrays["y"]).tolist()))
+
+
+def _erased_labels(saved: SavedModel, labels: Mapping[str, Any]) -> dict[str, Any]:
+    if "positive" in labels:  # which of the other labels live examples have is not known
+        return {**labels, "rest": erased(labels["rest"], set())}
+    if "classes" in labels:
+        known = set(np.unique(saved.arrays["y"]).tolist())
+        return {**labels, "classes": erased(labels["classes"], known)}
+    return dict(labels)
+
+
+def next_running(saved: SavedModel) -> int:
+    """The next running number of a state; where ids are given none is handed out, and the largest one need not stay."""
+    if saved.meta.get("columns", {}).get("id") is None:
+        return saved.next_id
+    return int(saved.arrays["id"].max(initial=-1)) + 1
+
+
+def erased_records(saved: SavedModel, recorder: Mapping[str, Any], scores: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return ``recorder`` and ``scores`` of an ended stream without labels and queries of single examples."""
+    asked = {name: values[:0] for name, values in recorder.items() if name.startswith("asked_")}
+    registers = {"registers": np.zeros_like(scores["registers"])}
+    return [{**recorder, **asked, "next_id": next_running(saved)}, {**scores, **registers}]
+
+
+# The contract of a purge, of a run and of a state.
+#
+# Invariant: nothing that a symbolic link leads to is read or changed. A link under a name of ours is an error, since
+# what it leads to would keep the deleted examples.
+
+
+class Work(ABC):
+    """The purge of a run or of a state, found out by doing it on a folder that changes nothing, and then done."""
+
+    saved: SavedModel  #: The last state.
+    since: datetime  #: When the run ended, or the state was written.
+    clock: str  #: What says so.
+    foreign: list[str]  #: Files in the folder that raydt did not write.
+    out_of_reach: tuple[str, ...]  #: Where copies may remain.
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    @property
+    def active(self) -> int:
+        """Live examples."""
+        return len(self.saved.arrays["id"])
+
+    def read_ids(self, path: str) -> Scope:
+        """Read a list of ids; see :func:`pipelines.purging.runs.read_ids`."""
+        return read_ids(path, [self.saved])
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return the digest of the model."""
+
+    @abstractmethod
+    def prepare(self, scope: Scope) -> None:
+        """Find out what dictionaries and texts will be, and which tables change."""
+
+    @abstractmethod
+    def plan(self) -> Notes:
+        """Find out which files :meth:`rewrite` would remove or give other contents."""
+
+    @abstractmethod
+    def rewrite(self) -> None:
+        """Do all steps."""
+
+    def name_of(self, path: str) -> str:
+        """Return what the receipt calls a file: its name in the folder."""
+        return path.removeprefix(f"{self.folder.root}/")
+
+    def has(self, name: str) -> bool:
+        """Return True if a file that :meth:`name_of` has named is there."""
+        return self.folder.has(name)
+
+
+def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str]:
+    """Return files that are not ours, links among them, sorted; InputError if a link has a name of ours."""
+    found = []
+    for name in folder.files():
+        path = folder.path(name)
+        if not is_ours(path):
+            found.append(path)
+        elif folder.is_link(name):
+            raise InputError(message("purges.link"), file=path)
+    return sorted(found)
+
 
 Components = Mapping[str, Mapping[str, Any]]
 #: What becomes of a batch of rows, by table.
@@ -255,13 +553,13 @@ class RunPurge(Work):
     def _live_features(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Events with -1 in the place of sparse features that no live example has, as their numbers are values."""
         chosen = batch
-        for place, field in enumerate(batch.schema):
-            if field.name.endswith("feature"):
+        for place, described in enumerate(batch.schema):
+            if described.name.endswith("feature"):
                 numbers = batch.column(place)
-                known = pc.is_in(numbers, self._known.cast(field.type))
+                known = pc.is_in(numbers, self._known.cast(described.type))
                 if not pc.all(known).as_py():
-                    numbers = pc.if_else(known, numbers, pa.scalar(-1, field.type))
-                    chosen = chosen.set_column(place, field, numbers)
+                    numbers = pc.if_else(known, numbers, pa.scalar(-1, described.type))
+                    chosen = chosen.set_column(place, described, numbers)
         return chosen
 
     def _write_model(self, folder: RunFolder) -> None:
@@ -311,3 +609,55 @@ def _says_nothing(line: str) -> bool:
     except ValueError:
         return False
     return isinstance(record, dict) and record.get("level") == "INFO" and record.get("event") is not None
+
+
+# A saved state on its own: its dictionaries are rewritten. Its rows are live ones only, as it was written.
+
+
+class StatePurge(Work):
+    """The purge of a state; InputError if it is damaged, no state, of a run, or a link has a name of ours."""
+
+    clock = f"the time of {MANIFEST}"
+
+    out_of_reach = OF_A_PURGED_STATE
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__(folder)
+        self._open()
+        if self.saved.meta.get("segments") or self.saved.meta.get("config_hash") is not None:
+            raise InputError(message("purges.checkpoint"), file=folder.location)
+        self.foreign = foreign_files(folder, lambda path: is_of_state(path.removeprefix(f"{folder.root}/")))
+        written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
+        self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
+
+    def _open(self) -> None:
+        """Understand the state."""
+        self.saved = open_state(self.folder)[0]
+
+    def digest(self) -> str:
+        """Return the digest of the model."""
+        return str(self.saved.session().digest())
+
+    def prepare(self, scope: Scope) -> None:
+        """Find out what the dictionaries will be."""
+        saved = self.saved
+        self._meta: dict[str, Any] = {key: value for key, value in saved.meta.items() if key not in OF_THE_FOLDER}
+        self._meta |= {"classes": erased_classes(saved), "categories": erased_categories(saved, saved.categories)}
+        self._meta |= {"next_id": next_running(saved)}
+        self._components = {name: saved.components[name] for name in saved.components}
+        self._components["coordinator"] = saved.completed()
+        if "stream" in self._components:
+            self._components["stream"] = erased_stream(saved, self._components["stream"], scope)
+
+    def plan(self) -> Notes:
+        """Find out which files would be removed or get other contents."""
+        folder = Rehearsal(self.folder)
+        self._write(folder)
+        return folder.notes
+
+    def rewrite(self) -> None:
+        """Write the state again, then remove what interrupted writes have left."""
+        self._write(self.folder)
+
+    def _write(self, folder: RunFolder) -> None:
+        save_folder(folder, "state", self._meta, self._components)

@@ -5,30 +5,128 @@ A curve has at most ``POINTS`` points; rows of the metrics table are merged for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from pipelines.report.quality import Quality, quality_of
+from pipelines.config import escaped
+from raydt.arrays.elementary import Bools
+from raydt.evaluation.scoring import CLASS_SCORES, FADED
 from raydt.learners.description import Curve
 from raydt.presentation.charts import (
     POINTS,
     WINDOWS,
+    Area,
     Box,
     Chart,
+    Columns,
+    Dots,
+    Form,
+    Line,
     Panel,
     Series,
+    Shape,
     band,
     boxes,
+    count,
+    figure,
     has_curve,
+    increments,
     last_of,
     line_panel,
     linear,
+    merged,
     over_stream,
+    per_unit,
+    share,
     updates_axis,
 )
-from raydt.presentation.series import Columns, increments, merged, per_unit
-from raydt.presentation.words import count, share
+
+# How the predictions of a run are judged: by accuracy, or, where labels are numbers, by squared errors.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """One way of judging."""
+
+    score: str  #: key of the score of learner and baselines, in the summary's metrics and the metrics table
+    name: str
+    unit: str
+    baselines: Mapping[str, str]  #: names of the trivial predictors by key
+    titles: Mapping[str, str]  #: names of all scores by key
+    form: Form  #: how the score is written
+    compared: Mapping[str, Form]  #: other scores by which runs are compared, and how they are written
+    more_is_better: bool
+
+    @property
+    def window(self) -> str:
+        """Return the column of the score since the row before."""
+        return f"window_{self.score}"
+
+    def behind(self, learner: Any, rival: Any) -> Bools:
+        """Return where the learner is worse."""
+        worse: Bools = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
+        return worse
+
+    def best(self, rivals: list[Any]) -> Any:
+        """Return the better of two or more series, NaN passed over."""
+        best = rivals[0]
+        for rival in rivals[1:]:
+            best = np.fmax(best, rival) if self.more_is_better else np.fmin(best, rival)
+        return best
+
+
+_TITLES = {score.name: score.title[0].upper() + score.title[1:] for score in CLASS_SCORES}
+ACCURACY = Quality(
+    score="accuracy",
+    name="accuracy",
+    unit="accuracy",
+    baselines={"no_change": "no-change", "majority": "majority"},
+    titles=_TITLES | {f"faded_{name}": f"{_TITLES[name]}, faded" for name in FADED} | {"alarms": "Alarms of ADWIN"},
+    form=share,
+    compared={
+        **{score.name: share if score.is_share else figure for score in CLASS_SCORES if score.name != "accuracy"},
+        "faded_accuracy": share,
+        "alarms": count,
+    },
+    more_is_better=True,
+)
+SQUARED_ERROR = Quality(
+    score="mse",
+    name="mean squared error",
+    unit="squared error",
+    baselines={"no_change": "no-change", "mean": "mean"},
+    titles={
+        "mse": "Mean squared error",
+        "rmse": "Its root",
+        "mae": "Mean absolute error",
+        "r2": "R\N{SUPERSCRIPT TWO}",
+        "faded_mse": "Mean squared error, faded",
+        "faded_rmse": "Its root, faded",
+        "faded_mae": "Mean absolute error, faded",
+        "faded_r2": "R\N{SUPERSCRIPT TWO}, faded",
+    },
+    form=figure,
+    compared=dict.fromkeys(("rmse", "mae", "r2", "faded_mse"), figure),
+    more_is_better=False,
+)
+
+
+def judged(summary: Mapping[str, Any]) -> Quality:
+    """Return how the run of a summary is judged: a training run has no last label to compare with."""
+    quality = quality_of(summary.get("metrics"))
+    if summary.get("holdout") is None:
+        return quality
+    return replace(quality, baselines={key: quality.baselines[key] for key in quality.baselines if key != "no_change"})
+
+
+def quality_of(scores: Any) -> Quality:
+    """Return how a run is judged by these scores, of its summary or its metrics table; by accuracy without any."""
+    return SQUARED_ERROR if isinstance(scores, Mapping) and "mse" in scores else ACCURACY
+
 
 #: Tones and dashes of the learner and the trivial predictors.
 _TONES, _DASHES = ("learner", "nochange", "majority", "f1"), ("", "6 4", "2 4", "9 3 2 3")
@@ -137,3 +235,84 @@ def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
             panels.append(line_panel(table, [Series(each, names[-1], "coordinator")], curve.unit, 9.0))
     caption = "Processing time only: start-up, compilation and this report are excluded."
     return over_stream("work", ", and ".join(names), caption, table, tuple(panels), metrics, wide=False)
+
+
+# Charts as SVG paths on a square of 1000 units that stretches to any width.
+#
+# Invariant: drawn without a script, in light and dark, and on paper. Words and numbers stand beside the drawing as
+# text, so that they never stretch with it. Not here: what is drawn (:mod:`raydt.presentation.charts`).
+
+UNIT = 1000.0
+
+#: Dots that are drawn exactly where they belong.
+FEW = 300
+
+
+def path(shape: Shape | None) -> str:
+    """Return the path of a shape; of a line without its dots."""
+    match shape:
+        case Line(x, y, step):
+            known, parts = np.isfinite(y), list[str]()
+            for i in np.flatnonzero(known).tolist():
+                across, level = _place(x[i]), _place(1.0 - y[i])
+                begins = i == 0 or not known[i - 1]
+                parts.append(f"M{across} {level}" if begins else f"H{across}V{level}" if step else f"L{across} {level}")
+            return "".join(parts)
+        case Area(x, low, high):
+            edges = [*zip(x, high, strict=True), *zip(x[::-1], low[::-1], strict=True)]
+            return "M" + "L".join(f"{_place(a)} {_place(1 - b)}" for a, b in edges) + "Z" if edges else ""
+        case Box(x, y, width, height):
+            rows = zip(*(column.tolist() for column in (x, y, width, height)), strict=True)
+            return "".join(
+                f"M{_place(a)} {_place(1 - b - h)}h{_place(w)}v{_place(h)}h{_place(-w)}z"
+                for a, b, w, h in rows
+                if w > 0 and h > 0
+            )
+        case Dots(x, y):
+            there = np.isfinite(x) & np.isfinite(y)
+            pairs = list(zip(x[there].tolist(), y[there].tolist(), strict=True))
+            if len(pairs) > FEW:  # on a grid of 250 by 100, each place once
+                pairs = [(a / 250, b / 100) for a, b in sorted({(round(250 * a), round(100 * b)) for a, b in pairs})]
+            return "".join(f"M{_place(a)} {_place(1 - b)}h0" for a, b in pairs)
+    return ""
+
+
+def dots_of(shape: object) -> str:
+    """Return the dots on a line: on all points if it is dotted, else on those without neighbours."""
+    if not isinstance(shape, Line):
+        return ""
+    known, down = np.isfinite(shape.y), 1.0 - shape.y
+    before, after = np.append(False, known[:-1]), np.append(known[1:], False)
+    drawn = known if shape.dotted else known & ~before & ~after
+    return "".join(f"M{_place(shape.x[i])} {_place(down[i])}h0" for i in np.flatnonzero(drawn).tolist())
+
+
+def kind(shape: object) -> str:
+    """Return the class of a shape in the style sheet."""
+    return type(shape).__name__.lower()
+
+
+def grid(panel: Panel) -> str:
+    """Return the lines at the ticks of a panel."""
+    return "".join(f"M0 {_place(1 - tick.at)}H1000" for tick in panel.axis.ticks)
+
+
+def uprights(chart: Chart) -> str:
+    """Return the lines from top to bottom; those that fall on one another are drawn once."""
+    return "".join(f"M{place} 0V1000" for place in dict.fromkeys(map(_place, chart.uprights)))
+
+
+def readout(chart: Chart) -> str:
+    """Return the data the page's script needs to answer a pointer, as JSON; empty if there is nothing to point at."""
+    values = [mark.values for panel in chart.panels for mark in panel.marks]
+    if not len(chart.at) or not any(values):
+        return ""
+    at = [round(float(place), 4) for place in chart.at]
+    return json.dumps(
+        {"at": at, "names": [escaped(name) for name in chart.names], "values": values}, separators=(",", ":")
+    )
+
+
+def _place(part: float) -> str:
+    """Return a share as units of the drawing, to a tenth."""
+    return f"{UNIT * part:.1f}".removesuffix(".0")

@@ -2,24 +2,464 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import groupby
 from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
 
-from pipelines.report import charts, facts, recovery, tables
-from pipelines.report.document import document
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import raydt
+from pipelines.config import escaped
+from pipelines.report import charts, facts
+from pipelines.report import charts as svg
+from pipelines.report import facts as tables
+from pipelines.report import folder as recovery
+from pipelines.report.charts import Quality, judged
 from pipelines.report.facts import labels
 from pipelines.report.folder import ReportedRun, read_run
-from pipelines.report.keyed_article import keyed_article
-from pipelines.report.quality import judged
-from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
 from pipelines.run_folder import fitting
+from raydt.arrays.elementary import Bools, Floats, Ints
 from raydt.folders.folder import Folder
 from raydt.messages import Message, message
-from raydt.presentation.blocks import Article, Beside, Block, Code, Facts, Heading, Section, Text, pairs
-from raydt.presentation.charts import has_curve
-from raydt.presentation.clock import timed
-from raydt.presentation.words import counted
+from raydt.presentation.blocks import (
+    OPEN_LEVELS,
+    Article,
+    Beside,
+    Best,
+    Block,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Items,
+    Name,
+    Row,
+    Section,
+    Table,
+    Text,
+    has_content,
+    pairs,
+)
+from raydt.presentation.charts import (
+    Columns,
+    Form,
+    count,
+    counted,
+    duration,
+    figure,
+    has_curve,
+    moment,
+    number,
+    share,
+    timed,
+)
+from raydt.sessions.receipt_chain import Chain, undone_by
+
+# The document of every page: one HTML file with its style, its script and its drawings inside.
+#
+# The Content-Security-Policy forbids every network request and every script but the one whose hash it names, so that
+# nothing a file of data or a config says can act in the page, even if it escaped the escaping.
+
+_HERE = Path(__file__).parent
+_ELEMENTS: dict[type, str] = {Best: "strong", Name: "code"}
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<path d="M8 3v3M4 12V9l4-3 4 3v3" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
+    '<path d="M8 3h0M4 13h0M12 13h0" stroke="#e69f00" stroke-width="5" stroke-linecap="round"/>'
+    "</svg>"
+)
+
+
+def document(title: str, kind: str, articles: Sequence[Article], overview: Article | None = None) -> str:
+    """Return the text of a page: a report, a sweep (``kind``). An ``overview`` stands before articles that fold."""
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            kind=kind,
+            articles=articles,
+            overview=overview,
+            icon=f"data:image/svg+xml,{quote(_ICON)}",
+            version=raydt.__version__,
+            style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            policy=_policy(script),
+        )
+    )
+
+
+def is_page(file: Path) -> bool:
+    """Return True if a file is a page that :func:`document` made, by the generator that its head names."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return b'<meta name="generator" content="raydt">' in stream.read(4096)
+
+
+@cache
+def _environment() -> Environment:
+    """Return the templates, compiled once in a process."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "grouped": grouped,
+        "json_data": embedded_json,
+        "svg_path": svg.path,
+        "svg_dots": svg.dots_of,
+        "svg_kind": svg.kind,
+        "svg_grid": svg.grid,
+        "svg_uprights": svg.uprights,
+        "svg_readout": svg.readout,
+    }
+    environment.globals["open_levels"] = OPEN_LEVELS
+    return environment
+
+
+def grouped(blocks: Iterable[Block]) -> list[tuple[str, list[Block]]]:
+    """Group neighbouring blocks of one kind under the kind's name; empty blocks are left out."""
+    groups = groupby((block for block in blocks if has_content(block)), lambda block: type(block).__name__.lower())
+    return [(kind, list(group)) for kind, group in groups]
+
+
+def _shown(value: Any) -> Any:
+    """Escape characters of data that would show as others; keep our markup; mark cells that have a meaning."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = escaped(value, keep="\n\t")
+    element = _ELEMENTS.get(type(value))
+    return Markup("<{0}>{1}</{0}>").format(element, text) if element else text
+
+
+def _policy(script: str) -> str:
+    """Allow nothing from the network; allow the script by its hash; inline style, and the icon."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{digest}'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return "; ".join(rules)
+
+
+def embedded_json(text: str) -> Markup:
+    """Return JSON that can stand inside a script element: no character in it can end the element."""
+    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
+
+
+# Verdicts of the report in plain sentences: whether the learner beats the trivial baselines, and what the audit found.
+#
+# If a learner loses to a baseline, the top of the page states it.
+
+
+def against_baselines(summary: dict[str, Any], metrics: Columns) -> Text:
+    """Compare the learner's score with the trivial baselines, in the whole and window by window."""
+    quality = judged(summary)
+    score = number(summary.get("metrics"), quality.score)
+    known = {key: number(summary.get("baselines"), key) for key in quality.baselines}
+    rivals = {key: value for key, value in known.items() if value is not None}
+    if score is None:
+        return Text(f"{message('reports.no_score', quality=quality.name)}.", "verdict plain")
+    written = {"quality": quality.name, "score": quality.form(score)}
+    if not rivals:
+        return Text(f"{message('reports.no_baseline', **written)}.", "verdict plain")
+    lost = [key for key, value in rivals.items() if quality.behind(score, value)]
+    tied = [key for key, value in rivals.items() if score == value]
+    won = [key for key, value in rivals.items() if quality.behind(value, score)]
+
+    def against(keys: list[str]) -> str:
+        return " and ".join(f"{quality.baselines[key]} ({quality.form(rivals[key])})" for key in keys)
+
+    if lost:
+        said = [message("reports.loses", rivals=against(lost), **written)]
+        if won or tied:
+            other = "reports.beats_another" if won else "reports.equals_another"
+            said.append(message(other, rivals=against(won or tied)))
+    else:
+        said = [message("reports.equals" if tied else "reports.beats", rivals=against(tied or won), **written)]
+    text = " ".join(f"{sentence}." for sentence in [*said, *_windows_lost(metrics, quality)])
+    return Text(text, "verdict bad" if lost or tied else "verdict good")
+
+
+def _windows_lost(metrics: Columns, quality: Quality) -> list[Message]:
+    """Count the windows of the metrics table that the learner lost to the better baseline; empty if none was scored."""
+    names = [quality.window, *(f"window_{key}" for key in quality.baselines)]
+    learner, *rivals = (metrics.get(name, np.array([])) for name in names)
+    scored = int(np.isfinite(learner).sum())
+    if not scored or any(len(rival) != len(learner) for rival in rivals):
+        return []
+    lost = int(quality.behind(learner, quality.best(rivals)).sum())
+    if scored == 1:
+        return [message("reports.window_lost" if lost else "reports.window_kept")]
+    if not lost:
+        return [message("reports.windows_kept", scored=count(scored))]
+    return [message("reports.windows_lost", lost=count(lost), scored=count(scored))]
+
+
+_FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
+    "proven": ("good", "proven"),
+    "violated": ("bad", "violated"),
+    "not_promised": ("plain", "not promised by these options"),
+}
+
+
+def _verdicts(summary: dict[str, Any]) -> list[Fact]:
+    """Return the two verdicts of an audit; none of a run without an audit."""
+    audit = summary.get("audit")
+    if not audit:
+        return []
+    conformance, feasibility = str(audit.get("conformance")), str(audit.get("feasibility"))
+    tone, text = _FEASIBILITY.get(feasibility, ("plain", feasibility))
+    holds: Literal["good", "bad"] = "good" if conformance == "holds" else "bad"
+    return [
+        Fact("Conformance", conformance, "Is the model what its algorithm says?", holds),
+        Fact("Feasibility", text, "Does the published guarantee hold?", tone),
+    ]
+
+
+def audit_figure(summary: dict[str, Any]) -> Fact:
+    """Return the audit as a key figure."""
+    verdicts = _verdicts(summary)
+    if not verdicts:
+        return Fact("audit", "not run", "see the command below", "plain")
+    conformance, feasibility = verdicts
+    return Fact("audit", conformance.value, f"guarantee: {feasibility.value}", conformance.tone)
+
+
+def audit_blocks(run: ReportedRun, location: str, gap: Fact | None) -> list[Block]:
+    """Return the audit of a run, or how to run one on the folder at ``location``."""
+    summary, command = run.summary, f"raydt audit {shlex.quote(location)}"
+    moment = Text(_moment(summary))
+    audit, verdicts = summary.get("audit"), _verdicts(summary)
+    if not audit:
+        return [moment, Text(message("reports.no_audit")), Code(command)]
+    reason, failures = audit.get("reason"), [str(failure) for failure in audit.get("failures") or []]
+    measures = run.description.measures
+    worst = {
+        measures.get(key, key.replace("_", " ")): figure(value) for key, value in (audit.get("worst") or {}).items()
+    }
+    checked = {key.replace("_", " "): count(value) for key, value in (audit.get("checked") or {}).items()}
+    return [
+        moment,
+        Facts([*verdicts, *([gap] if gap else [])], "verdicts"),
+        Text(f"{'Proven' if audit.get('feasibility') == 'proven' else 'Reason'}: {reason}." if reason else ""),
+        Text("What failed:" if failures else ""),
+        Items(failures),
+        Beside(
+            [
+                Table([*map(Row, worst.items())], title="Measured", columns=("Measure", "Value")),
+                Table([*map(Row, checked.items())], title="What was checked", columns=("Check", "Number")),
+            ]
+        ),
+        Text("To repeat the audit:", "quiet"),
+        Code(command),
+    ]
+
+
+def _moment(summary: dict[str, Any]) -> str:
+    """Return the moment of an unfinished stream that an audit checks; empty of a complete one."""
+    status = summary.get("status")
+    if status not in ("failed", "interrupted"):
+        return ""
+    updates = counted(int(number(summary, "updates") or 0), "update")
+    ended = "failed" if status == "failed" else "was interrupted"
+    return f"{message('reports.unfinished', ended=ended, updates=updates)}."
+
+
+# The article about a run with a model for each key: how the keys differ, which are behind, where the time went.
+
+#: Keys of a table.
+SHOWN = 10
+_QUANTILES = (
+    (0.0, "least"),
+    (0.05, "5 %"),
+    (0.25, "25 %"),
+    (0.5, "median"),
+    (0.75, "75 %"),
+    (0.95, "95 %"),
+    (1, "most"),
+)
+_BINS = 20
+
+
+def keyed_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
+    """Return the article about a run whose table of keys was read; arguments as of ``run_article``."""
+    quality, keys = judged(run.summary), run.keys
+    config = Text(f"{message('reports.no_config')}.", "none")
+    recovered = tables.recoveries(run)
+    sections = [
+        Section("Keys", _distribution(keys, quality), "keys"),
+        Section("Best and worst", _extremes(keys, quality), "extremes"),
+        Section("Behind a baseline", _behind(keys, quality), "behind"),
+        Section("Time and rows", _skew(run, keys), "skew"),
+        Section("Guarantee", audit_blocks(run, location, None), "guarantee"),
+        *([Section("Rows passed over", [tables.skipped_rows(run)], "skipped")] if run.quarantined else []),
+        *([Section("Recovery", recovered, "recovery")] if recovered else []),
+        Section("Configuration", [Code(run.config_text) if run.config_text else config], "config"),
+        Section("Environment and digests", facts.environment(run), "environment"),
+    ]
+    failed = Text(str(run.summary.get("error") or ""), "notice bad", lead="The run failed.")
+    head: list[Block] = [
+        failed,
+        *(Text(f"{note}.", "notice") for note in run.notes),
+        Facts([*_figures(run, keys, quality), audit_figure(run.summary)], "figures"),
+        pairs(facts.facts(run, location)),
+    ]
+    marked = [replace(one, blocks=[recovery.marked(block, run) for block in one.blocks]) for one in sections]
+    return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
+
+
+def _figures(run: ReportedRun, keys: dict[str, Any], quality: Quality) -> list[Fact]:
+    summary = run.summary
+    pooled = (summary.get("metrics") or {}).get(quality.score)
+    behind = int(np.count_nonzero(_loses(keys, quality)))
+    return [
+        Fact("keys", count(len(keys["key"])), f"{counted(behind, 'key')} behind a baseline"),
+        Fact(quality.name, quality.form(pooled), "over the predictions of all keys"),
+        Fact(f"{quality.name} of the median key", quality.form(_median(keys[quality.score])), "each key counts once"),
+        Fact("updates", count(summary.get("updates")), f"{count(summary.get('active'))} examples live"),
+        Fact("updates per second", figure(summary.get("updates_per_second")), "start-up and report excluded"),
+    ]
+
+
+def _median(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else None
+
+
+def _distribution(keys: dict[str, Any], quality: Quality) -> list[Block]:
+    """Return quantiles over keys, and for shares how many keys lie in each tenth."""
+    columns: list[tuple[str, str, Form]] = [
+        (quality.name, quality.score, quality.form),
+        ("updates", "updates", count),
+        ("live examples", "active", count),
+        ("nodes", "nodes", count),
+        ("seconds", "seconds", duration),
+    ]
+    rows = []
+    for title, name, form in columns:
+        values = np.asarray(keys[name], dtype=np.float64)
+        values = values[~np.isnan(values)]
+        if len(values):
+            method: Any = "linear" if form is quality.form else "nearest"
+            cells = [form(float(np.quantile(values, at, method=method))) for at, _ in _QUANTILES]
+            rows.append(Row((title, *cells)))
+    quantiles = Table(rows, title="Quantiles over keys", columns=("", *(name for _, name in _QUANTILES)))
+    return [quantiles, *([_histogram(keys[quality.score], quality)] if quality.form is share else [])]
+
+
+def _histogram(scores: Floats, quality: Quality) -> Table:
+    known = scores[~np.isnan(scores)]
+    counts, edges = np.histogram(known, bins=_BINS, range=(0.0, 1.0))
+    most = max(1, int(counts.max(initial=0)))
+    there = np.flatnonzero(counts)
+    shown = range(int(there[0]), int(there[-1]) + 1) if len(there) else ()
+    rows = [Row((f"{edges[i]:.0%} to {edges[i + 1]:.0%}", count(int(counts[i]))), int(counts[i]) / most) for i in shown]
+    none = len(scores) - len(known)
+    remark = f"{counted(none, 'key')} without a prediction." if none else ""
+    title = f"Keys by {quality.name}"
+    return Table(rows, remark, title, (quality.name.capitalize(), "Keys"), (1,), "bars", "keys")
+
+
+def _loses(keys: dict[str, Any], quality: Quality) -> Bools:
+    """Return which keys are behind the better baseline."""
+    return quality.behind(keys[quality.score], _rival(keys, quality))
+
+
+def _rival(keys: dict[str, Any], quality: Quality) -> Floats:
+    best: Floats = quality.best([keys[name] for name in quality.baselines])
+    return best
+
+
+def _rows(keys: dict[str, Any], quality: Quality, places: Ints) -> list[Row]:
+    rival = _rival(keys, quality)
+    return [
+        Row(
+            (
+                str(keys["key"][i]),
+                quality.form(float(keys[quality.score][i])),
+                quality.form(float(rival[i])),
+                count(int(keys["predictions"][i])),
+                count(int(keys["active"][i])),
+            )
+        )
+        for i in places.tolist()
+    ]
+
+
+def _columns(quality: Quality) -> tuple[str, ...]:
+    return ("Key", quality.name.capitalize(), "Better baseline", "Predictions", "Live")
+
+
+def _extremes(keys: dict[str, Any], quality: Quality) -> list[Block]:
+    """Return the best and the worst keys."""
+    scores = np.asarray(keys[quality.score], dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(scores))
+    order = known[np.argsort(-scores[known] if quality.more_is_better else scores[known], kind="stable")]
+    if len(order) <= 2 * SHOWN:
+        return [Table(_rows(keys, quality, order), title="All keys, the best first", columns=_columns(quality))]
+    ends = (("best", order[:SHOWN]), ("worst", order[::-1][:SHOWN]))
+    found = [
+        Table(_rows(keys, quality, at), title=f"The {SHOWN} {name} keys", columns=_columns(quality))
+        for name, at in ends
+    ]
+    return [Beside(found)]
+
+
+def _behind(keys: dict[str, Any], quality: Quality) -> list[Block]:
+    """Return the keys that lose most against the better baseline."""
+    lost = np.flatnonzero(_loses(keys, quality))
+    if not len(lost):
+        return [Text(f"{message('keyed.none_behind')}.")]
+    gap = np.abs(np.asarray(keys[quality.score])[lost] - _rival(keys, quality)[lost])
+    worst = lost[np.argsort(-gap, kind="stable")][:SHOWN]
+    said = message("keyed.behind", behind=counted(len(lost), "key"), keys=len(keys["key"]))
+    title = "Those that lose most" if len(lost) > SHOWN else ""
+    return [Text(f"{said}."), Table(_rows(keys, quality, worst), title=title, columns=_columns(quality))]
+
+
+def _skew(run: ReportedRun, keys: dict[str, Any]) -> list[Block]:
+    """Return the keys that took most of the time, and what bounds the speed of more processes."""
+    seconds, updates = np.asarray(keys["seconds"]), np.asarray(keys["updates"], dtype=np.float64)
+    total, whole = float(seconds.sum()) or 1.0, float(updates.sum()) or 1.0
+    order = np.argsort(-seconds, kind="stable")[:SHOWN]
+    rows = []
+    for i in order.tolist():
+        part = float(seconds[i]) / total
+        cells = (
+            duration(float(seconds[i])),
+            share(part, 1),
+            count(int(updates[i])),
+            share(float(updates[i]) / whole, 1),
+        )
+        rows.append(Row((str(keys["key"][i]), *cells), part))
+    largest = float(seconds.max(initial=0.0)) / total
+    said = message("keyed.bound", share=share(largest, 1), times=f"{1 / largest:,.1f}" if largest else "any")
+    titles = ("Key", "Time", "Share", "Updates", "Share of updates")
+    return [
+        Text(f"{said}."),
+        Table(rows, "", "Keys that took most of the time", titles, (1,), "bars", "time"),
+        *tables.shard_work(run)[1:],
+    ]
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
@@ -120,3 +560,122 @@ def _rendered(folders: list[ReportedRun], locations: Sequence[str]) -> str:
 
 def _article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
     return (keyed_article if run.keys else run_article)(run, location, label, prefix)
+
+
+# The article about one receipt of a chain: who asked, when, what was deleted, rebuilt, and where copies may remain.
+#
+# Invariant: everything on the page is in the entry, or a hash of its line. No id is on it: an entry has hashes of ids.
+
+
+def receipt_article(chain: Chain, number: int, file: str) -> Article:
+    """Return the article about entry ``number``, from 1 on, of the chain in ``file``."""
+    entry, undone = chain.entries[number - 1], undone_by(chain).get(number)
+    notes = [message("receipts.undone", by=undone)] if undone is not None else []
+    notes += [message("receipts.after_gap")] if number in chain.gaps else []
+    head: list[Block] = [
+        Text(f"{in_words(entry)}.", "verdict plain" if undone is not None else "verdict good"),
+        *(Text(f"{note}.", "notice bad") for note in notes),
+        pairs(_facts(entry, number, len(chain.entries))),
+    ]
+    digests = {
+        "Model before": entry["digest_before"],
+        "Model after": entry["digest_after"],
+        "Options of the learner": entry["options_hash"],
+        "This receipt": chain.hashes[number - 1],
+        "The receipt before it": entry["previous"],
+        "Signed by": entry.get("public_key"),
+        "Signature": entry.get("signature"),
+    }
+    shown = [Fact(name, str(value)) for name, value in digests.items() if value]
+    sections = [
+        *_sections(entry),
+        Section("Digests", [Text(f"{message('receipts.digests')}."), Facts(shown, "digests")], "digests"),
+        Section("Check it", [Text(f"{message('receipts.check')}."), Code(_command(file))], "check"),
+    ]
+    return Article(f"Receipt {number}", message("receipts.of_chain", file=file), head, sections)
+
+
+def in_words(entry: Mapping[str, Any]) -> str:
+    """Return in one sentence what a receipt is about."""
+    at = moment(entry["time"])
+    if "purged" in entry:
+        ids = entry["purged"]["ids"]
+        of = message("receipts.of_all") if ids is None else message("receipts.of_rows", rows=counted(len(ids), "row"))
+        return message("receipts.what_purged", time=at, of=of)
+    if "rolled_back" in entry:
+        to = entry["rolled_back"]
+        return message("receipts.what_back" if to else "receipts.what_back_first", time=at, to=to)
+    if "source" in entry and not entry["deleted"]:
+        return message("receipts.what_followed", time=at, updates=_updates(entry))
+    deleted, inserted = counted(len(entry["deleted"]), "row"), counted(len(entry["inserted"]), "row")
+    if not entry["inserted"]:
+        return message("receipts.what_deleted", time=at, rows=deleted)
+    return message("receipts.what_changed", time=at, deleted=deleted, inserted=inserted)
+
+
+def _facts(entry: Mapping[str, Any], number: int, total: int) -> list[tuple[str, str]]:
+    """Return who asked, when, and how much; whoever adds what a receipt is about adds a line here."""
+    changed = "purged" not in entry and "rolled_back" not in entry
+    return [
+        ("Asked by, or case", entry.get("note") or message("receipts.no_note")),
+        ("Asked for by the source in", entry.get("source", {}).get("place", "")),
+        ("Updates of the run", _updates(entry)),
+        ("Time", moment(entry["time"])),
+        ("Rows deleted", count(len(entry["deleted"])) if changed else ""),
+        ("Keys whose models changed", count(len(entry["keys"])) if entry.get("keys") else ""),
+        ("Subjects", _subjects(entry)),
+        ("Not there", _missing(entry)),
+        ("Rows inserted", count(len(entry["inserted"])) if changed else ""),
+        ("Rows in the model", f"{count(entry['active_before'])} before, {count(entry['active'])} after"),
+        ("Learner", f"{entry['learner']}, raydt {entry['raydt_version']}"),
+        ("Receipt", f"{number} of {total}"),
+    ]
+
+
+def _updates(entry: Mapping[str, Any]) -> str:
+    """Return the updates of a run that an entry is about, the last one included."""
+    first, stop = entry.get("source", {}).get("updates", (0, 0))
+    return f"{count(first)} to {count(stop - 1)}" if stop > first else ""
+
+
+def _subjects(entry: Mapping[str, Any]) -> str:
+    """Return of how many persons, or other subjects, all rows were deleted."""
+    named = len(entry.get("subjects", ()))
+    return message("receipts.subjects", subjects=count(named)) if named else ""
+
+
+def _missing(entry: Mapping[str, Any]) -> str:
+    """Return how much of what was asked for had no live row."""
+    named = len(entry.get("missing", ()))
+    return message("receipts.missing", names=count(named)) if named else ""
+
+
+def _sections(entry: Mapping[str, Any]) -> list[Section]:
+    """Return what was done to the model, or to files, and where copies may remain."""
+    purged = entry.get("purged")
+    if purged is not None:
+        files = [*purged["replaced"], *purged["rewritten"]]
+        done: list[Block] = [Items(files) if files else Text(f"{message('receipts.no_files')}.", "none")]
+        return [Section("Files changed", done, "files"), _remaining(purged["out_of_reach"])]
+    if "rolled_back" in entry:
+        return []
+    rebuilt: Block = pairs((name.capitalize(), value) for name, value in entry.get("work", ()))
+    if not entry.get("work"):
+        said = "receipts.no_work" if "work" in entry else "receipts.not_recorded"
+        rebuilt = Text(f"{message(said)}.", "none")
+    return [
+        Section("What was rebuilt", [rebuilt], "rebuilt"),
+        *([_remaining(entry.get("copies"))] if entry["deleted"] else []),
+    ]
+
+
+def _remaining(places: list[str] | None) -> Section:
+    """Return where copies of deleted rows may remain; None if the receipt does not say it."""
+    blocks: list[Block] = [Text(f"{message('receipts.remains')}:"), Items(places or [])]
+    if places is None:
+        blocks = [Text(f"{message('receipts.not_recorded')}.", "none")]
+    return Section("Where copies may remain", blocks, "copies")
+
+
+def _command(file: str) -> str:
+    return f"raydt verify {file} --id ID --receipt-key KEYFILE"

@@ -13,44 +13,122 @@ import contextlib
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from actors.telemetry import Meter, Telemetry
-from pipelines.chapters.chapter import Chapter
-from pipelines.chapters.expiry import ClosedStates
+import numpy as np
+
+from actors.liveness import Meter, Telemetry
+from pipelines.chapters import Chapter, ClosedStates
+from pipelines.config import Config
+from pipelines.display import Reporter
 from pipelines.logs import LogContext
-from pipelines.progress import Reporter
-from pipelines.reading import WARMUP_ROWS, divide, divide_ids
 from pipelines.run_folder import RunFolder
-from pipelines.running.checkpoint import Checkpointer, newest_restorable
-from pipelines.running.ending import Ending, RunResult
-from pipelines.running.handover import GoingOn, Incarnation
-from pipelines.running.holdout import SCORED, score_holdout
-from pipelines.running.incarnations import Incarnations, RestartBudget
-from pipelines.running.intake import Intake, feed
-from pipelines.running.interruption import Interruption
-from pipelines.running.parts import parts_of
-from pipelines.running.preflight import warnings_of
-from pipelines.running.previous_run import Past, kept, new_id
-from pipelines.running.records.recoveries import Recoveries
-from pipelines.running.records.table_parts import writing
+from pipelines.running.checkpoint import Checkpointer, newest_restorable, parts_of
+from pipelines.running.ending import Ending, Interruption, Past, RunResult, kept, new_id
+from pipelines.running.intake import Incarnations, Intake, RestartBudget, feed
+from pipelines.running.plans import warnings_of
+from pipelines.running.records import Recorder, Recoveries, writing
 from pipelines.running.requests import Requests
-from pipelines.saved_runs import run_meta, state_meta, states_of
+from pipelines.saved_runs import open_stream, run_meta, state_meta, states_of
+from pipelines.validation import WARMUP_ROWS, divide, divide_ids
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
-from raydt.examples.updates import BatchResult, UpdateBatch
-from raydt.exchange.faults import fault
-from raydt.exchange.snapshot import Snapshot
-from raydt.folders.arrays import save_folder
-from raydt.folders.checkpoint import CheckpointContent
-from raydt.folders.copies import Copies
-from raydt.learners import description_of
+from raydt.evaluation.scoring import LEVELS
+from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch
+from raydt.exchange.messages import Snapshot, fault
+from raydt.folders.arrays import IdsElsewhere, save_folder
+from raydt.folders.checkpoint import CheckpointContent, Copies
+from raydt.learners import description_of, learners
 from raydt.messages import message
-from raydt.presentation.words import duration
-from raydt.sources.identity import Identity
-from raydt.streams.base import Stream
-from raydt.streams.training import Training
+from raydt.presentation.charts import duration
+from raydt.sessions.session import Session
+from raydt.sources.base import Identity
+from raydt.streams.base import Stream, Tally, known
+from raydt.streams.windows import ALL_ROWS, Rest, Training, TrainingStream
+
+# The score of a training run: a model trained on the rest of the rows predicts those that are held out.
+#
+# Invariant: the predictions are those of the saved model (``raydt predict``). The score is a function of source,
+# learner and share. It is known before the model of the run, which is trained on all rows, has seen one.
+
+#: Event in the log that has the score.
+SCORED = "holdout_scored"
+
+#: Scores that follow the stream, which a fixed model does not.
+_OF_STREAMS = ("alarms", "kappa_temporal", "no_change")
+
+#: Rows predicted at a time.
+_ROWS = 1 << 14
+
+
+def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
+    """Return the entry ``holdout`` of a training run's summary: :func:`scored`, ``share`` and ``seconds``."""
+    assert isinstance(config.stream, Training)
+    found: dict[str, Any] = {"share": config.stream.holdout, "rows": 0, "trained_on": 0, "seconds": 0.0}
+    found |= {"metrics": {}, "baselines": {}}
+    if not config.stream.holdout:
+        return found
+    began, session = time.perf_counter(), incarnations.open()
+    _, stream = open_stream(config)
+    assert isinstance(stream, TrainingStream)
+    found |= scored(config, session, stream.rest(), incarnations.features)
+    return {**found, "seconds": time.perf_counter() - began}
+
+
+def scored(config: Config, session: Session, rest: Rest, features: Features) -> dict[str, Any]:
+    """Train on ``rest`` and return scores of the rows held out; InputError or UpdateError for a bad one."""
+    weighted = config.output.weighted_metrics
+    tally, intake = Tally(rest, weighted=weighted), Intake(rest, config.cluster.batch_size, ALL_ROWS)
+    feed(config, session, intake, tally)
+    if intake.error is not None:
+        raise intake.error
+    predictor = learners()[config.learner.kind].predictor(config.learner, features, session.model())
+    scores, rows = tally.prequential, 0
+    for part in rest.held_out(_ROWS) if tally.inserts else ():
+        sparse: dict[str, Any] = {} if part.sparse is None else {"sparse": part.sparse}
+        rival, levels = np.full(len(part), scores.rivals_now()[1], dtype=part.y.dtype), None
+        if part.y.dtype != NUMBERS:
+            shares = predictor.predict_proba(part.X, max(2, len(rest.source.classes)), **sparse)
+            levels = np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
+        predicted = np.asarray(predictor.predict(part.X, **sparse)).astype(part.y.dtype)
+        scores.score(part.y, predicted, (rival, rival), levels, weight=part.weight if weighted else None)
+        rows += len(part)
+    figures = _of_a_model(known(scores.figures(len(rest.source.classes)))) if rows else {}
+    rivals = _of_a_model(known(scores.baselines())) if rows else {}
+    return {"rows": rows, "trained_on": tally.inserts, "metrics": figures, "baselines": rivals}
+
+
+def _of_a_model(scores: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in scores.items() if name not in _OF_STREAMS and "faded" not in name}
+
+
+# The parts of a run at work, and those that a closed chapter hands over to the next one.
+
+
+class GoingOn(NamedTuple):
+    """The parts that a closed chapter hands over: the session, which goes on, the recorder where it is, the meter."""
+
+    session: Session
+    recorder: Recorder
+    meter: Meter
+
+
+@dataclass
+class Incarnation:
+    """Parts of a running run."""
+
+    session: Session
+    recorder: Recorder
+    intake: Intake
+    begun: dict[str, Any]  #: State of the stream at its beginning, or at a later checkpoint.
+
+    def pass_on(self, checkpoint: dict[str, Any]) -> None:
+        """Let go of text ids elsewhere as they were before a checkpoint: they are kept for as long as anybody asks."""
+        if isinstance(self.begun.get("ids"), IdsElsewhere):
+            self.begun = checkpoint
+
 
 log = logging.getLogger(__name__)
 

@@ -9,39 +9,210 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pipelines.config import Config
 from pipelines.receipts import now
-from pipelines.run_files import RECEIPT_KEY, RECEIPTS
-from pipelines.run_folder import RunFolder
-from pipelines.running.gone_ids import GoneIds
-from pipelines.running.marks import Marks, Place, requests_in
-from raydt.arrays.types import Ints
+from pipelines.run_folder import RECEIPT_KEY, RECEIPTS, RunFolder
+from raydt.arrays.elementary import Ints
 from raydt.errors import ConfigError, InputError
-from raydt.examples.updates import INSERT, BatchResult, UpdateBatch
-from raydt.exchange.faults import fault
+from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch, cut_at
+from raydt.exchange.messages import fault
 from raydt.keyed.session import KeyedResult
+from raydt.keyed.source import TableKeys
 from raydt.keyed.stream import KeyedBatch, KeyedStream
-from raydt.keyed.table_keys import TableKeys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.copies import IN_MEMORY, OF_A_RUN
 from raydt.sessions.receipt import options_hash
-from raydt.sessions.receipt_chain import Chain, Key, OpenChain, Origin, Signer, opened, read_chain
-from raydt.sessions.receipt_history import erased_elsewhere, gone
+from raydt.sessions.receipt_chain import (
+    Chain,
+    Key,
+    OpenChain,
+    Origin,
+    Signer,
+    erased_elsewhere,
+    gone,
+    opened,
+    read_chain,
+)
+from raydt.sessions.session import IN_MEMORY, OF_A_RUN
 from raydt.sources.live.followed import FollowedSource
-from raydt.streams.base import Stream
-from raydt.streams.changelog import ChangelogStream
-from raydt.streams.tally import Tally
+from raydt.streams.base import Stream, Tally
+from raydt.streams.deletion_log import ChangelogStream
+
+# Where the receipts of requests end in a stream: at the end of each plan of a live source, else every so many updates.
+#
+# Invariant: a place is a number of updates, and follows from the stream, its plans, and the receipts that there are
+# already. It does not depend on how the stream is cut into batches, nor on where a run was.
+
+
+class Place(NamedTuple):
+    """Where in the source some requests are, and the time of the newest change there, if that is known."""
+
+    name: str
+    time: float | None = None
+
+
+def requests_in(batch: UpdateBatch) -> Ints:
+    """Return the positions of the deletions that source or deletion log ask for: not those a stream model chooses."""
+    return np.flatnonzero((batch.op == DELETE) & (batch.row != -1))
+
+
+def pieces_of(batch: Any, places: Sequence[int]) -> Iterator[Any]:
+    """Yield a batch, of one model or of models by key, in pieces that begin at ascending places within it."""
+    return cut_at(batch, places) if isinstance(batch, UpdateBatch) else batch.pieces(places)
+
+
+class Marks:
+    """Cuts batches where a receipt ends, and has the model's digest taken there.
+
+    It belongs to whoever reads the stream, which may be ahead of whoever writes the receipts: ``places`` has, in order,
+    the places of the receipts that end at batches with ``digest``. The stream is where reading begins; ``rows`` have
+    requests that have no receipt yet, and receipts that end at ``known`` numbers of updates are there.
+    """
+
+    def __init__(self, stream: Stream, every: int, rows: Sequence[int] = (), known: Sequence[int] = ()) -> None:
+        self._stream, self._every = stream, every
+        self._live = stream.source if isinstance(stream.source, FollowedSource) else None
+        self._known = deque(known)
+        # Of the requests since the last receipt, the first and the last row, and the last row of the source.
+        self._rows = (rows[0], rows[-1]) if rows else None
+        self._row = int(stream.state()["row"]) - 1
+        self.places: deque[Place] = deque()
+
+    def of(self, batch: UpdateBatch) -> Iterator[UpdateBatch]:
+        """Yield a batch in pieces, of which those that begin where a receipt ends want the digest before them."""
+        asked, rows = requests_in(batch), np.maximum.accumulate(np.maximum(batch.row, self._row))
+        marked: list[int] = []
+        begun = 0
+        for position in self._ends(batch, rows):
+            self._note(batch, asked[(asked >= begun) & (asked < position)])
+            begun = position
+            if self._is_known(batch.start + position) or (self._rows is not None and not self._known):
+                self.places.append(self.take())
+                marked.append(position)
+        self._note(batch, asked[asked >= begun])
+        self._row = int(rows[-1]) if len(rows) else self._row
+        for piece in pieces_of(batch, [position for position in marked if position]):
+            yield replace(piece, digest=True) if piece.start - batch.start in marked else piece
+
+    def take(self) -> Place:
+        """Take the place of the receipt that ends here."""
+        place, self._rows = self._place(), None
+        return place
+
+    def _ends(self, batch: UpdateBatch, rows: Ints) -> list[int]:
+        """Return the positions in a batch before which a receipt ends if there are requests for it, ascending."""
+        if not len(batch):
+            return []
+        known = [stop - batch.start for stop in self._known if batch.start <= stop < batch.stop]
+        if self._live is None:
+            first = -batch.start % self._every
+            return sorted({*known, *range(first, len(batch), self._every)})
+        begins = self._live.begins(self._row, int(rows[-1]))
+        return sorted({*known, *np.searchsorted(rows, begins, side="left").tolist()})
+
+    def _is_known(self, updates: int) -> bool:
+        if self._known and self._known[0] == updates:
+            self._known.popleft()
+            return True
+        return False
+
+    def _note(self, batch: UpdateBatch, asked: Ints) -> None:
+        if len(asked):
+            rows = batch.row[asked]
+            first = int(rows[0]) if self._rows is None else self._rows[0]
+            self._rows = first, int(rows[-1])
+
+    def _place(self) -> Place:
+        """Return where the requests since the last receipt are."""
+        if self._rows is None:
+            return Place("")
+        first, last = self._rows
+        if self._live is not None:
+            step = self._live.step_of(last)
+            plan: dict[str, Any] = {} if step is None else step.plan
+            return Place(self._live.live.place(plan) if plan else "", plan.get("time"))
+        (file, begin), (_, end) = self._stream.where(first), self._stream.where(last)
+        return Place(f"{file.rpartition('/')[2]}, rows {begin}-{end}")
+
+
+# Hashes of the ids that are deleted now, of a run that may go on for months.
+#
+# Invariant: memory does not grow with the deletions. The hashes lie in a temporary file that only this process has.
+
+#: Bits of the filter of ids, by the powers of 2: 16 MB.
+_BITS = 27
+#: Hashes that are kept in memory, at most.
+_RECENT = 1 << 16
+#: Spreads neighbouring ids over the filter (2^64 divided by the golden ratio).
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class GoneIds:
+    """A set of hashes of ids, with a filter of the ids themselves.
+
+    ``hashes`` are those that were deleted before, of ids that nobody knows.
+    """
+
+    def __init__(self, hashes: Iterable[str] = ()) -> None:
+        self._recent = set(hashes)
+        self._all_known = not self._recent
+        self._filter = np.zeros(1 << (_BITS - 3), dtype=np.uint8)
+        self._file = sqlite3.connect("", check_same_thread=False)  # a file without a name, which ends with it
+        self._file.execute("PRAGMA journal_mode = OFF")
+        self._file.execute("CREATE TABLE gone (hash TEXT PRIMARY KEY) WITHOUT ROWID")
+        self._stored = False
+        self._store()
+
+    def may_have(self, ids: Sequence[Hashable]) -> Ints:
+        """Return the positions of those of some ids that may be deleted: all that are, and few others. O(ids)."""
+        if not self._all_known:
+            return np.arange(len(ids))
+        bits = self._bits(ids)
+        return np.flatnonzero(self._filter[bits >> 3] & (1 << (bits & 7)))
+
+    def note(self, ids: Sequence[Hashable]) -> None:
+        """Let the filter know ids whose hashes are added, before or after."""
+        bits = self._bits(ids)
+        np.bitwise_or.at(self._filter, bits >> 3, (1 << (bits & 7)).astype(np.uint8))
+
+    def add(self, *hashes: str) -> None:
+        """Add some hashes."""
+        self._recent.update(hashes)
+        if len(self._recent) > _RECENT:
+            self._store()
+
+    def remove(self, hash: str) -> bool:
+        """Remove a hash; returns whether it was there."""
+        there = hash in self._recent
+        self._recent.discard(hash)
+        if self._stored:
+            there |= self._file.execute("DELETE FROM gone WHERE hash = ?", (hash,)).rowcount > 0
+        return there
+
+    def _store(self) -> None:
+        if self._recent:
+            # In their order, neighbours lie on the same page: half the time.
+            rows = ((hash,) for hash in sorted(self._recent))
+            self._file.executemany("INSERT OR IGNORE INTO gone VALUES (?)", rows)
+            self._recent, self._stored = set(), True
+
+    @staticmethod
+    def _bits(ids: Sequence[Hashable]) -> Ints:
+        hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids)).astype(np.uint64)
+        bits: Ints = ((hashes * _SPREAD) >> np.uint64(64 - _BITS)).astype(np.int64)
+        return bits
+
 
 #: What an entry says of requests, whenever and by whom it was written.
 _SAID = ("digest_before", "digest_after", "active", "deleted", "inserted", "missing")

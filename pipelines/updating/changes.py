@@ -7,37 +7,192 @@ same update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pydantic import TypeAdapter
 
 from pipelines.run_folder import fitting
-from pipelines.updating.model_data import find_rows, open_rows, without_a_config
-from raydt.arrays.sparse import SparseRows, concatenated
-from raydt.arrays.types import AnyArray, Floats, Ints
-from raydt.encoding.numerals import integer_of
+from raydt.arrays.blocks import SparseRows, concatenated
+from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.encoding.columns import holds_text, holds_tokens, integer_of
+from raydt.encoding.features import holds_indices, is_empty_list
 from raydt.errors import InputError, UpdateError
-from raydt.examples.subjects import Subjects, objects
-from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
-from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
-from raydt.examples.weights import Weights, unless_equal
-from raydt.keyed.saved import TEXT_KEY
+from raydt.estimators.frames import as_table
+from raydt.examples.store import Subjects, objects
+from raydt.examples.updates import (
+    DELETE,
+    DUPLICATE_ID,
+    INSERT,
+    REFUSALS,
+    UNKNOWN_ID,
+    Features,
+    Targets,
+    Weights,
+    classes_in,
+    dtype_of,
+    no_targets,
+    refuse_numbered,
+    running_ids,
+    unless_equal,
+)
+from raydt.keyed.packing import TEXT_KEY
 from raydt.keyed.source import KeySource
 from raydt.learners import traits_of
 from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.redaction import marked, quoted, quoted_columns
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.base import Rows, Source
+from raydt.sources.base import FileOptions, Rows, Source
 from raydt.sources.file_source import FileSource
-from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.formats import USUAL, Dialect
-from raydt.streams.absent import AbsentRows
+from raydt.sources.files.csv import CsvDataFile
+from raydt.sources.files.datafile import DataFile, TableInMemory
+from raydt.sources.files.jsonl import USUAL, Dialect, find_kind, open_file
+from raydt.sources.options import SourceOptions
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
-from raydt.streams.text_ids import TextIds
+from raydt.streams.id_dictionary import TextIds
+from raydt.streams.row_stream import AbsentRows
+
+# Files of rows read under the columns of a saved model: to predict them, or to insert them.
+#
+# Invariant: what is opened here has every column that was asked for, with the model's features in its order.
+
+#: Live examples that say which features have values.
+_SHOWN = 1 << 14
+
+
+@contextmanager
+def without_a_config() -> Iterator[None]:
+    """Errors in the block do not advise to set keys of a config, since there is none."""
+    try:
+        yield
+    except InputError as error:
+        error = error.without_skipping()
+        if error.remedy is None or "source." not in error.remedy:
+            raise error from None
+        wider = "source.n_features" in error.remedy
+        raise error.but(remedy=message("updates.more_features" if wider else "updates.correct")) from None
+
+
+def find_rows(
+    saved: SavedModel,
+    data: str | DataFile,
+    kind: str | None,
+    *,
+    wanted: Mapping[str, str],
+    columns: Mapping[str, str | None] = MappingProxyType({}),
+    as_text: tuple[str, ...] = (),
+) -> tuple[list[DataFile], FileOptions]:
+    """Find the files that ``data`` (a file, folder or pattern, or an open file) stands for, and how to read them.
+
+    They have the features and the columns ``wanted``, with what names each for messages. ``columns`` are others, by
+    keys of a source; those ``as_text``, and categories, stay text in CSV. InputError if a file or column is missing.
+    """
+    features = saved.features
+    needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
+    for name in wanted:
+        if name in needed:
+            said = message("updates.feature_column", who=wanted[name])
+            raise InputError(said, file=data.name if isinstance(data, DataFile) else data, column=name)
+    categorical = features.categorical_names
+    values: dict[str, Any] = {"label": None, **columns, "features": needed, "categorical": categorical}
+    values["n_features"] = features.sparse or None
+    if isinstance(data, DataFile):
+        files = [data]
+        values |= {"kind": data.kind, "path": data.name}
+    else:
+        with without_a_config():
+            or_else, dialect = ", or add --kind parquet, arrow, csv, jsonl or libsvm", Dialect.of(saved.meta)
+            form, places = find_kind(data, ".", kind, or_else=or_else, dialect=dialect)
+            files = [open_file(form, place, (*categorical, *as_text), dialect) for place in places]
+        values |= {"kind": form.kind, "path": data}
+    options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
+    for file in files:
+        require_columns(file, needed, wanted)
+    return files, options
+
+
+def require_columns(file: DataFile, needed: Sequence[str], wanted: Mapping[str, str]) -> None:
+    """Refuse (InputError) a file that lacks a feature ``needed``, or a column ``wanted`` as of :func:`find_rows`."""
+    for name in [*needed, *wanted]:
+        if name not in file.names:
+            there, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)
+            said = message("updates.no_feature", columns=there)
+            if name in wanted and near:
+                other = marked(repr(near[0]), "another column")
+                said = message("updates.near_column", who=wanted[name], near=other, columns=there)
+            elif name in wanted:
+                said = message("updates.no_column", who=wanted[name], columns=there)
+            raise InputError(said, file=file.name, column=name)
+
+
+def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:
+    """Open files as a source that codes categories as the model does, and new ones beyond; ``dictionaries`` go on."""
+    features = saved.features
+    for file in files:
+        types = {name: file.schema.field(name).type for name in options.features or ()}
+        tokens = features.sparse_column in saved.categories
+        lists = [
+            n for n, kind in types.items() if is_empty_list(kind) or (holds_tokens if tokens else holds_indices)(kind)
+        ]
+        odd_one = set(lists) ^ ({features.sparse_column} if features.sparse else set())
+        if odd_one and file.n_rows != 0:
+            known = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
+            said = message("updates.other_column", known=known, found="something else")
+            raise InputError(said, file=file.name, column=min(odd_one))
+    with without_a_config():
+        source = FileSource(options, files, reading=traits_of(saved.options).reading)
+    require_numbers(features, source, files[0])
+    source.restore({**source.state(), "categories": known_categories(saved, files), **dictionaries})
+    return source
+
+
+def require_numbers(features: Features, source: FileSource, file: DataFile) -> None:
+    """Refuse (InputError) text in a column in which the model knows numbers."""
+    text = set(source.features.categorical_names) - set(features.categorical_names)
+    if text:
+        odd = next(name for name in features.names if name in text)
+        raise InputError(message("updates.other_column", known="numbers", found="text"), file=file.name, column=odd)
+
+
+def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list[Any]]:
+    """Return the model's categories as the files write them: a column of text has text, also of digits."""
+    schema = files[0].schema
+    text = {field.name for field in schema if isinstance(files[0], CsvDataFile) or holds_text(field.type)}
+    tokens = saved.features.sparse_column if saved.features.sparse else None  # text, whatever it looks like
+    return {
+        name: values if name == tokens else _as_in_file(values, name in text)
+        for name, values in saved.categories.items()
+    }
+
+
+def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:
+    if as_text:
+        return [str(value) if isinstance(value, int) else value for value in values]
+    whole = [integer_of(value) if isinstance(value, str) else None for value in values]
+    return values if None in whole else whole
+
+
+def live_features(saved: SavedModel) -> Floats:
+    """Return features of the first live examples of a state, shape (n, d); none of a model."""
+    features = saved.features
+    d = len(features.names)
+    given = {number: arrays["X"][:_SHOWN] for number, arrays in saved.groups.items() if "X" in arrays}
+    X = np.full((max(map(len, given.values()), default=0), d), np.nan)
+    for number, values in given.items():
+        owned = features.group_columns(number)
+        X[: len(values), owned[owned < d]] = values
+    return X
+
 
 Find = Callable[[Ints], AnyArray]
 #: What is done about ids and subjects without a live example.
@@ -373,3 +528,56 @@ def _first_repeated(ids: Ints) -> int | None:
 def _at(source: FileSource | KeySource, row: int, column: str | None, problem: Message) -> UpdateError:
     file, file_row = source.where(row)
     return UpdateError(problem, file=file, row=file_row, column=column)
+
+
+# Inputs of ``update``: a path, or ids, a data frame or an Arrow table in memory.
+
+#: What ``delete`` and ``insert`` of an update may be.
+Input = str | Path | Any
+
+
+def rows_given(given: Input) -> str | DataFile:
+    """Return the path of rows, or a frame or table as a file; a named index is a column. InputError for others."""
+    if isinstance(given, str | os.PathLike):
+        return str(given)
+    table = _table(given)
+    if table is None:
+        raise InputError(message("updates.no_table", name="insert", type=type(given).__name__))
+    return TableInMemory(table, "insert")
+
+
+def deletions_given(given: Input, keys: LogKeys) -> str | DataFile:
+    """Return the path of a list of deletions, or what was given in memory as a file; InputError if neither."""
+    if isinstance(given, str | os.PathLike):
+        return str(given)
+    table = pa.table({name: _column(values) for name, values in given.items()}) if isinstance(given, Mapping) else None
+    table = _table(given) if table is None else table
+    if table is None:
+        name = getattr(given, "name", None)
+        name = name if name in (*keys.of_ids, *keys.of_subjects) else "id"
+        table = pa.table({name: _column(given)})
+    return TableInMemory(table, "delete")
+
+
+def _table(given: Any) -> pa.Table | None:
+    """Return a frame as a table, its named index as columns; None if it is none."""
+    names = getattr(getattr(given, "index", None), "names", None) or ()
+    named = [name for name in names if name is not None]
+    if hasattr(given, "columns") and named:
+        given = given.reset_index(level=named)
+    return as_table(given)
+
+
+def _column(values: Any) -> pa.Array:
+    """Return ids in memory as a column of integers or text; UUIDs are text."""
+    if isinstance(values, pa.ChunkedArray | pa.Array):
+        return values
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        values = np.atleast_1d(np.asarray(values))
+    listed = [value.item() if isinstance(value, np.generic) else value for value in values]
+    plain = [str(value) if type(value).__name__ == "UUID" else value for value in listed]
+    whole = [int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in plain]
+    try:
+        return pa.array(whole)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InputError(message("updates.no_ids_in", reason=str(error)), file="delete") from error

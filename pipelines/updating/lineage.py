@@ -24,19 +24,15 @@ from pipelines.updating.changes import (
     read_deletions,
     read_insertions,
 )
-from raydt.arrays.types import AnyArray, Ints
+from raydt.arrays.elementary import AnyArray, Ints
 from raydt.errors import InputError, message_of
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.targets import in_order
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, History, UpdateBatch, in_order
 from raydt.learners import learners
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.files.formats import Dialect
-from raydt.streams.base import Stream
-from raydt.streams.history import Replay
+from raydt.sources.files.jsonl import Dialect
+from raydt.streams.base import Replay, Stream
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.elementary import AnyArray
 from raydt.arrays.kernel import emitted_kernel
-from raydt.arrays.types import AnyArray
 
 #: Words of an array in a list: its address, and its length in each of up to three dimensions.
 WORDS = 4

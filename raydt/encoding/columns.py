@@ -9,10 +9,12 @@ code. Rows are put together in ``raydt.sources.encoder``.
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array as typed_array
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from raydt.arrays.types import AnyArray, Bools, Floats, Ints
+from raydt.arrays.blocks import SparseRows
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.errors import InputError
-from raydt.messages import message
+from raydt.messages import Message, message, sentences
+from raydt.redaction import quoted
 
 ColumnKind = Literal["number", "text"]
 IdKind = Literal["integer", "text"]
@@ -391,3 +395,267 @@ def _distinct(column: pa.Array, keep: Bools | None) -> tuple[list[Any], Ints]:
     coded = column.dictionary_encode()
     distinct = (coded.dictionary if table is None else table.take(coded.dictionary)).to_pylist()
     return distinct, np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
+
+
+# Faults of rows: what makes them bad, as codes with a column and a value, and the errors of them.
+
+Mask = Bools
+
+
+class Fault(NamedTuple):
+    """Why a row is bad."""
+
+    code: str  #: Names the sentence in ``raydt.messages.rows``.
+    column: str
+    value: Any = None  #: The value at fault, if the sentence shows it.
+    more: Mapping[str, Any] = MappingProxyType({})  #: Further parameters of the sentence.
+
+
+class Faults(dict[int, Fault]):
+    """The first fault of each row of a chunk, by position, but of those that are ``bad`` already."""
+
+    def __init__(self, length: int, bad: Iterable[int] = ()) -> None:
+        super().__init__()
+        self.good = np.ones(length, dtype=np.bool_)
+        self.good[list(bad)] = False
+
+    def mark(
+        self, code: str, column: str, mask: Mask | None, needed: Mask | None = None, values: Any = None, **more: Any
+    ) -> None:
+        """Note a fault of the rows in ``mask`` and ``needed`` (None: all) that have none yet, for a sentence."""
+        if mask is None:
+            return
+        new = mask & self.good if needed is None else mask & needed & self.good
+        for position in np.flatnonzero(new).tolist():
+            value = None if values is None else values[position]
+            if isinstance(value, pa.Scalar | np.generic):
+                value = value.as_py() if isinstance(value, pa.Scalar) else value.item()
+            self[position] = Fault(code, column, value, more)
+        self.good &= ~new
+
+    def keep(self, needed: Mask | None) -> Mask | None:
+        """Return the mask of the rows that are needed and good; None for all."""
+        kept = self.good if needed is None else self.good & needed
+        return None if kept.all() else kept
+
+
+def error_of(
+    fault: Fault, *, file: str | None = None, row: int | None = None, stored: Mapping[str, str] | None = None
+) -> InputError:
+    """Return the error of a fault in a row of a file or of data in memory; ``stored`` has other names of columns."""
+    shown = {"value": quoted(fault.value, 40), **fault.more}
+    if fault.code == "many_classes":
+        from raydt.learners import for_numbers  # needed for messages only: compiled kernels are imported with it
+
+        shown["numeric"] = for_numbers()
+    said = message(f"rows.{fault.code}", **shown)
+    column = (stored or {}).get(fault.column, fault.column)
+    if file is None:
+        return InputError(said.alone(), row=row, column=column, remedy=sentences("in_memory").get(fault.code))
+    return InputError(said, file=file, row=row, column=column)
+
+
+# A column of lists of text: sparse features that are tokens, coded in order of first appearance in the stream.
+#
+# Invariant: as of categories (``raydt.encoding.columns``): a code depends on the rows before it alone, neither
+# on chunks nor on
+# reading ahead, and a bad row gives none. A token that a list repeats says no more than once: the feature is 1.
+
+
+def holds_tokens(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists of text, plain or in dictionaries."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    value = kind.value_type
+    return is_text(value.value_type if pa.types.is_dictionary(value) else value)
+
+
+def different(columns: Iterable[pa.Array]) -> int:
+    """How many tokens there are in some columns, at least 1. O(tokens), and memory for the different ones."""
+    seen: set[str] = set()
+    for column in columns:
+        seen.update(_flat(column).unique().to_pylist())
+    return max(1, len(seen - {None}))
+
+
+class Tokens:
+    """The tokens of a column and their codes, at most ``width``; unless it ``grows``, new ones are no features."""
+
+    def __init__(self, name: str, grows: bool) -> None:
+        self.name, self._grows = name, grows
+        self.dictionary, self.width = Dictionary(), 0
+
+    def check(self, column: pa.Array, needed: Mask | None, faults: Faults) -> None:
+        """Note the rows without a list, or with a token that is null."""
+        faults.mark("no_tokens", self.name, np.asarray(column.is_null()), needed)
+        flat = _flat(column)
+        if flat.null_count:
+            lost = np.zeros(len(column), dtype=np.bool_)
+            lost[_rows_of(column)[np.asarray(flat.is_null())]] = True
+            faults.mark("null_token", self.name, lost, needed)
+
+    def require_known(self, column: pa.Array, faults: Faults) -> None:
+        """Note the rows of a checked column with a token that has no code."""
+        flat, of = _flat(column), _rows_of(column)
+        for place in np.flatnonzero(self.dictionary.find(flat) < 0)[::-1].tolist():
+            faults[int(of[place])] = Fault("unknown_token", self.name, flat[place].as_py())
+
+    def encode(self, column: pa.Array, row: int, needed: Mask | None, faults: Faults) -> SparseRows:
+        """Return the tokens of a column, none in bad or needless rows; a row beyond the room becomes bad."""
+        flat, of, keep = _flat(column), _rows_of(column), faults.keep(needed)
+        taken = None if keep is None else keep[of]
+        if self._grows:
+            known = len(self.dictionary)
+            codes = self.dictionary.encode(flat, row, taken, of)
+            if len(self.dictionary) > self.width:
+                self.dictionary.cut(known)
+                codes = self._one_by_one(flat, of, row, taken, faults)
+        else:
+            codes = self.dictionary.find(flat)
+            codes[codes >= self.width] = -1
+            if taken is not None:
+                codes[~taken] = -1
+        order = np.lexsort((codes, of))
+        codes, of = codes[order], of[order]
+        first = np.ones(len(codes), dtype=np.bool_)
+        first[1:] = (codes[1:] != codes[:-1]) | (of[1:] != of[:-1])
+        first &= codes >= 0
+        lengths = np.bincount(of[first], minlength=len(column))
+        return SparseRows.of_lengths(lengths, codes[first].astype(np.int32), self.width)
+
+    def _one_by_one(self, flat: pa.Array, of: Ints, row: int, taken: Mask | None, faults: Faults) -> Ints:
+        """Codes where there is no room for all new tokens: a row whose new ones do not fit is bad, and gives none."""
+        codes = self.dictionary.find(flat)
+        new = (codes < 0) & (True if taken is None else taken)
+        for position in np.unique(of[new]).tolist():
+            begin, end = np.searchsorted(of, [position, position + 1]).tolist()
+            known, part = len(self.dictionary), flat.slice(begin, end - begin)
+            codes[begin:end] = self.dictionary.encode(part, row + position, None, np.zeros(end - begin, dtype=np.int64))
+            if len(self.dictionary) <= self.width:
+                continue
+            token = self.dictionary.values[self.width]
+            self.dictionary.cut(known)
+            codes[begin:end] = -1
+            faults[position] = Fault("token_beyond", self.name, token, {"width": self.width})
+            faults.good[position] = False
+        if taken is not None:
+            codes[~taken] = -1
+        return codes
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    """All tokens, without what lies under a null."""
+    if pa.types.is_null(column.type):
+        return pa.array([], pa.string())
+    flat = pc.list_flatten(column)
+    return pc.cast(flat, pa.string()) if pa.types.is_null(flat.type) else plain(flat)
+
+
+def _rows_of(column: pa.Array) -> Ints:
+    """Place of the list that each token is in."""
+    if pa.types.is_null(column.type):
+        return np.empty(0, dtype=np.int64)
+    lengths: Any = pc.list_value_length(column).fill_null(0)
+    return np.repeat(np.arange(len(column), dtype=np.int64), np.asarray(lengths).astype(np.int64))
+
+
+# Event times: which column types are taken, and their values as int64.
+#
+# Invariant: a time is at most :data:`LARGEST_TIME` in size, so that adding or taking away a duration of that size
+# cannot overflow. Timestamps and dates are microseconds since 1970-01-01 UTC, rounded down (a timestamp without a zone
+# is taken as UTC); integers are as they are, in the user's own unit.
+
+#: 146,000 years in microseconds.
+LARGEST_TIME = 2**62
+
+#: Of a row without a time, where nobody requires one: no time is earlier.
+NO_TIME = -LARGEST_TIME
+
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+class TimeColumn(NamedTuple):
+    """The column of event times: its name, and whether it holds points in time or integers of the user's unit."""
+
+    name: str
+    kind: Literal["timestamp", "integer"]
+
+
+def time_column(field: pa.Field, file: str) -> TimeColumn:
+    """Return a column as one of event times; one whose type cannot be used is an InputError with the remedy."""
+    kind = field.type
+    if not (field.metadata or {}).get(b"ARROW:extension:name"):
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            return TimeColumn(field.name, "timestamp")
+        if pa.types.is_integer(kind):
+            return TimeColumn(field.name, "integer")
+    said = message(f"columns.{'text_times' if is_text(kind) else 'not_times'}", kind=in_words(kind))
+    raise InputError(said, file=file, column=field.name)
+
+
+def read_as(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which text in a column of times is read, whatever the fineness of its first rows."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    return pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None)
+
+
+def kind_of_times(texts: pa.Array) -> pa.DataType | None:
+    """Return the type as which most of the first 1,000 texts can be read as times; None if most are no times."""
+    texts = texts[:1000]
+    kinds = (pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    integers, *moments = [len(texts) - parse(texts, kind)[0].null_count for kind in kinds]
+    if 2 * max(integers, sum(moments)) <= len(texts):
+        return None
+    return kinds[0] if integers > sum(moments) else kinds[1 + moments.index(max(moments))]
+
+
+def times(column: pa.Array) -> tuple[Ints, Bools | None]:
+    """Return the values of a column of times, 0 where null or too large, and the mask of those too large, if any."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pc.cast(column, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1_000, None
+    factor = 1
+    if pa.types.is_date32(kind):
+        column, factor = pc.cast(pc.cast(column, pa.int32()), pa.int64()), 86_400_000_000
+    elif pa.types.is_date64(kind):
+        column, factor = pc.cast(column, pa.int64()), 1_000
+    elif pa.types.is_timestamp(kind):
+        column, factor = pc.cast(column, pa.int64()), _MICROSECONDS[kind.unit]
+    raw = column.fill_null(0).to_numpy(zero_copy_only=False)
+    limit = LARGEST_TIME // factor
+    outside = (raw > limit) | (raw < -limit) if raw.dtype.kind == "i" else raw > limit
+    values = np.where(outside, 0, raw).astype(np.int64) * factor
+    return values, np.asarray(outside, dtype=np.bool_) if outside.any() else None
+
+
+# Texts that look like numbers or times, of which each value would be a category of its own.
+
+NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
+DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
+#: With groups of thousands, a currency or a percent sign.
+_WRITTEN_OUT = r"^\s*[-+]?\p{Sc}?\s*[0-9]{1,3}(?:[,.' _]?[0-9]{3})*(?:[.,][0-9]+)?\s*[%\p{Sc}]?\s*$"
+#: So many values are looked at.
+_MOST = 1000
+
+
+#: An integer as it is usually written: 007, -0 and +7 are texts.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+
+def integer_of(written: str) -> int | None:
+    """Return the integer that a text writes as Python would, None if it writes none so."""
+    return int(written) if _INTEGER.fullmatch(written) and len(written) < 400 else None
+
+
+def share(texts: pa.Array, pattern: str) -> float:
+    """Share of the texts that match a regular expression."""
+    return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) / max(1, len(texts))
+
+
+def doubt(values: pa.Array) -> Message | None:
+    """Say, as the end of a sentence, what a column of text is more likely to hold; None where it holds names."""
+    values = values[:_MOST]
+    if share(values, f"{NUMBER}|{DECIMAL_COMMA}|{_WRITTEN_OUT}") > 0.5:
+        return message("columns.like_numbers")
+    return None if kind_of_times(values) is None else message("columns.like_times")

@@ -24,13 +24,13 @@ def load_model(path: Any) -> Any:
     ModelFileError
         No model is there, or it is damaged, of another format, or of a learner this version does not have.
     """
-    from raydt.keyed.saved import open_keys
+    from raydt.keyed.packing import open_keys
     from raydt.sessions.saved_model import find_model, open_model
 
     place = find_model(path)
     keys = open_keys(place)
     if keys is not None:
-        from raydt.estimators.keyed_loading import load_keyed
+        from raydt.estimators.keyed_base import load_keyed
 
         return load_keyed(keys, estimator_of)
     saved = open_model(place)
@@ -39,7 +39,7 @@ def load_model(path: Any) -> Any:
 
 def estimator_of(options: LearnerOptions) -> Any:
     """Return the class of the estimator for models with these options; ``NotImplementedError`` if there is none."""
-    from raydt.estimators.targets import Classifier, Regressor
+    from raydt.estimators.base import Classifier, Regressor
     from raydt.learners import traits_of
 
     base = Regressor if traits_of(options).reading.regression else Classifier

@@ -17,11 +17,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import Slots
+from raydt.arrays.elementary import Slots
 from raydt.errors import HalfAppliedError
-from raydt.examples.features import Features
-from raydt.examples.history import History, history_of_live
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, History, UpdateBatch, history_of_live
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 

@@ -8,14 +8,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import Floats
-from raydt.estimators.explaining import SumOfTrees, require_counted
-from raydt.estimators.frames import FrameEncoder
-from raydt.estimators.index_lists import ListEncoder
-from raydt.estimators.parameters import documented
-from raydt.estimators.targets import Classifier
+from raydt.arrays.elementary import Floats
+from raydt.estimators.arguments import documented
+from raydt.estimators.base import Classifier
+from raydt.estimators.fitted import SumOfTrees, require_counted
+from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.finders.finder import NO_FEATURE
-from raydt.learners.best_split.model import Splits, score_of_split
+from raydt.learners.best_split.coordinator import Splits, score_of_split
 from raydt.trees.state_schema import unit_of
 
 Self = TypeVar("Self", bound="SparseBestSplit")

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats, Ints
-from raydt.audits.audit_report import AuditReport
-from raydt.errors import InputError, ModelFileError
+from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
+from raydt.audits.recorded_tree import AuditReport
+from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.estimators.arguments import ExampleNames, Parameters, keys_of
 from raydt.estimators.atomic import AtomicCalls, Values
-from raydt.estimators.frames import FrameEncoder
-from raydt.estimators.index_lists import ListEncoder
-from raydt.estimators.keys import ExampleNames
-from raydt.estimators.parameters import Parameters
-from raydt.examples.features import Features
-from raydt.examples.history import history_of_live
-from raydt.examples.store import ExampleStore
-from raydt.examples.subjects import Subjects
-from raydt.folders.arrays import save_folder
-from raydt.folders.folder import Folder
-from raydt.folders.lock import locked
-from raydt.folders.manifest import Kind
+from raydt.estimators.frames import FrameEncoder, ListEncoder
+from raydt.examples.store import ExampleStore, Subjects
+from raydt.examples.updates import (
+    DUPLICATE_ID,
+    REFUSALS,
+    UNKNOWN_ID,
+    Features,
+    Targets,
+    Weights,
+    history_of_live,
+    refuse_numbered,
+    running_ids,
+)
+from raydt.export import FormatName, Interface, build, write
+from raydt.export.paths import sentences
+from raydt.folders.arrays import Kind, save_folder
+from raydt.folders.folder import Folder, locked
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
 from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
+from raydt.trees.shapley import Explanation, TreeSum, explain, tree_sum_of
 
 Self = TypeVar("Self", bound="Fitted")
 
@@ -300,3 +307,284 @@ def _kind_of(values: Sequence[Any], what: str) -> str:
         other = next((value for value in values if not isinstance(value, str)), None)
         raise InputError(message("estimators.unsaved_ids", what=what, type=type(other).__name__))
     return kinds.pop() if kinds else "text"
+
+
+# Examples by the ids and subjects that their users know, of an estimator with a live model.
+#
+# Invariant: what a request names is found before anything is changed, or refused, all of it in one error.
+
+
+class Asked(NamedTuple):
+    """A request to delete: live examples, the subjects that it names, and what it names that is not there."""
+
+    key: Ints
+    slots: Int32s
+    subjects: tuple[Hashable, ...] = ()
+    missing: tuple[Hashable, ...] = ()
+
+
+class Beside(NamedTuple):
+    """Ids, weights and subjects of new examples, as a user gives them beside X and y."""
+
+    ids: Any
+    subjects: Any
+    weights: Any
+
+
+class NewExamples(NamedTuple):
+    """Examples to insert; where ids are not integers, ``names`` is the table to note ``ids`` in."""
+
+    key: Ints
+    rows: Floats
+    sparse: SparseRows | None
+    targets: Targets
+    ids: list[Hashable] | None
+    names: ExampleNames | None
+    subjects: list[Hashable] | None
+    weight: Weights | None  #: In units; None if all are 1.
+
+
+def require_names(ids: Any, subjects: Any, missing: str) -> None:
+    """Refuse a request to delete that names nothing, or does not say what is to be done about what is missing."""
+    if missing not in ("error", "skip"):
+        raise InputError(message("estimators.missing_choice", given=missing))
+    if ids is None and subjects is None:
+        raise InputError(message("estimators.nothing_named"))
+
+
+def refuse_unknown(unknown: Sequence[tuple[str, Hashable]], ids: Sequence[Hashable]) -> None:
+    """Refuse a request among whose ``ids`` and subjects some have no live example: ``("id", 7)``."""
+    if len(unknown) == 1 and unknown[0][0] == "id":
+        problem, remedy = REFUSALS[UNKNOWN_ID]
+        said = message("estimators.refused", subject=f"id {unknown[0][1]}", problem=problem, remedy=remedy)
+        raise UpdateError(said, row=ids.index(unknown[0][1]))
+    raise UpdateError(message("estimators.unknown", names=", ".join(f"{what} {one}" for what, one in unknown)))
+
+
+class NamedExamples(Fitted, ABC):
+    """Base of :class:`raydt.estimators.base.Estimator`."""
+
+    @property
+    def live_ids_(self) -> AnyArray:
+        """Ids of the live examples, oldest first: int64, or objects where they are not integers."""
+        with self._lock:
+            self._require_fitted()
+            self._require_examples()
+            return self._shown(self._store().id[self._store().in_order_of_birth()])
+
+    def __contains__(self, id: Any) -> bool:
+        """Return True if an example with this id is live."""
+        with self._lock:
+            self._require_fitted()
+            self._require_examples()
+            return bool((self._find(keys_of([id]))[1] >= 0).all())
+
+    # ------------------------------------------------------------ inside
+
+    def _asked(self, ids: Any, subjects: Any, missing: str) -> Asked:
+        """Find what a request names, ids first, each example once; or an error that names all that is not there."""
+        self._require_fitted()
+        self._require_examples()
+        require_names(ids, subjects, missing)
+        given = [] if ids is None else keys_of(ids)
+        named = list(dict.fromkeys(given))
+        key, slots = self._find(named)
+        refuse_numbered(self._numbered, key)
+        live = slots >= 0
+        unknown = [("id", one) for one, lives in zip(named, live.tolist(), strict=True) if not lives]
+        key, slots = key[live], slots[live]
+        whose: list[Hashable] = []
+        if subjects is not None:
+            more, whose = self._rows_of_subjects(asked := list(dict.fromkeys(keys_of(subjects, "subject"))))
+            found = set(whose)
+            unknown += [("subject", one) for one in asked if one not in found]
+            key = np.concatenate([key, more[~np.isin(more, key)]])
+            slots = self._store().find(key)
+        if unknown and missing == "error":
+            refuse_unknown(unknown, given)
+        return Asked(key, slots, tuple(dict.fromkeys(whose)), tuple(one for _, one in unknown))
+
+    def _find(self, ids: Sequence[Hashable]) -> tuple[Ints, Int32s]:
+        """Return number and slot of the live example of each id; where there is none, the slot is -1."""
+        if self._names is not None:
+            key, known = self._names.numbers_of(ids)
+        else:
+            known = np.array([isinstance(one, int) for one in ids], dtype=np.bool_)
+            key = np.array([one if isinstance(one, int) else 0 for one in ids], dtype=np.int64)
+        return key, np.where(known, self._store().find(key), -1).astype(np.int32)
+
+    def _rows_of_subjects(self, subjects: Sequence[Hashable]) -> tuple[Ints, list[Hashable]]:
+        """Return the numbers of the live examples of some subjects, oldest first, and whose each is."""
+        if self._subjects is None:
+            raise InputError(message("estimators.no_subjects"))
+        key, born, whose = self._subjects.rows_of(subjects)
+        slots = self._store().find(key)
+        live = (slots >= 0) & (self._store().born[slots] == born) if len(key) else slots >= 0
+        return key[live], whose[live].tolist()
+
+    def _shown(self, key: Ints) -> AnyArray:
+        """Return the ids of examples as the user knows them."""
+        return key if self._names is None else self._names.names_of(key)
+
+    def _settle(self) -> None:
+        """Drop names and subjects of the examples that the call has deleted."""
+        key, start = self.__dict__.pop("_gone", (np.empty(0, dtype=np.int64), 0))
+        if self._names is not None:
+            self._names.drop(key)
+        if self._subjects is not None:
+            self._subjects.end(key, np.full(len(key), start))
+
+    def _named(self, ids: Any, n: int, gone: Ints) -> tuple[Ints, list[Hashable] | None, ExampleNames | None]:
+        """Return numbers for ``n`` examples to insert; where ids are not integers, the ids and their table, too.
+
+        An error if an id is live, and not among the numbers ``gone``, or is repeated.
+        """
+        running = running_ids(self._next_id, n)
+        if ids is None and self._names is None:
+            self._refuse((self._store().find(running) >= 0) & ~np.isin(running, gone), running, DUPLICATE_ID)
+            return running, None, None
+        shown = running.tolist() if ids is None else keys_of(ids)
+        if len(shown) != n:
+            raise InputError(message("estimators.other_ids", rows=n, shape=(len(shown),)))
+        self._refuse_repeated(shown)
+        key, slots = self._find(shown)
+        self._refuse((slots >= 0) & ~np.isin(key, gone), shown, DUPLICATE_ID)
+        if self._names is None and all(isinstance(one, int) for one in shown):
+            return key, None, None
+        names = self._names
+        if names is None:  # ids were integers up to now
+            live = self._store().id[self._store().in_order_of_birth()]
+            names = ExampleNames()
+            names.add(live, live.tolist())
+        return running, shown, names
+
+    def _refuse(self, bad: Bools, key: Sequence[Any] | AnyArray, reason: int) -> None:
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            problem, remedy = REFUSALS[reason]
+            said = message("estimators.refused", subject=f"id {key[row]}", problem=problem, remedy=remedy)
+            raise UpdateError(said, row=row)
+
+    def _refuse_repeated(self, ids: Sequence[Hashable]) -> None:
+        seen: set[Hashable] = set()
+        for one in ids if len(set(ids)) < len(ids) else ():
+            if one in seen:
+                raise UpdateError(message("estimators.repeated_id", id=one))
+            seen.add(one)
+
+
+# What estimators of trees say about their model: importances, what moved each prediction, and exports.
+
+
+def require_counted(features: Features) -> None:
+    """Refuse an answer with an entry for each feature where nobody has said how many sparse ones there are."""
+    if features.sparse == LARGEST_WIDTH:
+        raise InputError(message("export.unknown_width"))
+
+
+class SumOfTrees(Fitted):
+    """An estimator whose model is one decision tree, or a sum of trees."""
+
+    @property
+    def feature_importances_(self) -> Floats:
+        """Share of each feature in the impurity that all splits take away, shape (d,); all 0 without a split.
+
+        Impurity is the Gini index, or the variance where labels are numbers, times the live examples of a node; of
+        boosting, the loss. It is computed from the counts and sums of the live examples, so that deleted examples take
+        no part.
+        """
+        self._require_fitted()
+        require_counted(self._features())
+        shares: Floats = self._described().importances()
+        return shares
+
+    def explain(self, X: Any) -> Explanation:
+        """Shapley values: how much each feature of a row moves its prediction from the mean of the trees.
+
+        Parameters
+        ----------
+        X : as of ``predict``
+            n rows.
+
+        Returns
+        -------
+        Explanation
+            ``values``, shape (n, d, classes), and ``base``, shape (classes,): ``values.sum(axis=1) + base`` is
+            ``predict_proba(X)``. Of a regressor shape (n, d) and a number, which add up to ``predict(X)``. Of boosting
+            they add up to the scores: of two classes shape (n, d) and a number, the log-odds of the second class; of
+            more, a score for each class seen, whose softmax are the shares.
+
+        Raises
+        ------
+        InputError
+            Leaves predict by naive Bayes, which splits do not explain.
+
+        Notes
+        -----
+        Path-dependent: features that are not known are averaged with the live examples of the trees' nodes. O(nodes x
+        distinct features of a path x classes) a row; n x d x classes numbers, also of sparse features.
+        """
+        rows, sparse = self._rows(X)
+        require_counted(self._features())
+        trees = self.tree_sum()
+        found = explain(trees, rows, **sparse)
+        if not len(trees.codes) or trees.link == "logistic":
+            return Explanation(found.values[:, :, 0], float(found.base[0]))
+        columns = np.argsort(trees.codes)
+        return Explanation(found.values[:, :, columns], found.base[columns])
+
+    def explain_path(self, X: Any, tree: int = 0) -> list[list[str]]:
+        """The way of each row through one tree, in words: a sentence for each node it passes, then its leaf.
+
+        Parameters
+        ----------
+        X : as of ``predict``
+        tree : int, default 0
+            Number of the tree.
+
+        Returns
+        -------
+        list of list of str
+            Such as ``["age <= 30.5 (value 27)", "leaf of 12 examples: no .75, yes .25"]``.
+        """
+        rows, sparse = self._rows(X)
+        return sentences(self.tree_sum(), rows, sparse.get("sparse"), tree, self.interface())
+
+    def export(self, to: FormatName, path: Any = None) -> Any:
+        """The model as an object of another library, whose outputs before the link are equal in every bit.
+
+        Parameters
+        ----------
+        to : {"treelite", "onnx", "lightgbm", "sklearn"}
+        path : path, optional
+            File to write it to; ``path`` + ``.json`` then says what columns and outputs are.
+
+        Returns
+        -------
+        treelite.Model, onnx.ModelProto, lightgbm.Booster or sklearn.pipeline.Pipeline
+
+        Raises
+        ------
+        InputError
+            The library is not installed, the format cannot say what the model is, or the file cannot be written.
+        """
+        trees, interface = self.tree_sum(), self.interface()
+        model = build(trees, interface, to)
+        if path is not None:
+            write(model, trees, interface, to, path)
+        return model
+
+    def interface(self) -> Interface:
+        """What the columns and outputs of the exported model are."""
+        values = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
+        classes = getattr(self, "classes_", np.empty(0)).tolist()
+        return Interface.of(self._features(), values, classes, self._traits.reading.by_value)
+
+    def _described(self) -> Any:
+        """The predictor with all that its model says of its trees."""
+        return self._predictor()
+
+    def tree_sum(self) -> TreeSum:
+        """The model as arrays of trees: what explanations and exports are made from."""
+        self._require_fitted()
+        return tree_sum_of(self._described(), len(getattr(self, "classes_", ())))

@@ -3,28 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from raydt.arrays.blocks import is_clean
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats
-from raydt.encoding.columns import LARGEST_INTEGER, Dictionary, column_kind, in_words, is_text, missing, plain
-from raydt.encoding.faults import Fault, Faults, error_of
-from raydt.encoding.features import FeatureEncoder
-from raydt.encoding.indices import find_indices, holds_indices, is_empty_list
-from raydt.encoding.numerals import doubt
-from raydt.encoding.tokens import Tokens, holds_tokens
+from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows, is_clean
+from raydt.arrays.elementary import AnyArray, Floats
+from raydt.encoding.columns import (
+    LARGEST_INTEGER,
+    Dictionary,
+    Fault,
+    Faults,
+    Tokens,
+    column_kind,
+    doubt,
+    error_of,
+    holds_tokens,
+    in_words,
+    is_text,
+    missing,
+    plain,
+)
+from raydt.encoding.features import (
+    N_FEATURES,
+    FeatureEncoder,
+    declared_width,
+    find_indices,
+    holds_indices,
+    is_empty_list,
+    width_of,
+)
 from raydt.errors import InputError
 from raydt.estimators.arguments import columns_of, names_of, warn
-from raydt.estimators.sparse import is_sparse_matrix, rows_of_matrix, width_of_column, width_of_matrix
-from raydt.examples.features import Features
-from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.updates import CLASSES, Features, Reading
 from raydt.messages import message
-from raydt.parallel.threads import ranges, run, threads
+from raydt.parallel import ranges, run, threads
+
+# Sparse features as users hold them: a scipy matrix of ones, or a column of lists of indices in a frame.
+
+
+def is_sparse_matrix(X: Any) -> bool:
+    """Whether ``X`` is one of scipy's sparse matrices or arrays."""
+    return hasattr(X, "tocsr")
+
+
+def width_of_matrix(X: Any) -> int:
+    """Number of features of a sparse matrix."""
+    if X.shape[1] > LARGEST_WIDTH:
+        raise InputError(message("estimators.sparse_width", width=X.shape[1], most=LARGEST_WIDTH))
+    return int(X.shape[1])
+
+
+def rows_of_matrix(X: Any, width: int, estimator: str) -> SparseRows:
+    """Return the rows of a sparse matrix with ``width`` features, in which everything stored is 1 or 0. O(stored)."""
+    if X.shape[1] != width:
+        raise InputError(message("estimators.other_width", width=X.shape[1], estimator=estimator, wanted=width))
+    matrix = X.tocsr(copy=True)
+    matrix.sum_duplicates()  # sorts, too
+    matrix.eliminate_zeros()
+    wrong = np.flatnonzero(matrix.data != 1)
+    if len(wrong):
+        row = int(np.searchsorted(matrix.indptr, wrong[0], side="right")) - 1
+        raise InputError(
+            message("estimators.not_one", value=matrix.data[wrong[0]].item()),
+            row=row,
+            column=f"x{matrix.indices[wrong[0]]}",
+        )
+    return SparseRows.of_lengths(np.diff(matrix.indptr), matrix.indices.astype(np.int32), width)
+
+
+def width_of_column(table: pa.Table, name: str) -> int:
+    """Number of sparse features of a frame: ``n_features`` of its schema's metadata, or the largest index + 1."""
+    return declared_width([table.schema], [None]) or max((width_of(c) for c in table.column(name).chunks), default=1)
+
 
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
@@ -316,3 +370,69 @@ def _is_clean(array: AnyArray) -> bool:
         return False
     parts = ranges(len(array), _FEW_CELLS // array.shape[1])
     return all(run([partial(is_clean, array[part].reshape(-1).view(np.int64)) for part in parts]))
+
+
+# Rows as lists of the indices of their ones, by themselves: what learners take that need sparse features.
+
+
+class ListEncoder(FrameEncoder):
+    """Also takes a sequence of index arrays and an Arrow column of lists, without a frame around it.
+
+    ``n_features`` is the number of sparse features, whatever a frame says; by default a frame's own, and any index
+    where there is none. With ``takes_matrix`` a matrix is left to what follows, which says why it has nothing sparse.
+    """
+
+    def __init__(
+        self,
+        categorical: Sequence[str | int] | None,
+        groups: int,
+        reading: Reading = CLASSES,
+        n_features: int | None = None,
+        takes_matrix: bool = True,
+    ) -> None:
+        super().__init__(categorical, groups, replace(reading, sparse=True))
+        self._n_features, self._takes_matrix = n_features, takes_matrix
+
+    def learn(self, X: Any) -> None:
+        """Take names, kinds and the number of features from ``X``, or the number from the parameter."""
+        X = self._frame(X)
+        if self._n_features is not None and (table := as_table(X)) is not None:
+            X = _declaring(table, self._n_features)
+        super().learn(X)
+
+    def encode(
+        self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
+    ) -> tuple[Floats, SparseRows | None]:
+        """Encode n rows; lists by themselves have no dense features."""
+        return super().encode(self._frame(X), estimator, grow=grow, known=known)
+
+    def _frame(self, X: Any) -> Any:
+        """A table with one column of what is a list of rows; everything else as it is."""
+        if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
+            X = _column_of(X)
+        if isinstance(X, pa.Array | pa.ChunkedArray) and holds_indices(X.type):
+            # The name that a fitted model knows: it may have been fitted with a frame.
+            name = "indices" if self.features is None else self.features.sparse_column
+            return _declaring(pa.table({name: X}), LARGEST_WIDTH)
+        framed = hasattr(X, "schema") or hasattr(X, "columns") or hasattr(X, "to_arrow")
+        if framed or is_sparse_matrix(X) or (self._takes_matrix and isinstance(X, np.ndarray)):
+            return X
+        raise InputError(message("estimators.no_lists", type=type(X).__name__))
+
+
+def _column_of(X: Any) -> pa.Array:
+    """An Arrow column of a sequence of index arrays. O(ones)."""
+    try:
+        rows = [np.asarray(row) for row in X]
+        if any(row.ndim != 1 or (row.size and row.dtype.kind not in "iu") for row in rows):
+            raise ValueError(message("estimators.bad_row"))
+        lengths = np.cumsum([0, *map(len, rows)])
+        values = np.concatenate([np.empty(0, dtype=np.int64), *(row.astype(np.int64) for row in rows)])
+        return pa.ListArray.from_arrays(pa.array(lengths, pa.int32()), pa.array(values, pa.int64()))
+    except (TypeError, ValueError, pa.ArrowInvalid) as error:
+        raise InputError(message("estimators.bad_lists", reason=str(error))) from error
+
+
+def _declaring(table: pa.Table, width: int) -> pa.Table:
+    """The table, whose schema says that there are so many sparse features."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), N_FEATURES: str(width).encode()})

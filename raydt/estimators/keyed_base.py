@@ -9,28 +9,149 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray
-from raydt.errors import ConfigError, InputError
-from raydt.estimators.arguments import require_some_weight, weights_of
-from raydt.estimators.keyed_changes import Apply, change_together, prepared
-from raydt.estimators.keyed_models import KeyedModels
-from raydt.estimators.keyed_requests import KeyedReceipt, found_by_key
-from raydt.estimators.keyed_rows import DividedRows, chosen
-from raydt.estimators.keys import index_of, keys_of
-from raydt.estimators.named import Beside
-from raydt.examples.subjects import objects
+from raydt.arrays.elementary import AnyArray, Bools, Floats
+from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.estimators.arguments import (
+    distinct_labels,
+    index_of,
+    keys_of,
+    labels_of,
+    numbers_of,
+    require_some_weight,
+    weights_of,
+)
+from raydt.estimators.base import Classifier, Regressor, accuracy, r_squared, with_unseen
+from raydt.estimators.fitted import Beside, refuse_unknown, require_names
+from raydt.estimators.keyed_models import (
+    OWN,
+    Apply,
+    DividedRows,
+    KeyedModels,
+    Prior,
+    change_together,
+    checked_keys,
+    chosen,
+    prepared,
+    shown,
+)
+from raydt.examples.store import objects
 from raydt.examples.updates import running_ids
-from raydt.keyed.awake import Awake
-from raydt.keyed.groups import Key
+from raydt.keyed.groups import Key, group_of
+from raydt.keyed.members import Awake
+from raydt.keyed.packing import SavedKeys
 from raydt.messages import message
-from raydt.sessions.receipt import Receipt
-from raydt.sessions.receipt_entry import checked_note
+from raydt.redaction import quoted
+from raydt.sessions.receipt import Receipt, checked_note
+from raydt.sessions.saved_model import BY_KEY, understood
+
+# Requests to delete examples of models by key, and the receipt of all keys.
+#
+# Invariant: what a request names is found under exactly one key before anything is changed, or refused in one error.
+
+
+@dataclass(frozen=True, repr=False)
+class KeyedReceipt:
+    """Changes made by one call to the models of some keys."""
+
+    receipts: dict[Key, Receipt]  #: The receipt of each key whose model was changed.
+    active: int  #: Live examples of all keys after the call.
+    missing: tuple[Any, ...]  #: Ids and subjects without a live example, which the call passed over.
+    note: str = ""  #: Who asked, or the number of the case.
+
+    def __repr__(self) -> str:
+        deleted = sum(len(receipt.ids) for receipt in self.receipts.values())
+        inserted = sum(len(receipt.inserted) for receipt in self.receipts.values())
+        keys = f"{len(self.receipts):,} key{'' if len(self.receipts) == 1 else 's'}"
+        return f"KeyedReceipt({deleted:,} deleted, {inserted:,} inserted, {keys}, {self.active:,} live)"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as JSON values; the receipts are a list, whose entries have their ``key``."""
+        return {
+            "receipts": [{"key": key, **receipt.as_dict()} for key, receipt in self.receipts.items()],
+            "active": self.active,
+            "missing": list(self.missing),
+            "note": self.note,
+        }
+
+
+@dataclass
+class OfKey:
+    """What a request names of one key; None: nothing of this kind."""
+
+    ids: list[Hashable] | None = None
+    subjects: list[Hashable] | None = None
+
+
+class Request(NamedTuple):
+    """A request by key, and what it names that is not there."""
+
+    by_key: dict[Key, OfKey]
+    missing: tuple[Hashable, ...]
+
+
+def found_by_key(models: Mapping[Key, Any], ids: Any, subjects: Any, missing: str) -> Request:
+    """Find what a request names, ids first; or an error that names all that is not there, or under several keys."""
+    require_names(ids, subjects, missing)
+    found: dict[Key, OfKey] = {}
+    unknown: list[tuple[str, Hashable]] = []
+    named: list[Hashable] = []
+    if isinstance(ids, Mapping):
+        for key, asked in zip(checked_keys(list(ids)), ids.values(), strict=True):
+            model = models.get(key)
+            if model is None:
+                raise InputError(message("estimators.no_model", key=quoted(key)))
+            of_key = list(dict.fromkeys(keys_of(asked)))
+            there = _live(model, of_key)
+            unknown += [("id", one) for one, lives in zip(of_key, there.tolist(), strict=True) if not lives]
+            named += of_key
+            if there.any():
+                found[key] = OfKey([one for one, lives in zip(of_key, there.tolist(), strict=True) if lives])
+    elif ids is not None:
+        named = list(dict.fromkeys(keys_of(ids)))
+        places: list[list[Key]] = [[] for _ in named]
+        whole = np.array([isinstance(one, int) for one in named], dtype=np.bool_)
+        numbers = np.array([one if isinstance(one, int) else 0 for one in named], dtype=np.int64)
+        by_key: dict[Key, list[Hashable]] = {}
+        for key, model in models.items():
+            there = (model._store().find(numbers) >= 0) & whole if model._names is None else _live(model, named)
+            for place in np.flatnonzero(there).tolist():
+                places[place].append(key)
+        for one, keys in zip(named, places, strict=True):
+            if len(keys) > 1:
+                raise InputError(message("estimators.shared_id", id=one, keys=shown(keys)))
+            if keys:
+                by_key.setdefault(keys[0], []).append(one)
+            else:
+                unknown.append(("id", one))
+        found = {key: OfKey(of_key) for key, of_key in by_key.items()}
+    if subjects is not None:
+        asked = list(dict.fromkeys(keys_of(subjects, "subject")))
+        seen: set[Hashable] = set()
+        with_subjects = {key: model for key, model in models.items() if model._subjects is not None}
+        if not with_subjects:
+            raise InputError(message("estimators.no_subjects"))
+        for key, model in with_subjects.items():
+            whose = list(dict.fromkeys(model._rows_of_subjects(asked)[1]))
+            if whose:
+                seen.update(whose)
+                found.setdefault(key, OfKey()).subjects = whose
+        unknown += [("subject", one) for one in asked if one not in seen]
+    if unknown and missing == "error":
+        refuse_unknown(unknown, named)
+    return Request(found, tuple(one for _, one in unknown))
+
+
+def _live(model: Any, ids: list[Hashable]) -> Bools:
+    """Return which ids have a live example in a model."""
+    live: Bools = model._find(ids)[1] >= 0
+    return live
+
 
 Self = TypeVar("Self", bound="Keyed")
 
@@ -314,3 +435,230 @@ class Keyed(KeyedModels):
 def _clone(estimator: Any) -> Any:
     """Return an estimator of the same class and parameters that is not fitted."""
     return type(estimator)(**copy.deepcopy(estimator.get_params()))
+
+
+# Models by key as scikit-learn style estimators: a classifier and a regressor for each store, zone or customer.
+
+C = TypeVar("C", bound="KeyedClassifier")
+R = TypeVar("R", bound="KeyedRegressor")
+
+
+@dataclass(repr=False, eq=False)
+class KeyedClassifier(Keyed):
+    """A classifier for each value of a key, which is, bit for bit, the one of the rows of its key alone.
+
+    Parameters
+    ----------
+    estimator : Classifier
+        One of raydt's classifiers, not fitted; each key gets a copy.
+    key : str, optional
+        Column of frames whose values, text or integers, say which model a row belongs to. Without it, calls take
+        ``keys``.
+    unknown : {"error", "prior"}, default "error"
+        What ``predict`` does about rows of keys without a model: refuse them, all in one error, or answer with the
+        shares of the classes among the live rows of all keys. ``has_model`` counts them.
+
+    Notes
+    -----
+    A key whose rows are all deleted keeps its model without rows. Classes, categories, warm-up and dictionaries belong
+    to the key. A call takes O(keys of its rows) calls of inner estimators.
+
+    Examples
+    --------
+    >>> from raydt import FullyDynamicTreeClassifier, KeyedClassifier
+    >>> X = [[0.0], [1.0], [0.0], [1.0]]
+    >>> model = KeyedClassifier(FullyDynamicTreeClassifier()).partial_fit(X, [0, 1, 1, 1], keys=["a", "a", "b", "b"])
+    >>> receipt = model.forget([0])
+    >>> model.predict([[0.0], [0.0]], keys=["a", "b"]).tolist(), sorted(model.models_), receipt.active
+    ([1, 1], ['a', 'b'], 3)
+    """
+
+    estimator: Any
+    key: str | None = None
+    unknown: Literal["error", "prior"] = field(default="error", kw_only=True)
+
+    classes_: AnyArray = field(init=False)  #: Labels of all keys, in the order of the columns of ``predict_proba``.
+    _declared: bool = field(init=False)
+    _inner, _example = Classifier, "FullyDynamicTreeClassifier"
+
+    def partial_fit(
+        self: C,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        keys: Any = None,
+        ids: Any = None,
+        subjects: Any = None,
+    ) -> C:
+        """Insert examples into the models of their keys; all of them or, if an error is raised, none.
+
+        Parameters
+        ----------
+        classes : array-like, optional
+            All labels that will come, on the first call; also those of keys that are new later have them.
+        sample_weight, keys, ids, subjects : array-like, optional
+            As of ``fit``.
+        """
+        return self._more(X, y, classes, Beside(ids, subjects, sample_weight), keys)
+
+    def predict(self, X: Any, *, keys: Any = None) -> AnyArray:
+        """Labels, shape (n,), each of the model of its row's key."""
+        rows, unknown = self._asked(X, keys)
+        out = np.empty(rows.n, dtype=self.classes_.dtype)
+        for places, labels in self._answers(rows, lambda model, part: model.predict(part)):
+            out[places] = labels
+        if len(unknown):
+            out[unknown] = self.classes_[np.argmax(self._prior_of_all().shares(self.classes_))]
+        return out
+
+    def predict_proba(self, X: Any, *, keys: Any = None) -> Floats:
+        """Shares of the classes, shape (n, len(classes_)); 0 for classes that a key has not."""
+        rows, unknown = self._asked(X, keys)
+        out = np.zeros((rows.n, len(self.classes_)))
+        columns = {label: column for column, label in enumerate(self.classes_.tolist())}
+
+        def shares_of(model: Any, part: Any) -> tuple[list[Any], Floats]:
+            shares = model.predict_proba(part)
+            return model.classes_.tolist(), shares
+
+        for places, (classes, shares) in self._answers(rows, shares_of):
+            out[places[:, None], np.array([columns[label] for label in classes])] = shares
+        if len(unknown):
+            out[unknown] = self._prior_of_all().shares(self.classes_)
+        return out
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, keys: Any = None) -> float:
+        """Accuracy over the rows of all keys: the share of rows, or of ``sample_weight``, that is predicted right."""
+        return accuracy(y, self.predict(X, keys=keys), sample_weight)
+
+    def _checked(self, y: Any, n: int) -> AnyArray:
+        return _as_many(labels_of(y), n)
+
+    def _learn_targets(self, given: AnyArray, classes: Any) -> None:
+        known = self.__dict__.get("classes_")
+        if known is None:
+            self._declared = classes is not None
+            known = np.empty(0, dtype=given.dtype) if classes is None else distinct_labels(labels_of(classes))
+        self.classes_ = with_unseen(known, given, self._declared)[0]
+
+    def _declared_classes(self) -> Any:
+        return self.classes_ if self._declared else None
+
+
+@dataclass(repr=False, eq=False)
+class KeyedRegressor(Keyed):
+    """A regressor for each value of a key, which is, bit for bit, the one of the rows of its key alone.
+
+    Parameters, attributes (but ``classes_``) and methods as of :class:`KeyedClassifier`. For keys without a model,
+    ``unknown="prior"`` answers with the mean of the live rows of all keys.
+
+    Examples
+    --------
+    >>> from raydt import FullyDynamicTreeRegressor, KeyedRegressor
+    >>> X = [[0.0], [1.0], [0.0], [1.0]]
+    >>> model = KeyedRegressor(FullyDynamicTreeRegressor(), unknown="prior")
+    >>> model = model.fit(X, [1.0, 1.0, 5.0, 5.0], keys=[7, 7, 8, 8])
+    >>> model.predict([[0.0], [0.0], [0.0]], keys=[7, 8, 9]).tolist()
+    [1.0, 5.0, 3.0]
+    """
+
+    estimator: Any
+    key: str | None = None
+    unknown: Literal["error", "prior"] = field(default="error", kw_only=True)
+
+    _inner, _example = Regressor, "FullyDynamicTreeRegressor"
+
+    def partial_fit(
+        self: R,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        keys: Any = None,
+        ids: Any = None,
+        subjects: Any = None,
+    ) -> R:
+        """Insert examples into the models of their keys; all of them or, if an error is raised, none."""
+        return self._more(X, y, None, Beside(ids, subjects, sample_weight), keys)
+
+    def predict(self, X: Any, *, keys: Any = None) -> Floats:
+        """Numbers, shape (n,), each of the model of its row's key."""
+        rows, unknown = self._asked(X, keys)
+        out = np.empty(rows.n)
+        for places, numbers in self._answers(rows, lambda model, part: model.predict(part)):
+            out[places] = numbers
+        if len(unknown):
+            out[unknown] = self._prior_of_all().mean
+        return out
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, keys: Any = None) -> float:
+        """R squared over the rows of all keys, which may count by ``sample_weight``."""
+        return r_squared(y, self.predict(X, keys=keys), sample_weight)
+
+    def _checked(self, y: Any, n: int) -> AnyArray:
+        return _as_many(numbers_of(y), n)
+
+
+def _as_many(given: AnyArray, n: int) -> AnyArray:
+    if len(given) != n:
+        raise InputError(message("estimators.other_labels", rows=n, labels=len(given)))
+    return given
+
+
+# Estimators by key read from a folder of models by key, which an estimator or a run has written.
+
+
+def load_keyed(saved: SavedKeys, estimator_of: Callable[[Any], Any]) -> Keyed:
+    """Return the estimator of a folder of models by key, which :func:`save_keyed` or a run has written.
+
+    ``estimator_of`` gives the class of the estimator of a model with some options.
+    """
+    meta = saved.meta
+    try:
+        own = meta.get(OWN, {})
+        keys = list(saved.keys())
+        found = {key: _model(saved, key, estimator_of) for key in keys}
+        models = {key: found[key] for key in own.get("keys", found)}
+        first = next(iter(models.values()))
+        kind = KeyedRegressor if isinstance(first, Regressor) else KeyedClassifier
+        template = type(first)(**first.get_params())
+        if own:
+            template.categorical_features = own["categorical_features"]
+        if own.get("n_features") is not None:
+            template.n_features = own["n_features"]
+        keyed: Keyed = kind(template, meta[BY_KEY], unknown=own.get("unknown", "error"))
+        keyed._awake = Awake()
+        keyed.estimator_, keyed.models_ = type(first)(**template.get_params()), models
+        keyed._next_id = own.get("next_id", max(getattr(model, "_next_id", 0) for model in models.values()))
+        keyed._with_subjects = own.get("with_subjects", getattr(first, "_subjects", None) is not None)
+        form = own.get("form", first.feature_names_in_.tolist() if hasattr(first, "feature_names_in_") else None)
+        keyed._form = tuple(form) if isinstance(form, list) else form
+        keyed._prior = None if own.get("prior") is None else Prior(**own["prior"], saved=True)
+        if isinstance(keyed, KeyedClassifier):
+            labels = dict.fromkeys(label for model in models.values() for label in model.classes_.tolist())
+            keyed.classes_ = np.array(meta["classes"] if own else sorted(labels))
+            keyed._declared = own.get("declared", False)
+    except (KeyError, ValueError, TypeError, AttributeError, StopIteration) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        said = message("models.unfit", kind=meta["kind"], reason=repr(error))
+        raise ModelFileError(said, file=saved.place) from error
+    keyed._set_fitted()
+    if meta["kind"] == "state":
+        parts = [model.row_ids_ for model in models.values()]
+        whole = all(part.dtype != object for part in parts)
+        keyed.row_ids_ = np.concatenate(parts) if whole else objects([one for part in parts for one in part.tolist()])
+    return keyed
+
+
+def _model(saved: SavedKeys, key: Key, estimator_of: Callable[[Any], Any]) -> Any:
+    """Return the model of one key, checked as one of a folder of its own."""
+    held = saved.of_group(group_of(key))[key]
+    if OWN not in held:  # of a run
+        one = saved.saved(key)
+    else:
+        meta = {name: value for name, value in saved.meta.items() if name not in (BY_KEY, OWN)}
+        one = understood({**meta, **held[OWN]}, held, saved.place)
+    return estimator_of(one.options).from_saved(one)

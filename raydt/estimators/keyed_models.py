@@ -2,26 +2,324 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from raydt.arrays.types import AnyArray, Bools, Ints
-from raydt.errors import HalfAppliedError, InputError
-from raydt.estimators.atomic import Locked
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
+from raydt.estimators.arguments import Parametrised, keys_of
+from raydt.estimators.atomic import Change, DeferredInterrupt, Locked
 from raydt.estimators.base import Estimator
-from raydt.estimators.keyed_changes import prepared
-from raydt.estimators.keyed_prior import Prior, prior_of
-from raydt.estimators.keyed_rows import DividedRows, Form, divided, shown
-from raydt.estimators.parameters import Parametrised
-from raydt.examples.subjects import objects
-from raydt.keyed.awake import Awake
-from raydt.keyed.groups import Key, digest_of
+from raydt.estimators.frames import array_of, as_table, is_sparse_matrix, nothing_in, require_distinct
+from raydt.examples.store import objects
+from raydt.examples.updates import UNIT
+from raydt.folders.arrays import save_folder
+from raydt.folders.folder import Folder, locked
+from raydt.keyed.groups import Key, digest_of, group_of, in_order
+from raydt.keyed.members import Awake
+from raydt.keyed.packing import packed
 from raydt.learners import traits_of
-from raydt.messages import message
+from raydt.messages import Message, message
+from raydt.redaction import quoted
+from raydt.sessions.saved_model import BY_KEY, model_meta
+
+# The rows of a call by key: which rows each key has, and the features of these rows.
+#
+# Invariant: the rows of a key come in the order of the call, and have the columns, and the types of columns, of all
+# rows.
+
+#: Names of the features of a frame, or the number of those of a matrix; None of lists of indices by themselves.
+Form = tuple[str, ...] | int | None
+
+_SHOWN = 5
+
+
+class DividedRows(NamedTuple):
+    """The rows of a call by key; keys are in the order in which they appear."""
+
+    n: int
+    rows: dict[Key, Ints]  #: Places of the rows of each key, ascending.
+    X: dict[Key, Any]  #: Their features, in the same order.
+    form: Form
+
+
+def divided(
+    X: Any, column: str | None, keys: Any, estimator: str, *, lists: bool = False, form: Form = None
+) -> DividedRows:
+    """Divide rows by key, which ``keys`` are, or the ``column`` of a frame.
+
+    With ``lists``, a list by itself has lists of indices. ``form`` is that of the rows that the models were fitted
+    with, if they were: of a frame, its columns are taken.
+    ``InputError`` for a row without a key, a key that is none, and rows of another form. O(n log n) and a copy of X.
+    """
+    table, found = _features_and_keys(X, column, keys, estimator)
+    given = _values(X, lists) if table is None else table
+    if table is not None and not table.num_columns:
+        raise nothing_in((len(found), 0), "feature")
+    n = given.shape[0] if hasattr(given, "shape") else len(given)
+    named = checked_keys(found, column if keys is None else None)
+    if len(named) != n:
+        raise InputError(message("estimators.other_keys", rows=n, keys=len(named)))
+    if not n:
+        raise nothing_in((n,), "sample")
+    places: dict[Key, int] = {}
+    codes = np.fromiter((places.setdefault(key, len(places)) for key in named), np.int64, n)
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(places) + 1))
+    if form is not None:
+        given = _of_form(given, form, estimator)
+    sorted_rows = given if len(places) == 1 else _taken(given, order)
+    parts = dict(zip(places, zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True), strict=True))
+    return DividedRows(
+        n,
+        {key: order[begin:end] for key, (begin, end) in parts.items()},
+        {key: _part(sorted_rows, begin, end) for key, (begin, end) in parts.items()},
+        _form(given),
+    )
+
+
+def checked_keys(given: Any, column: str | None = None) -> list[Key]:
+    """Return keys as text and integers of 64 bits; ``InputError`` with the row, and the column if there is one."""
+    try:
+        missing = np.isnan(given) if getattr(getattr(given, "dtype", None), "kind", "") == "f" else ()
+        found = keys_of(given if not np.any(missing) else [None if one else 0 for one in missing], "key")
+    except InputError as error:
+        said = error.message
+        if said is not None and said.id == "estimators.id_type":
+            raise InputError(_no_key(said.parameters["value"]), row=error.row, column=column) from None
+        raise error.but(column=column) from None
+    for row, key in enumerate(found):
+        if isinstance(key, bool) or not isinstance(key, str | int) or (isinstance(key, int) and abs(key) >= 2**63):
+            raise InputError(_no_key(key), row=row, column=column)
+    return found  # type: ignore[return-value]
+
+
+def _no_key(value: Any) -> Message:
+    return message("estimators.key_type", value=quoted(value))
+
+
+def shown(keys: Any) -> str:
+    """Return some of many keys for a message."""
+    listed = list(keys)
+    return ", ".join(map(quoted, listed[:_SHOWN])) + (", ..." if len(listed) > _SHOWN else "")
+
+
+def _features_and_keys(X: Any, column: str | None, keys: Any, estimator: str) -> tuple[pa.Table | None, Any]:
+    """Return the table of features, if ``X`` is a frame, and the keys as they were given."""
+    is_pandas = hasattr(X, "iloc") and hasattr(X, "columns")
+    there = column is not None and is_pandas and column in X.columns
+    if is_pandas:
+        require_distinct(X.columns)
+    if there and keys is None:  # before Arrow, which takes no column of text and integers
+        return as_table(X.drop(columns=[column])), X[column]
+    table = as_table(X)
+    there = there or (table is not None and column in table.column_names)
+    if keys is not None:
+        if there:
+            raise InputError(message("estimators.two_keys", name=column))
+        return table, keys
+    if column is None:
+        raise InputError(message("estimators.no_keys", estimator=estimator))
+    if table is None or not there:
+        raise InputError(message("estimators.no_key_column", name=column))
+    return table.drop_columns([column]), table.column(column)
+
+
+def _values(X: Any, lists: bool) -> Any:
+    """Return rows that are no frame as what can be divided: a matrix, a column of lists, or a list of lists."""
+    if is_sparse_matrix(X):
+        return X.tocsr()
+    return X if lists and getattr(X, "ndim", 1) == 1 else array_of(X)
+
+
+def _form(given: Any) -> Form:
+    if isinstance(given, pa.Table):
+        return tuple(given.column_names)
+    return int(given.shape[1]) if len(getattr(given, "shape", ())) == 2 else None
+
+
+def _of_form(given: Any, form: Form, estimator: str) -> Any:
+    """Return rows as those that the models were fitted with, or refuse them."""
+    found = _form(given)
+    if isinstance(form, tuple) and isinstance(found, tuple):
+        lacking = [name for name in form if name not in found]
+        if lacking:
+            raise InputError(message("estimators.no_column", name=lacking[0], estimator=estimator))
+        return given if found == form else given.select(list(form))
+    if isinstance(form, int) and isinstance(found, int) and form != found:
+        raise InputError(message("estimators.other_width", width=found, estimator=estimator, wanted=form))
+    if isinstance(form, tuple) != isinstance(found, tuple):
+        words = {True: "a frame", False: "a matrix or lists"}
+        was, now = words[isinstance(form, tuple)], words[isinstance(found, tuple)]
+        raise InputError(message("estimators.other_form", estimator=estimator, was=was, found=now))
+    return given
+
+
+def _taken(given: Any, order: Ints) -> Any:
+    if isinstance(given, list | tuple):
+        return [given[row] for row in order.tolist()]
+    return given.take(pa.array(order)) if hasattr(given, "to_pylist") else given[order]
+
+
+def _part(given: Any, begin: int, end: int) -> Any:
+    return given.slice(begin, end - begin) if hasattr(given, "to_pylist") else given[begin:end]
+
+
+def chosen(values: Any, rows: Mapping[Key, Ints]) -> dict[Key, Any]:
+    """Return the values of the rows of each key; None and numbers stand for all rows."""
+    if isinstance(values, list):
+        return {key: [values[row] for row in places.tolist()] for key, places in rows.items()}
+    if values is None or np.ndim(values) == 0:
+        return dict.fromkeys(rows, values)
+    return {key: values[places] for key, places in rows.items()}
+
+
+# What stands for keys without a model: the labels of the live rows of all keys, by weight.
+#
+# Invariant: it follows from the live rows alone, not from the order in which they came or how they were divided.
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Weights of the rows, in units of 2**-16: of each class, or of all rows with the sum of their numbers."""
+
+    labels: list[Any]
+    counts: list[int]
+    total: float = 0.0
+    saved: bool = False  #: Whether it came with models that have no examples.
+
+    @property
+    def mean(self) -> float:
+        """Mean of the numbers; 0 without rows, as regressors predict then."""
+        weight = sum(self.counts)
+        return self.total / (weight / UNIT) if weight else 0.0
+
+    def shares(self, classes: AnyArray) -> Floats:
+        """Return the share of each class, shape (classes,); equal ones without rows."""
+        counts = dict(zip(self.labels, self.counts, strict=True))
+        found = np.array([counts.get(label, 0) for label in classes.tolist()], dtype=np.float64)
+        return found / found.sum() if found.any() else np.full(len(classes), 1 / len(classes))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a manifest says of it."""
+        return {"labels": self.labels, "counts": self.counts, "total": self.total}
+
+
+def prior_of(models: Iterable[Any], classes: AnyArray | None) -> Prior:
+    """Return the prior of models with their examples; ``classes`` are None where labels are numbers. O(rows)."""
+    counts = dict.fromkeys([None] if classes is None else classes.tolist(), 0)
+    numbers: list[float] = []
+    for model in models:
+        store = model._store()
+        slots = store.slots()
+        y, given = store.y[slots], store.weights(slots)
+        weights = np.full(len(y), UNIT, dtype=np.int64) if given is None else given.astype(np.int64)
+        if classes is None:
+            counts[None] += int(weights.sum())
+            numbers += (y * (weights / UNIT)).tolist()
+            continue
+        sums = np.zeros(len(model.classes_), dtype=np.int64)
+        np.add.at(sums, y, weights)
+        for label, weight in zip(model.classes_.tolist(), sums.tolist(), strict=True):
+            counts[label] += weight
+    return Prior([] if classes is None else list(counts), list(counts.values()), math.fsum(numbers))
+
+
+# One call that changes the models of several keys: all of them, or none.
+#
+# Invariant: a change is prepared for every key, which refuses what is wrong with it, before the first model changes.
+
+#: A change of one key's model, prepared: it cannot be refused any more.
+Apply = Callable[[], Any]
+Places = Mapping[Key, Ints]
+
+
+def change_together(
+    models: Mapping[Key, Any],
+    changes: Mapping[Key, Callable[[], Apply]],
+    become: Callable[[bool | None], None],
+    rows: Places,
+) -> dict[Key, Any]:
+    """Prepare the changes of some models, then apply them all; return what each returns.
+
+    ``become(None)`` is called once all have changed. If the call is refused or broken off, the models are as before
+    and ``become`` is called with whether a change had reached one: this is refused from then on, but for its examples.
+    ``rows`` are the rows of each key, for errors.
+    """
+    interrupt, complete, settled = DeferredInterrupt(), False, False
+    begun: list[tuple[Any, Change]] = []
+
+    def take_back() -> None:
+        nonlocal settled
+        for model, change in begun:
+            change.take_back(model)
+        become(any(change.touched for _, change in begun))
+        settled = True
+
+    with ExitStack() as locks:
+        try:
+            ready = {}
+            for key, prepare in changes.items():
+                model = models[key]
+                locks.enter_context(model._lock)
+                model._require_whole()
+                change = Change(model, interrupt)
+                begun.append((model, change))
+                model._change = change
+                ready[key] = prepared(prepare, key, rows)
+            interrupt.begin()
+            results = {key: apply() for key, apply in ready.items()}
+            become(None)
+            for model, _ in begun:
+                model._change = None
+            complete = True
+            for model, _ in begun:
+                model._settle()
+            return results
+        except BaseException:
+            if not complete:
+                take_back()
+            raise
+        finally:
+            if not complete and not settled:
+                take_back()  # a second Ctrl-C came before the first had been answered
+            interrupt.end()
+
+
+def prepared(step: Callable[[], Any], key: Key, rows: Places) -> Any:
+    """Return what a step of one key returns; an error names the key, and the row of the call."""
+    try:
+        return step()
+    except (InputError, ConfigError, ValueError, TypeError) as error:
+        named = at_key(error, key, rows.get(key))
+        if named is error:
+            raise
+        raise named from error
+
+
+def at_key(error: Exception, key: Key, rows: Ints | None = None) -> Exception:
+    """Return an error of one key's model with the key, and the row of the call in place of that among ``rows``."""
+    if isinstance(error, InputError) and not isinstance(error, ModelFileError):
+        row = error.row if error.row is None or rows is None else int(rows[error.row])
+        kind = UpdateError if isinstance(error, UpdateError) else InputError
+        return kind(**{**error.parts, "problem": _with_key(error.parts["problem"], key), "row": row})
+    if isinstance(error, ConfigError) or type(error) in (ValueError, TypeError):
+        return type(error)(_with_key(error.args[0] if error.args else "", key))
+    return error
+
+
+def _with_key(problem: str, key: Key) -> str:
+    place = f"key {quoted(key)}"
+    return problem.at(place) if isinstance(problem, Message) else f"{place}: {problem}"
+
 
 Self = TypeVar("Self", bound="KeyedModels")
 
@@ -96,7 +394,6 @@ class KeyedModels(Parametrised, Locked):
 
     def save(self, path: Any, with_examples: bool = False) -> None:
         """Write one folder, whatever the number of keys, that :func:`raydt.load_model` reads; as the inner ``save``."""
-        from raydt.estimators.keyed_saving import save_keyed
 
         with self._lock:
             save_keyed(self, path, with_examples)
@@ -182,3 +479,65 @@ class KeyedModels(Parametrised, Locked):
         self._require_whole()
         if not self.__sklearn_is_fitted__():
             Estimator._require_fitted(self)  # type: ignore[arg-type]
+
+
+# Models by key as one folder, whatever the number of keys: each of at most 256 groups of keys is one file.
+#
+# Invariant: what ``keyed_loading.load_keyed`` returns goes on, bit for bit, as what :func:`save_keyed` has written.
+
+#: Entry of ``meta`` with what an estimator knows of all keys; of a key's values, with what its model knows.
+OWN = "estimator"
+
+
+def save_keyed(keyed: Any, path: Any, with_examples: bool) -> None:
+    """Write all models; those of which a change was broken off, as they were before it."""
+    if not keyed._broken:
+        keyed._require_fitted()
+    sound = {key: model._sound() for key, model in keyed.models_.items()}
+    groups: dict[int, dict[Key, dict[str, Any]]] = {}
+    for key in in_order(sound):
+        try:
+            kind, own, components = sound[key]._saved(with_examples)
+        except InputError as error:
+            raise at_key(error, key) from error
+        own = {name: value for name, value in own.items() if name not in ("learner", "config_hash")}
+        groups.setdefault(group_of(key), {})[key] = {**_of_run(own, components), OWN: own}
+    first, classes = next(iter(sound.values())), getattr(keyed, "classes_", None)
+    prior = keyed._prior
+    if prior is None and not with_examples:
+        prior = prior_of(sound.values(), classes)
+    meta = model_meta(first._fitted_options, first._features(), [] if classes is None else classes.tolist(), {})
+    meta |= {BY_KEY: keyed.key}
+    meta[OWN] = {
+        "unknown": keyed.unknown,
+        "keys": list(sound),
+        "categorical_features": _plain(keyed.estimator_.categorical_features),
+        "n_features": getattr(keyed.estimator_, "n_features", None),
+        "declared": keyed.__dict__.get("_declared", False),
+        "next_id": keyed._next_id,
+        "with_subjects": keyed._with_subjects,
+        "form": keyed._form,
+        "prior": None if prior is None or with_examples else prior.as_json(),
+    }
+    if with_examples:
+        meta |= {"config_hash": None, "source_fingerprint": None, "offset": 0, "next_id": keyed._next_id}
+    with locked(Folder(path)):
+        parts = {f"group-{group:03d}": packed(held) for group, held in sorted(groups.items())}
+        save_folder(path, kind, meta, parts)
+
+
+def _of_run(own: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a key holds, as commands read it from the folder of a run."""
+    categories, classes = own["categories"], own["classes"]
+    if "arrays" in components:
+        return {**components, "classes": classes, "categories": categories}
+    source = {"categories": categories, "labels": {"classes": classes}}
+    stream = {**components.get("stream", {}), "source": source, "n_classes": len(classes)}
+    return {**components, "stream": stream, "recorder": {"next_id": own["next_id"], "updates": own["offset"]}}
+
+
+def _plain(categorical: Any) -> Any:
+    """Return names, positions or a mask as JSON values."""
+    if categorical is None:
+        return None
+    return [one.item() if isinstance(one, np.generic) else one for one in categorical]

@@ -18,18 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 from pydantic import ValidationError
 
-from raydt.arrays.types import Floats
-from raydt.audits.audit_report import AuditReport
+from raydt.arrays.elementary import Floats
+from raydt.audits.recorded_tree import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error
 from raydt.estimators.atomic import AtomicCalls, Values
-from raydt.estimators.targets import Classifier
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.reading import CLASSES
-from raydt.examples.targets import MOST_CLASSES, in_order
-from raydt.examples.updates import DELETE_VALUE, INSERT, UpdateBatch
+from raydt.estimators.base import Classifier
+from raydt.examples.updates import CLASSES, DELETE_VALUE, INSERT, MOST_CLASSES, Features, History, UpdateBatch, in_order
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from raydt.estimators.explaining import SumOfTrees
-from raydt.estimators.parameters import documented
-from raydt.estimators.targets import Classifier
+from raydt.estimators.arguments import documented
+from raydt.estimators.base import Classifier
+from raydt.estimators.fitted import SumOfTrees
 
 
 @documented

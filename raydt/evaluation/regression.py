@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Floats, Ints
-from raydt.evaluation.counting import (
+from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.evaluation.scoring import (
     ABSOLUTE,
+    FADING,
     FIRST_LABEL,
     LAST_LABEL,
     N_LABELS,
@@ -25,12 +26,15 @@ from raydt.evaluation.counting import (
     SQUARED_MEAN,
     SQUARED_NO_CHANGE,
     TOTAL,
+    Alarm,
+    Evaluation,
+    determination,
+    former_errors,
+    ratio,
     rival_numbers,
     score_numbers,
 )
-from raydt.evaluation.former_states import former_errors
-from raydt.evaluation.scoring import FADING, Alarm, Evaluation, determination, ratio
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT
 
 Numbers = Floats
 

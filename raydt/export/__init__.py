@@ -1,7 +1,7 @@
 """A model as one of treelite, ONNX, LightGBM or scikit-learn, from its neutral description alone.
 
 One module for each format: :func:`build` makes an object of the format's library from a
-:class:`~raydt.trees.tree_sum.TreeSum`, and :func:`write` puts it into a file. Outputs before the link are equal in
+:class:`~raydt.trees.shapley.TreeSum`, and :func:`write` puts it into a file. Outputs before the link are equal in
 every bit to those of the learner. What a format cannot say is refused.
 
 Not here: what each learner's model means as trees (``tree_sum`` of its predictor).
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 from raydt.errors import InputError
-from raydt.export.interface import FormatName, Interface
+from raydt.export.paths import FormatName, Interface
 from raydt.messages import message
-from raydt.trees.tree_sum import TreeSum
+from raydt.trees.shapley import TreeSum
 
 __all__ = ["FORMATS", "FormatName", "Interface", "build", "suffix_of", "write"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from raydt.errors import InputError
-from raydt.export.interface import Interface
+from raydt.export.paths import Interface
 from raydt.messages import message
-from raydt.trees.tree_sum import TreeSum
+from raydt.trees.shapley import TreeSum
 
 LIBRARIES, SUFFIX = ("lightgbm",), ".txt"
 #: Of ``decision_type``: a set of categories, a missing value goes left, missing values are NaN.

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from raydt.export.interface import Interface
-from raydt.trees.tree_sum import TreeSum
+from raydt.export.paths import Interface
+from raydt.trees.shapley import TreeSum
 from raydt.version import __version__
 
 LIBRARIES, SUFFIX = ("onnx",), ".onnx"

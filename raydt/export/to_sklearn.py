@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import AnyArray, Floats, Ints
+from raydt.arrays.elementary import AnyArray, Floats, Ints
 from raydt.errors import InputError
-from raydt.export.interface import Interface
+from raydt.export.paths import Interface
 from raydt.messages import message
-from raydt.trees.tree_sum import LARGEST, TreeSum
+from raydt.trees.shapley import LARGEST, TreeSum
 
 LIBRARIES, SUFFIX = ("scikit-learn", "skops"), ".skops"
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from raydt.errors import InputError
-from raydt.export.interface import Interface
+from raydt.export.paths import Interface
 from raydt.messages import message
-from raydt.trees.tree_sum import TreeSum
+from raydt.trees.shapley import TreeSum
 
 LIBRARIES, SUFFIX = ("treelite",), ".tl"
 #: A set of categories has entries below it: treelite stores them as uint32.

@@ -1,7 +1,7 @@
 """Models and states as folders of plain arrays, on any file system Arrow knows; nothing is ever unpickled.
 
 Components, ``.npz`` and ``.json`` files named by their hash, are written first; ``manifest.json`` is the commit
-(``raydt.folders.manifest``): before it the folder holds what it held before. Invariant: what :func:`load_folder`
+(``raydt.folders.arrays``): before it the folder holds what it held before. Invariant: what :func:`load_folder`
 returns was written by :func:`save_folder`, bit for bit; a folder that fails any check is refused as a whole, naming the
 file. The format is described in ``docs/reference/formats.md``.
 """
@@ -12,32 +12,275 @@ import contextlib
 import functools
 import hashlib
 import io
+import json
 import os
+import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 from pyarrow import fs
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from raydt.arrays.lazy import Lazy
-from raydt.arrays.types import AnyArray
-from raydt.errors import InputError, ModelFileError, shortage
-from raydt.folders.folder import Folder
-from raydt.folders.manifest import (
-    MANIFEST,
-    ArrayType,
-    FileEntry,
-    Kind,
-    decode,
-    encode,
-    is_folder_file,
-    read_checked,
-    read_manifest,
-    require_meta,
-    write_manifest,
-)
+from raydt.arrays.blocks import Lazy
+from raydt.arrays.elementary import AnyArray, Arrays, Ints
+from raydt.errors import FormatVersionError, InputError, ModelFileError, shortage
+from raydt.exchange.messages import Buckets
+from raydt.folders.folder import Folder, final_name
 from raydt.messages import message
+from raydt.version import __version__
+
+# The manifest of a folder of plain arrays: what lies in it, sealed by its own hash. Writing one is the commit.
+#
+# Invariant: a manifest that :func:`read_manifest` returns was written by :func:`write_manifest`, bit for bit, and names
+# no file outside its folder but the row segments that checkpoints share, in ``rows`` beside it. The format is described
+# in ``docs/reference/formats.md``.
+
+AnyFolder = TypeVar("AnyFolder", bound=Folder)
+
+FORMAT: Literal["raydt-folder"] = "raydt-folder"
+#: Raised with every change of what a model or a state consists of: names and types of arrays, options of learners, keys
+#: of ``meta``. ``tests/unit/test_formats.py`` fails if it is not.
+FORMAT_VERSION = 3
+MANIFEST = "manifest.json"
+
+#: Longer lists are written with this many entries to a line.
+_LONG = 4096
+
+Kind = Literal["model", "state"]
+
+#: What the ``meta`` of each kind must hold; more is allowed.
+REQUIRED_META = {
+    "model": ("learner", "features", "classes"),
+    "state": ("learner", "features", "classes", "config_hash", "source_fingerprint", "offset"),
+}
+
+#: Of the ``meta`` that was read: what its folder, its segments and their ages say, and a new folder says anew.
+OF_THE_FOLDER = ("kind", "raydt_version", "format_version", "segments", "copies_since")
+
+#: Name of the folder of a checkpoint.
+NUMBER = r"(0|[1-9][0-9]*)"
+
+_NAME = r"[a-z0-9][a-z0-9_-]*"
+_HASH = r"\.[0-9a-f]{16}\."
+_SEAL = b',\n "sha256": "'
+
+# Strict: a manifest that Python would have to interpret was not written by this module.
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class ArrayType(BaseModel):
+    """Type and shape of one array."""
+
+    model_config = _STRICT
+
+    dtype: str = Field(pattern=r"^(\|[biu]1|<[iu][248]|<f[248])$")
+    shape: list[NonNegativeInt]
+
+
+class FileEntry(BaseModel):
+    """One file that belongs to the folder."""
+
+    model_config = _STRICT
+
+    name: str = Field(pattern=rf"^({_NAME}{_HASH}(npz|json)|\.\./rows/{_NAME}{_HASH}npz)$")
+    component: str = Field(pattern=rf"^{_NAME}$")
+    bytes: NonNegativeInt
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    arrays: dict[str, ArrayType] | None = None
+
+
+class Manifest(BaseModel):
+    """The contents of ``manifest.json``, without the hash that seals it."""
+
+    model_config = _STRICT
+
+    format: Literal["raydt-folder"]
+    format_version: int = Field(ge=1, le=FORMAT_VERSION)
+    kind: Kind
+    raydt_version: str
+    meta: dict[str, Any]
+    files: list[FileEntry]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Kind and format of the folder, and the raydt that wrote it: for readers, beside ``meta``."""
+        return {"kind": self.kind, "raydt_version": self.raydt_version, "format_version": self.format_version}
+
+    @property
+    def own(self) -> set[str]:
+        """Names of the files in the folder itself, without those it shares with others."""
+        return {file.name for file in self.files if "/" not in file.name}
+
+
+def is_folder_file(name: str) -> bool:
+    """Whether writing a model or a state gives files this name, complete or not."""
+    name = final_name(name)
+    return name == MANIFEST or re.fullmatch(rf"{_NAME}{_HASH}(npz|json)", name) is not None
+
+
+def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
+    """Commit: from now on the folder holds ``files``, all published; after OSError those or the former ones."""
+    _has_all(kind, meta)  # that values are JSON shows when they are encoded, before anything is written
+    # A folder of another format that is written again stays what it is, and its origin is among its meta.
+    origin: dict[str, Any] = {"raydt_version": __version__, "format_version": FORMAT_VERSION}
+    origin |= {key: value for key, value in meta.items() if key in origin}
+    own = {key: value for key, value in meta.items() if key not in (*origin, "kind")}
+    manifest = Manifest(format=FORMAT, kind=kind, **origin, meta=own, files=list(files))
+    folder.publish(MANIFEST, seal(encode(manifest.model_dump(exclude_none=True))))
+
+
+def read_manifest(folder: Folder) -> Manifest:
+    """Read and check the manifest of a folder, not the files it names; ModelFileError names the file."""
+    file = folder.path(MANIFEST)
+    try:
+        data = read_checked(folder, MANIFEST)
+    except ModelFileError as error:
+        said = message("models.no_manifest", manifest=MANIFEST, reason=error.problem)
+        raise ModelFileError(said, file=folder.root) from error
+    raw = decode(data, file)
+    if raw.get("format") == FORMAT and raw.get("format_version") not in range(1, FORMAT_VERSION + 1):
+        # Looked at before the hash: a later format may compute it in another way.
+        formats = {"format": raw.get("format_version"), "writer": raw.get("raydt_version"), "newest": FORMAT_VERSION}
+        raise FormatVersionError(message("models.later_format", version=__version__, **formats), file=file)
+    body, _, _ = data.rpartition(_SEAL)
+    if data != seal(body + b"\n}\n"):
+        raise ModelFileError(message("models.broken_seal"), file=file)
+    del raw["sha256"]
+    try:
+        manifest = Manifest.model_validate(raw)
+        _has_all(manifest.kind, manifest.meta)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, detail["loc"]))
+        said = message("models.not_manifest", reason=f"{place}: {detail['msg']}")
+        raise ModelFileError(said, file=file) from error
+    except ValueError as error:
+        raise ModelFileError(message("models.not_manifest", reason=str(error)), file=file) from error
+    return manifest
+
+
+def require_meta(kind: Kind, meta: Mapping[str, Any]) -> None:
+    """Refuse (TypeError, ValueError) a ``meta`` in which a key is missing, or a value is not JSON."""
+    _has_all(kind, meta)
+    encode(meta)
+
+
+def _has_all(kind: Kind, meta: Mapping[str, Any]) -> None:
+    missing = [key for key in REQUIRED_META[kind] if key not in meta]
+    if missing:
+        raise ValueError(message("models.no_meta", kind=kind, keys=", ".join(missing)))
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    """JSON, in ASCII and without NaN: the same bytes on every machine.
+
+    As ``json.dumps`` with ``indent=1`` writes it, but for long lists (the ids of a source, one for every row it has
+    shown). With an indent, Python's encoder is one in Python that is set up anew for every value, which takes several
+    times as long as what is written here.
+    """
+    return "".join([*_pieces(dict(value), "\n"), "\n"]).encode("ascii")
+
+
+#: JSON on one line.
+_json = json.JSONEncoder(allow_nan=False).encode
+
+
+def _pieces(value: Any, line: str) -> Iterator[str]:
+    """The text of a JSON value, whose further lines begin with ``line``."""
+    inner = line + " "
+    if isinstance(value, dict) and value:
+        for place, (key, item) in enumerate(value.items()):
+            # Keys that are no strings become such, as in an encoder's hands.
+            name = _json(key) + ": " if isinstance(key, str) else _json({key: 0})[1:-2]
+            begin = ("," if place else "{") + inner + name
+            if isinstance(item, dict | list | tuple):
+                yield begin
+                yield from _pieces(item, inner)
+            else:
+                yield begin + _json(item)
+        yield line + "}"
+    elif isinstance(value, list | tuple) and len(value) > _LONG:
+        # Piece by piece, so that other threads have their turn.
+        for first in range(0, len(value), _LONG):
+            yield ("," if first else "[") + inner + _json(value[first : first + _LONG])[1:-1]
+        yield line + "]"
+    elif isinstance(value, list | tuple) and value:
+        for place, item in enumerate(value):
+            yield ("," if place else "[") + inner
+            yield from _pieces(item, inner)
+        yield line + "]"
+    else:
+        yield _json(value)
+
+
+def decode(data: bytes, file: str) -> dict[str, Any]:
+    """The JSON object in ``file``; ModelFileError if there is none."""
+    try:
+        value = parsed(data)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(message("models.not_json", reason=str(error)), file=file) from error
+    if not isinstance(value, dict):
+        raise ModelFileError(message("models.not_object"), file=file)
+    return value
+
+
+def parsed(data: str | bytes) -> Any:
+    """The value of a JSON text; ValueError if there is none, or NaN or an infinity, which raydt does not write."""
+    return json.loads(data, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(message("models.no_constant", name=name))
+
+
+def seal(text: bytes) -> bytes:
+    """Append to a JSON object, as its last member, the hash of everything before it."""
+    body = text.removesuffix(b"\n}\n")
+    return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
+    """A file's content; ModelFileError, which names it, if it is missing, unreadable, or not of ``size`` bytes."""
+    file = folder.path(name)
+    try:
+        found = folder.size(name)
+        if found is None:
+            raise ModelFileError(message("models.missing"), file=file)
+        if size is not None and found != size:
+            raise ModelFileError(message("models.other_size", found=found, wanted=size), file=file)
+        return folder.read(name)
+    except (MemoryError, OSError) as error:
+        unreadable = message("machine.not_read", reason=str(error))
+        raise shortage(error, file) or ModelFileError(unreadable, file=file) from error
+
+
+def complete(folder: Folder) -> list[int]:
+    """Return the numbers of the complete checkpoints in a folder, ascending."""
+    found = [int(name) for name in folder.names() if re.fullmatch(NUMBER, name)]
+    return sorted(number for number in found if folder.has(f"{number}/{MANIFEST}"))
+
+
+def newest(folder: AnyFolder) -> AnyFolder:
+    """Return the newest complete checkpoint of a folder of checkpoints; of any other folder, the folder.
+
+    ModelFileError if the folder is a checkpoint that is not complete, beside others that are.
+    """
+    numbers = complete(folder)
+    if numbers and not folder.has(MANIFEST):
+        return folder.inside(str(numbers[-1]))
+    above, _, name = folder.location.rpartition("/")
+    beside = complete(folder.inside("..")) if name.isdecimal() and not folder.has(MANIFEST) else []
+    if beside:
+        said = message("models.incomplete", newest=f"{above}/{beside[-1]}", above=above)
+        raise ModelFileError(said, file=folder.location)
+    return folder
+
 
 #: Bytes of an array that are read at a time.
 _AT_ONCE = 1 << 18
@@ -277,3 +520,167 @@ def _array(members: zipfile.ZipFile, name: str, expected: ArrayType) -> AnyArray
     with members.open(name) as member:
         found: AnyArray = np.lib.format.read_array(member, allow_pickle=False)
         return found
+
+
+# Text ids of a state that several processes have written: each those of some buckets, in a component of its own.
+#
+# The bucket of an id is the first byte of the CRC-32 of its UTF-8 text. Such a component, ``ids-<begin>-<end>``, has
+# the
+# codes, ascending, and the ids of its buckets as a ragged entry. ``stream`` has the ids of deleted examples that are
+# not
+# forgotten yet (``dead``, with ``dead_codes`` and ``dead_rows``), and neither ``ids`` nor ``id_codes`` nor ``id_died``:
+# :func:`joined` makes these.
+
+#: Buckets of ids.
+BUCKETS = 256
+_COMPONENT = re.compile(r"ids-([0-9]{3})-([0-9]{3})")
+_CODES, _LENGTHS, _VALUES = "id_codes", "ids_lengths", "ids_values"
+#: Rows for which a deleted id is remembered by a run that forgets none.
+ALWAYS = 1 << 62
+
+
+class IdsElsewhere(ABC):
+    """The entry ``ids`` of a stream's state whose ids other processes have, as they were when it was taken."""
+
+    @abstractmethod
+    def write(self, folder: Folder) -> list[FileEntry]:
+        """Have the ids written into the folder of a checkpoint; OSError or NotWrittenError if that fails."""
+
+
+@dataclass(frozen=True)
+class SavedIds:
+    """The entry ``ids`` of a stream's state whose ids lie in components of their own, to be read by several."""
+
+    folder: Folder
+    parts: Mapping[Buckets, str]  #: Names of the components, by buckets.
+    components: Mapping[str, Mapping[str, Any]]  #: Those of the state, each read when it is asked for.
+
+    @classmethod
+    def of(cls, folder: Folder) -> SavedIds:
+        """Return the ids of the state in a folder; ModelFileError if that is damaged."""
+        components = open_folder(folder.root, "state", filesystem=folder.filesystem)[1]
+        return cls(folder, parts_in(components), components)
+
+    def of_buckets(self, wanted: Buckets) -> Iterator[tuple[list[int], list[str]]]:
+        """Yield codes and ids of some buckets, one component after the other; ModelFileError if one is damaged."""
+        for there, component in self.parts.items():
+            if there.begin >= wanted.end or wanted.begin >= there.end:
+                continue
+            try:
+                codes, names = unpacked(self.components[component])
+            except (KeyError, ValueError) as error:
+                raise ModelFileError(message("models.segments", reason=str(error)), file=self.folder.root) from error
+            pairs = [*zip(codes.tolist(), names, strict=True)]
+            if there.begin < wanted.begin or wanted.end < there.end:
+                pairs = [pair for pair in pairs if wanted.begin <= bucket_of(pair[1]) < wanted.end]
+            yield [code for code, _ in pairs], [name for _, name in pairs]
+
+    def whole(self, stream: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the component ``stream`` of the state as :func:`joined` does; errors as of :meth:`of_buckets`."""
+        found = self.of_buckets(Buckets(0, BUCKETS))
+        return joined(stream, ((np.array(codes, dtype=np.int64), names) for codes, names in found))
+
+
+def bucket_of(name: str) -> int:
+    """Return the bucket of an id."""
+    return crc32(name.encode()) >> 24
+
+
+def parts_in(components: Iterable[str]) -> dict[Buckets, str]:
+    """Return the names of components that have ids, by buckets; ValueError unless none has any, or all are there."""
+    found = {Buckets(*map(int, parts.groups())): name for name in components if (parts := _COMPONENT.fullmatch(name))}
+    if found and sorted(bucket for part in found for bucket in part) != list(range(BUCKETS)):
+        raise ValueError(message("models.uneven", columns=", ".join(found.values()), examples=0))
+    return found
+
+
+def packed(codes: Ints, names: Sequence[str]) -> Arrays:
+    """Return the arrays of a component, of ids in the order of their codes."""
+    text = pa.array(names, pa.large_string())
+    ends, values = text.buffers()[1:]
+    offsets = np.frombuffer(ends, dtype=np.int64)[: len(names) + 1] if names else np.zeros(1, dtype=np.int64)
+    return {
+        _CODES: codes,
+        _LENGTHS: np.diff(offsets),
+        _VALUES: np.frombuffer(values or b"", dtype=np.uint8)[: offsets[-1]],
+    }
+
+
+def unpacked(arrays: Mapping[str, Any]) -> tuple[Ints, list[str]]:
+    """Return codes and ids of a component; KeyError or ValueError if its arrays do not fit each other."""
+    codes, lengths, values = arrays[_CODES], arrays[_LENGTHS], arrays[_VALUES]
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+    if len(codes) != len(lengths) or lengths.min(initial=0) < 0 or offsets[-1] != len(values):
+        raise ValueError(message("models.uneven", columns=f"{_LENGTHS}, {_VALUES}", examples=len(codes)))
+    text = pa.LargeStringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(values))
+    text.validate(full=True)
+    return codes, text.to_pylist()
+
+
+def publish(folder: Folder, buckets: Buckets, arrays: Arrays) -> list[FileEntry]:
+    """Write the component of some buckets, to which nothing refers yet."""
+    return publish_component(folder, f"ids-{buckets.begin:03d}-{buckets.end:03d}", arrays)
+
+
+def joined(stream: Mapping[str, Any], parts: Iterable[tuple[Ints, list[str]]]) -> dict[str, Any]:
+    """Return the component ``stream`` of a state with all ids in it, as one process writes it.
+
+    ValueError if parts do not fit it.
+    """
+    found = list(parts)
+    codes = np.concatenate([np.empty(0, dtype=np.int64), *(codes for codes, _ in found)])
+    names = [name for _, some in found for name in some]
+    order = np.argsort(codes, kind="stable")
+    codes, died = codes[order], np.full(len(codes), -1, dtype=np.int64)
+    at = np.searchsorted(codes, stream["dead_codes"])
+    if not np.array_equal(codes[np.minimum(at, len(codes) - 1)] if len(codes) else codes, stream["dead_codes"]):
+        raise ValueError(message("models.uneven", columns="dead_codes", examples=len(codes)))
+    died[at] = stream["dead_rows"]
+    rest = {name: value for name, value in stream.items() if not name.startswith("dead")}
+    return {**rest, "ids": [names[place] for place in order.tolist()], _CODES: codes, "id_died": died}
+
+
+def of_format_1(stream: Mapping[str, Any], live: Ints) -> dict[str, Any]:
+    """Return the component ``stream`` of format 1, in which the source has the ids by code, as it is written now.
+
+    ``live`` are the codes of live examples; deleted ids are never forgotten. ValueError if a live example has no id.
+    """
+    source, alive = dict(stream["source"]), set(live.tolist())
+    names = source.pop("ids")
+    rest = {**stream, "source": source}
+    if not names:  # ids are integers, or there are none
+        return rest
+    found = {code: name for code, name in enumerate(names) if name is not None}  # a purge has erased others
+    if not alive <= found.keys():
+        raise ValueError(message("models.uneven", columns="ids", examples=len(alive)))
+    died = [-1 if code in alive else len(names) for code in found]
+    known = {"ids": [*found.values()], _CODES: np.array([*found], dtype=np.int64), "id_died": np.array(died)}
+    return {**rest, **known, "id_next": len(names), "id_rows": len(names), "id_remembered": ALWAYS}
+
+
+def in_format_1(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a component that :func:`of_format_1` has made, without ids that are not there any more, as it was."""
+    names: list[str | None] = [None] * stream.get("id_next", 0)
+    for code, name in zip(stream.get(_CODES, np.empty(0)).tolist(), stream.get("ids", []), strict=True):
+        names[code] = name
+    own = {"ids", _CODES, "id_died", "id_next", "id_rows", "id_remembered"}
+    rest = {name: value for name, value in stream.items() if name not in own}
+    return {**rest, "source": {**stream["source"], "ids": names}}
+
+
+def apart(components: Mapping[str, dict[str, Any]], folder: Folder) -> dict[str, Any]:
+    """Return the component ``stream`` of a state that was read with parts apart, its ids to be read by several."""
+    stream, parts = components["stream"], parts_in(components)
+    return {**stream, "ids": SavedIds(folder, parts, components)} if parts else stream
+
+
+def divided(
+    components: Mapping[str, Mapping[str, Any]], folder: Folder
+) -> tuple[Mapping[str, Mapping[str, Any]], list[FileEntry]]:
+    """Have ids that are elsewhere written; returns the components without them, and the files."""
+    stream = components.get("stream", {})
+    ids = stream.get("ids")
+    if not isinstance(ids, IdsElsewhere):
+        return components, []
+    files = ids.write(folder)
+    return {**components, "stream": {name: value for name, value in stream.items() if name != "ids"}}, files

@@ -1,6 +1,6 @@
 """Checkpoints: states of one run at its batch barriers, which share the rows they have in common.
 
-What never changes of an example is written once, into the segment of its birth (``raydt.exchange.snapshot``), in the
+What never changes of an example is written once, into the segment of its birth (``raydt.exchange.messages``), in the
 folder ``rows``; a checkpoint names its segments and has a bitmap of the examples that live in each. Of a *ragged* entry
 a segment has ``<name>_lengths`` and ``<name>_values``. ``docs/reference/formats.md`` has the layout. Invariant: a
 manifest is written last and is the commit. Whatever fails or is killed, the last complete checkpoint can be read, and
@@ -15,34 +15,123 @@ import errno
 import logging
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.types import Arrays, Bools, Ints
+from raydt.arrays.elementary import Arrays, Bools, Ints
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
-from raydt.exchange.faults import fault
-from raydt.exchange.snapshot import OWNED, Segment, Snapshot
-from raydt.folders.arrays import open_folder, publish_component
-from raydt.folders.copies import Copies
+from raydt.exchange.messages import OWNED, Segment, Snapshot, fault
+from raydt.folders.arrays import (
+    MANIFEST,
+    NUMBER,
+    FileEntry,
+    complete,
+    divided,
+    is_folder_file,
+    open_folder,
+    publish_component,
+    read_manifest,
+    write_manifest,
+)
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST, NUMBER, FileEntry, complete, is_folder_file, read_manifest, write_manifest
-from raydt.folders.parts import (
+from raydt.folders.segments import (
     PartsElsewhere,
     Place,
     Written,
     among,
     component_of_segment,
+    fitting,
+    is_of_segment,
     name_of_segment,
+    segments_of,
+    with_rows,
     write_parts,
     write_rows,
 )
-from raydt.folders.rows import fitting, is_of_segment, segments_of, with_rows
-from raydt.folders.text_ids import divided
 from raydt.messages import message
+
+# Since when checkpoints may hold copies of examples that have been deleted.
+#
+# Invariant: no example whose copy is in a checkpoint was deleted before the time kept for it here, which is that at
+# which a snapshot was asked for. Once a copy may be as old as the ``limit``, its checkpoint is removed, and a segment
+# of rows that later checkpoints share is left out, so that its live examples are written again.
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since 1970 as the clock says now, and from now on as they pass: whoever sets the clock moves nothing."""
+    begin = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # which goes on while a machine sleeps
+    return lambda: begin + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Copies:
+    """Ages of copies in the checkpoints of one run.
+
+    A copy has to go with the next checkpoint from ``limit`` seconds on (None: no limit). ``clock`` gives seconds since
+    1970, as a run may be resumed on another machine.
+    """
+
+    def __init__(self, limit: float | None, clock: Callable[[], float] | None = None) -> None:
+        self.limit, self._clock = limit, clock or steady_clock()
+        self._segments: dict[str, float] = {}
+        self._checkpoints: dict[int, float] = {}
+        self._asked = self._before = self._clock()
+
+    def age(self) -> float:
+        """Most seconds for which a deleted example may have been in a checkpoint."""
+        return self._clock() - min(self._checkpoints.values(), default=self._clock())
+
+    def ask(self) -> None:
+        """A snapshot is about to be asked for."""
+        self._asked = self._clock()
+
+    def has_to_go(self, segment: str) -> bool:
+        """Whether the next checkpoint must not share a segment."""
+        return self._is_old(self._segments.get(segment))
+
+    def kept(self, numbers: Iterable[int], newest: int) -> list[int]:
+        """Checkpoints that may stay besides the ``newest``."""
+        return [n for n in numbers if n == newest or not self._is_old(self._checkpoints.get(n, float("-inf")))]
+
+    def wrote(self, number: int, with_deleted: Collection[str]) -> None:
+        """A checkpoint was written; segments ``with_deleted`` examples are among its own."""
+        self._segments = {name: self._segments.get(name, self._before) for name in with_deleted}
+        self._checkpoints = {**self._checkpoints, number: self.since}
+        self._before = self._asked
+
+    def since_with(self, with_deleted: Collection[str]) -> float:
+        """Time for the manifest of a checkpoint that is being written: of its own copies and of earlier checkpoints."""
+        own = [self._segments.get(name, self._before) for name in with_deleted]
+        return min([self._asked, *own, *self._checkpoints.values()])
+
+    @property
+    def since(self) -> float:
+        """Time before which nothing in the newest checkpoint was deleted."""
+        return min([self._asked, *self._segments.values()])
+
+    def remain(self, numbers: Collection[int]) -> None:
+        """These checkpoints exist."""
+        self._checkpoints = {n: since for n, since in self._checkpoints.items() if n in numbers}
+
+    def resume(self, number: int | None, segments: Iterable[str], meta: Mapping[str, object]) -> None:
+        """The next checkpoint follows this one (None: none), whose manifest may say how old its copies are.
+
+        If it does not, or says a time to come, because a clock was wrong, they go with the next checkpoint.
+        """
+        since = meta.get("copies_since")
+        if not isinstance(since, float) or not since <= self._clock():
+            since = self._clock() - (self.limit or 0.0)
+        self._segments = dict.fromkeys(segments, since)
+        self._checkpoints = {} if number is None else {number: since}
+        self._before = since
+
+    def _is_old(self, since: float | None) -> bool:
+        return self.limit is not None and since is not None and self._asked - since >= self.limit
+
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +183,7 @@ class CheckpointContent(NamedTuple):
     """A checkpoint on its way from the barrier to the disk."""
 
     number: int  #: Updates done.
-    meta: Mapping[str, Any]  #: As of a state, see :data:`raydt.folders.manifest.REQUIRED_META`.
+    meta: Mapping[str, Any]  #: As of a state, see :data:`raydt.folders.arrays.REQUIRED_META`.
     snapshot: Snapshot  #: Taken with :attr:`CheckpointStore.segments`.
     components: Mapping[str, Mapping[str, Any]]  #: What else belongs to it (stream, tables).
 

@@ -6,6 +6,7 @@ model, predictions, scores and stream. Rows may come in blocks cut anywhere.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,22 +15,52 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from raydt.arrays.types import Ints
+from raydt.arrays.elementary import AnyArray, Ints
 from raydt.evaluation.classification import Prequential
-from raydt.examples.features import Features
-from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
-from raydt.keyed.awake import Awake
+from raydt.evaluation.regression import PrequentialErrors
+from raydt.evaluation.scoring import LEARNER, MAJORITY, NO_CHANGE, SCORED, dense_ranks, ranks_in, sparse_ranks
+from raydt.examples.updates import BatchResult, Features, UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.learners.batch_coordinator import Many
-from raydt.learners.many import ManyBatches
+from raydt.learners.tree_coordinator import ManyBatches
 from raydt.messages import message
 from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
-from raydt.streams.base import Stream
+from raydt.streams.base import Stream, Tally
 from raydt.streams.row_stream import RowStreamOptions
-from raydt.streams.tally import Tally
+
+# Which models have not been used for long, of many: they give up what they hold for the next updates.
+#
+# Invariant: a model that is used in every round, or a little less often, is never among them. Nothing but memory and
+# time depends on it.
+
+#: Rounds without a use, blocks of rows or calls, after which a model is idle.
+ROUNDS = 16
+
+
+class Awake:
+    """Keys by their last use, the earliest first; those that are idle already are not among them."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, int] = {}
+        self._round = 0
+
+    def use(self, keys: Iterable[Key]) -> list[Key]:
+        """Begin a round in which some keys are used; return those that are idle from now on. Amortised O(keys)."""
+        self._round += 1
+        for key in keys:
+            self._last.pop(key, None)
+            self._last[key] = self._round
+        idle = []
+        for key, last in self._last.items():
+            if self._round - last < ROUNDS:
+                break
+            idle.append(key)
+        for key in idle:
+            del self._last[key]
+        return idle
 
 
 class Observer(Protocol):
@@ -37,7 +68,7 @@ class Observer(Protocol):
 
     @property
     def records(self) -> Any:
-        """As :class:`raydt.keyed.records.Records`."""
+        """As :class:`raydt.keyed.session.Records`."""
 
     def before(self, member: Member) -> None:
         """Called before the figures of a member change."""
@@ -363,3 +394,42 @@ def _together(
             traffic = session.driver.traffic
             result.statistics["rounds"], result.statistics["bytes_exchanged"] = traffic.rounds, traffic.bytes
     return results
+
+
+# Scores of a key in its state, where tables of ranks are mostly 0; and scores over all keys, from the sums of each.
+
+#: Tables of ranks in the state of scores.
+_RANKS = ("ranks", "window_ranks")
+
+
+def narrow(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state of scores without its zeros."""
+    found = dict(scores)
+    for name in [one for one in _RANKS if one in found and found[one].size]:
+        places, numbers = sparse_ranks(found.pop(name))
+        found |= {f"{name}_places": places, f"{name}_numbers": numbers}
+    return found
+
+
+def whole(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`narrow` was given; KeyError or ValueError if it cannot have been a table."""
+    found = dict(scores)
+    for name in _RANKS:
+        ranks = ranks_in(scores, name)
+        if ranks is not None:
+            del found[f"{name}_places"], found[f"{name}_numbers"]
+            found[name] = dense_ranks(ranks)
+    return found
+
+
+def pooled(sums: AnyArray, *, numbers: bool) -> dict[str, float]:
+    """Return the scores of sums, and those of the trivial predictors of each key; ``numbers``: labels are numbers."""
+    if not len(sums):
+        return {}
+    if numbers:
+        errors = PrequentialErrors()
+        errors.add(sums)
+        return {**errors.scores(), **errors.baselines()}
+    scored = float(sums[SCORED])
+    places = {"accuracy": LEARNER, "no_change": NO_CHANGE, "majority": MAJORITY}
+    return {name: float(sums[place]) / scored if scored else math.nan for name, place in places.items()}

@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import Ints
+from raydt.arrays.elementary import Ints
 from raydt.errors import InputError, message_of
 from raydt.examples.updates import DELETE, INSERT, UNKNOWN_ID, Refusal
-from raydt.exchange.snapshot import Barrier
-from raydt.keyed.log import Due, KeyLog, LogOwners
-from raydt.keyed.sent import WholeSource
-from raydt.keyed.table_keys import MISSING, Ops, TableKeys
+from raydt.exchange.messages import Barrier
+from raydt.keyed.groups import Due, KeyLog, LogOwners
+from raydt.keyed.source import MISSING, Ops, TableKeys, WholeSource
 from raydt.sources.base import Rows
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Skipped
 from raydt.streams.deletion_log import LoggedDeletions
-from raydt.streams.reader import END
+from raydt.streams.row_stream import END
 
 #: Rows of a block for each update that a message may have: a key gets the more rows of its own at once.
 ROWS = 16
@@ -43,7 +42,7 @@ class KeyedBatch:
     warmup: int = 0
     ends_warmup = False  #: Each key has a warm-up of its own.
     barrier: Barrier | None = None  #: A snapshot is wanted once this batch is applied.
-    #: Shape (m,), of a table: what each row is to its id (:meth:`raydt.keyed.table_keys.TableKeys.settle`).
+    #: Shape (m,), of a table: what each row is to its id (:meth:`raydt.keyed.source.TableKeys.settle`).
     told: Ops | None = None
     digest: bool = False  #: The digest over all keys before this batch is wanted.
 
@@ -132,7 +131,7 @@ class KeyedStream:
     Under ``skip_bad``, bad rows go to their key, which passes over them; one without a key is passed over here.
     Otherwise a batch ends before the first bad row, whose InputError is the next step. So it is with deletions of a
     ``log`` whose id no row before has had. Of a source that is followed, each row goes to the key of its id
-    (:mod:`raydt.keyed.table_keys`), and a ``strict`` stream ends before a row that the table cannot have.
+    (:mod:`raydt.keyed.source`), and a ``strict`` stream ends before a row that the table cannot have.
     """
 
     delayed = False

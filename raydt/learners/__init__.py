@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from raydt.errors import ConfigError
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Reading
 from raydt.learners.base import Learner, LearnerOptions, Traits
 from raydt.learners.description import Description
 from raydt.messages import Message, message

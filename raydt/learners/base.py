@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from raydt.arrays.types import Arrays, Ints
-from raydt.audits.audit_report import AuditReport
-from raydt.audits.parts import Parts
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.reading import CLASSES, Reading
+from raydt.arrays.blocks import Lazy, SparseRows
+from raydt.arrays.elementary import Arrays, Floats, Ints
+from raydt.audits.bins import Parts
+from raydt.audits.recorded_tree import AuditReport
+from raydt.errors import ConfigError
 from raydt.examples.row_owners import are_in
-from raydt.exchange.messages import Buckets, ShardWorker
-from raydt.exchange.snapshot import OWNED, STORED
+from raydt.examples.updates import CLASSES, UNIT, Features, History, Reading
+from raydt.exchange.messages import OWNED, STORED, Buckets, ShardWorker
+from raydt.folders.segments import chosen, with_live
 from raydt.learners import description
 from raydt.learners.batch_coordinator import BatchCoordinator
-from raydt.messages import message
+from raydt.messages import Message, message
 from raydt.settings import Settings
-from raydt.trees.state_schema import Schema, check_arrays, check_group, check_held, require
+from raydt.trees.counted_tree import TreeRules
+from raydt.trees.state_schema import HELD_OR_MISSING, Array, Schema, check_arrays, check_group, check_held, require
 
 
 class LearnerOptions(Settings):
@@ -87,7 +92,7 @@ class WorkPlan:
     """Operation settings of a coordinator: they decide where work is done, never the result."""
 
     #: The coordinator's process does work on fewer cells (rows x features) itself. On Ray it does all work of a model
-    #: with fewer live cells, and without the shards (:class:`~raydt.sessions.local_phase.SmallModel`); 0 leaves all
+    #: with fewer live cells, and without the shards (:class:`~raydt.sessions.session.SmallModel`); 0 leaves all
     #: work to them.
     local_work_limit: int = LOCAL_WORK_LIMIT
     #: Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
@@ -283,7 +288,7 @@ class Learner(ABC):
 
         Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. A regression
         has no ``predict_proba``. A model that is a tree, or a sum of trees, is exported and explained by
-        ``tree_sum(n_classes)`` (:class:`raydt.trees.tree_sum.HasTreeSum`).
+        ``tree_sum(n_classes)`` (:class:`raydt.trees.shapley.HasTreeSum`).
         """
         return self.Predictor(features, model)
 
@@ -351,3 +356,271 @@ class Learner(ABC):
 def _lengths(features: Features, classes: int) -> dict[str, int]:
     """Return the lengths that are known before any array is."""
     return {"features": len(features), "dense": len(features.names), "sparse": features.sparse, "labels": classes}
+
+
+# Fully dynamic trees: their options, and how small epsilon has to be for the guarantee.
+#
+# A node is rebuilt before more than ``epsilon * s`` updates have passed through it, s its size when it was built.
+# ``docs/explanation/guarantees.md`` proves that the tree is then feasible for (alpha, beta) after every update, for any
+# number of classes, if epsilon lies below :func:`epsilon_bound`, which is computed in exact rational arithmetic.
+
+#: What a bound for numeric labels leaves for rounding: of alpha to units of the labels, and of gains.
+FOR_ROUNDING = Fraction(1, 2**30)
+
+
+@functools.lru_cache(64)
+def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> Fraction:
+    """Return the exclusive upper bound of the epsilons for which the guarantee is proven.
+
+    It is min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats, k + 1 being
+    ``min_samples_split``; with numeric labels min(1 / (k + 1), alpha / 2 - 2**-30, beta / (1 + beta) - 2**-30). 0 where
+    nothing is promised: alpha or beta is 0 or, with numeric labels, too small.
+    """
+    a, b = Fraction(alpha), Fraction(beta)
+    if criterion == "squared_error":
+        bound = min(Fraction(1, min_samples_split), min(a / 2, b / (1 + b)) - FOR_ROUNDING)
+        return max(bound, Fraction(0))
+    return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
+
+
+@functools.lru_cache(64)
+def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
+    """Return the largest float64 below :func:`epsilon_bound`; ConfigError if the bound is 0.
+
+    For example ``auto_epsilon(0.1, 0.2, 2)`` is 0.024390243902439025.
+    """
+    bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
+    if bound <= 0:
+        raise ConfigError(message("learners.no_epsilon", alpha=alpha, beta=beta))
+    nearest = float(bound)
+    return nearest if Fraction(nearest) < bound else math.nextafter(nearest, 0.0)
+
+
+#: Beyond it a node is never rebuilt on any machine, and epsilon * s leaves the integers.
+LARGEST_EPSILON = 1e6
+
+
+class FullyDynamicOptions(LearnerOptions):
+    """When a node is a leaf, how far its split may be from the best, and how many updates it takes."""
+
+    epsilon: float | Literal["auto"] = Field(
+        "auto",
+        description="a subtree is rebuilt after this share of its size in updates; larger is faster and less exact; "
+        "auto: the largest value the theorem allows (epsilon)",
+    )
+    alpha: float = Field(0.1, ge=0, le=1, description="impurity below which a node may be a leaf (alpha)")
+    beta: float = Field(
+        0.2, ge=0, le=1, description="largest amount by which a split's gain may fall short of the best (beta)"
+    )
+    max_depth: int | None = Field(
+        None, ge=0, description="largest depth of a node; the root has depth 0; null sets no limit (h)"
+    )
+    min_samples_split: int = Field(2, ge=2, description="a node with fewer examples is a leaf (k + 1)")
+
+    def require_epsilon(self) -> None:
+        """ValueError unless epsilon is ``auto`` or a number within its limits."""
+        if not isinstance(self.epsilon, str) and not 0 <= self.epsilon <= LARGEST_EPSILON:
+            raise ValueError(message("learners.epsilon", most=LARGEST_EPSILON))
+
+    @property
+    def bounded_by(self) -> tuple[float, float, int, str]:
+        """Arguments of :func:`epsilon_bound`."""
+        return self.alpha, self.beta, self.min_samples_split, "gini"
+
+    def resolved_epsilon(self) -> float:
+        """Return epsilon as a number; ConfigError if it is ``auto`` and the theorem allows none."""
+        return auto_epsilon(*self.bounded_by) if isinstance(self.epsilon, str) else self.epsilon
+
+    def excuse(self) -> Message | None:
+        """Return why nothing is promised for these options; None if something is."""
+        epsilon, bound = self.resolved_epsilon(), epsilon_bound(*self.bounded_by)
+        if bound == 0:
+            return message("learners.no_epsilon", alpha=self.alpha, beta=self.beta).alone()
+        if Fraction(epsilon) >= bound:
+            return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
+        return None
+
+    @property
+    def depth_limit(self) -> int:
+        """The largest depth of a node, as kernels take it."""
+        return self.max_depth if self.max_depth is not None else 2**31 - 1
+
+    def rules(self, scheduled: bool = True) -> TreeRules:
+        """The options as the kernels take them; epsilon is that of nodes that are rebuilt by schedule."""
+        epsilon = self.resolved_epsilon() if scheduled else 0.0
+        return TreeRules(epsilon, self.alpha / 2, self.min_samples_split, self.depth_limit)
+
+    def weighed_rules(self, scheduled: bool = True) -> TreeRules:
+        """The options as the kernels take them where rows have weights."""
+        return self.weighed(self.rules(scheduled))
+
+    def weighed(self, rules: TreeRules) -> TreeRules:
+        """Return rules as the kernels take them where rows have weights."""
+        least = self.min_samples_split
+        by_size = Fraction(rules.epsilon) * least < 1
+        return rules._replace(unit=UNIT, min_samples_split=least * UNIT, by_size=by_size)
+
+
+# An audit of a saved state against the raw examples: its arrays, the rows it stores, and the learner's verdicts.
+#
+# A learner's audit recomputes everything from the history and so never reads the rows that a state stores. ``update``
+# and ``resume`` rebuild from exactly these rows, whatever the learner; they are compared here.
+
+
+def audit(
+    learner: Learner,
+    options: Any,
+    features: Features,
+    classes: int,
+    state: Arrays,
+    history: History,
+    groups: Mapping[int, Arrays],
+    *,
+    checked: bool = False,
+) -> AuditReport:
+    """Prove or refute what a learner promises of a state, and that it stores the rows of the source.
+
+    Of an incomplete history, made of the stored rows, these are not compared. ``classes`` is 0 for numeric targets.
+    ``checked`` says that :meth:`Learner.check` has found the arrays sound.
+    """
+    check = None if checked else partial(learner.check, options, features, classes)
+    differing, problem = _stored(features, state, history, groups, check)
+    if problem is not None:
+        return _with(differing, AuditReport.malformed("state", problem))
+    return _with(differing, learner.audit(options, features, state, history, groups))
+
+
+class AuditedPart:
+    """The rows in some buckets, of a state and of the source, as a part of :func:`audit_divided`."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        options: Any,
+        features: Features,
+        classes: int,
+        state: Arrays,
+        history: History,
+        groups: Mapping[int, Arrays],
+    ) -> None:
+        check = partial(learner.check, options, features, classes)
+        self._stored = _stored(features, state, history, groups, check)
+        self._rows = None if self._stored[1] else learner.audited_rows(options, features, state, history)
+
+    def stored(self) -> tuple[list[Message], str | None]:
+        """Return failures of stored rows, and what cannot be in the arrays."""
+        return self._stored
+
+    def __getattr__(self, method: str) -> Any:
+        """Return a method of the learner's own part."""
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return getattr(self._rows, method)
+
+
+def rows_within(
+    learner: Learner, options: Any, features: Features, state: Arrays, groups: Mapping[int, Arrays], own: Buckets
+) -> tuple[Arrays, Mapping[int, Arrays]]:
+    """Return a state that has all rows, and its feature groups, with the rows in some buckets alone."""
+    mine = are_in(state["id"], own)
+    declared = learner.schema(options, features, state, state=True).arrays
+    by_row = {of.name: state[of.name] for of in declared if of.shape[:1] == ("rows",)}
+    return {**state, **chosen(by_row, mine)}, Lazy(groups, lambda group: with_live(groups[group], mine))
+
+
+def audit_divided(learner: Learner, options: Any, features: Features, model: Arrays, parts: Parts) -> AuditReport:
+    """As :func:`audit`, of rows that are divided by buckets among ``parts``, each an :class:`AuditedPart`."""
+    stored = parts.ask("stored")
+    differing = [failure for failures, _ in stored for failure in failures]
+    for _, problem in stored:
+        if problem is not None:
+            return _with(differing, AuditReport.malformed("state", problem))
+    return _with(differing, learner.audit_parts(options, features, model, parts))
+
+
+def _stored(
+    features: Features,
+    state: Arrays,
+    history: History,
+    groups: Mapping[int, Arrays],
+    check: Callable[[Arrays, Mapping[int, Arrays]], None] | None,
+) -> tuple[list[Message], str | None]:
+    """Return failures of stored rows, and what cannot be in the arrays."""
+    differing: list[Message] = []
+    try:
+        if history.complete:
+            differing = compare_stored_rows(features, state, history, groups)
+        if check is not None:
+            check(state, groups)
+    except (KeyError, ValueError) as error:
+        problem = message("states.missing", array=error.args[0]) if isinstance(error, KeyError) else str(error)
+        return differing, problem
+    return differing, None
+
+
+def _with(differing: list[Message], report: AuditReport) -> AuditReport:
+    """Return a report with failures of stored rows."""
+    if differing:
+        report.conformance = "violated"
+        report.failures = [*differing, *report.failures]
+    return report
+
+
+def compare_stored_rows(
+    features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
+) -> list[Message]:
+    """Compare stored ids, labels and features with the examples inserted; return a failure for each array."""
+    born, ids, y = state["born"], state["id"], state["y"]
+    dtypes = {"born": np.int64, "id": np.int64, "y": history.y.dtype}
+    check_arrays(state, [Array(name, dtype, ("rows",)) for name, dtype in dtypes.items()], {})
+    check_held(groups, features, (HELD_OR_MISSING,), len(born))
+    order = np.argsort(history.inserted, kind="stable")
+    place = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
+    known = place >= 0
+    known[known] = history.inserted[place[known]] == born[known]
+    failures = []
+    if not known.all():
+        first = int(np.flatnonzero(~known)[0])
+        strangers = int((~known).sum())
+        failures.append(message("audits.unknown_rows", rows=strangers, id=ids[first]))
+    rows, place = np.flatnonzero(known), place[known]
+    for what, stored, source in (("id", ids, history.id), ("label", y, history.y)):
+        wrong = np.flatnonzero(stored[rows] != source[place])
+        if len(wrong):
+            i = int(wrong[0])
+            failures.append(_differing(len(wrong), what, ids[rows[i]], stored[rows[i]], source[place[i]]))
+    for number, group in sorted(groups.items()):
+        columns = features.group_columns(number)
+        failures += _dense(features, columns, ids[rows], group["X"][rows], history.X[np.ix_(place, columns)])
+        if history.sparse is not None:
+            own = np.array([number])
+            stored_ones = SparseRows.of_arrays(group, features.sparse)[rows]
+            failures += _sparse(features, ids[rows], stored_ones, history.sparse[place].of_groups(own, features.groups))
+    return failures
+
+
+def _dense(features: Features, columns: Ints, ids: Ints, stored: Floats, source: Floats) -> list[Message]:
+    """The columns of one feature group, bit for bit, so that NaN equals NaN."""
+    bits = [np.ascontiguousarray(X).view(np.uint64) for X in (stored, source)]
+    wrong = np.argwhere(bits[0] != bits[1])
+    if not len(wrong):
+        return []
+    i, j = wrong[0]
+    return [_differing(len(wrong), repr(features.name(int(columns[j]))), ids[i], stored[i, j], source[i, j])]
+
+
+def _sparse(features: Features, ids: Ints, stored: SparseRows, source: SparseRows) -> list[Message]:
+    """The sparse features of one feature group that are 1."""
+    ours, theirs = (
+        np.repeat(np.arange(len(ones)), ones.lengths) * features.sparse + ones.indices for ones in (stored, source)
+    )
+    wrong = np.setxor1d(ours, theirs, assume_unique=True)
+    if not len(wrong):
+        return []
+    row, index = divmod(int(wrong[0]), features.sparse)
+    held = int(index in stored.row(row))
+    return [_differing(len(wrong), repr(features.name(len(features.names) + index)), ids[row], held, 1 - held)]
+
+
+def _differing(count: int, what: str, example: Any, stored: Any, source: Any) -> Message:
+    return message("audits.stored_value", values=count, what=what, id=example, found=stored, expected=source)

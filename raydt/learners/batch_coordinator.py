@@ -9,28 +9,47 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field, field_validator
 
-from raydt.arrays.blocks import as_slice
+from raydt.arrays.blocks import SparseRows, as_slice
 from raydt.arrays.digest import Part
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Arrays, Floats, Ints, Slots
+from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, Slots
+from raydt.arrays.kernel import Repeated, kernel
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError
-from raydt.examples.admission import Admission
-from raydt.examples.features import Features
+from raydt.evaluation.scoring import NO_LEVEL
 from raydt.examples.row_digest import RowDigest
-from raydt.examples.store import ExampleStore
-from raydt.examples.targets import Targets
-from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
-from raydt.examples.weighting import Weighting
-from raydt.exchange.blocks import Block
-from raydt.exchange.messages import Exchange, Tell
-from raydt.exchange.snapshot import OWNED
+from raydt.examples.store import ExampleStore, Weighting, admit_updates
+from raydt.examples.updates import (
+    BITS,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    MOST,
+    QUERY,
+    UNIT,
+    UNKNOWN_VALUE,
+    UPDATE,
+    Admission,
+    BatchResult,
+    Features,
+    Log,
+    Refusal,
+    Targets,
+    UpdateBatch,
+    by_label,
+    joined,
+    no_targets,
+    nothing_admitted,
+    out_of_range,
+)
+from raydt.exchange.messages import OWNED, Block, Exchange, Tell
 from raydt.messages import message
+from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS
 
 
 def rows_in(state: Mapping[str, AnyArray]) -> int:
@@ -39,7 +58,7 @@ def rows_in(state: Mapping[str, AnyArray]) -> int:
 
 
 class Many(Protocol):
-    """A group of models whose batches one call takes (``raydt.learners.many``)."""
+    """A group of models whose batches one call takes (``raydt.learners.tree_coordinator``)."""
 
     def take(self, sessions: Sequence[Any], batches: Any) -> list[BatchResult | None]:
         """Take the batches of some sessions; None of those that go the usual way: nothing of them is done then."""
@@ -388,3 +407,251 @@ class BatchCoordinator(ABC):
     def _has_weights(self) -> bool:
         """Return True if the digest has weights: an example whose slot is not free has another weight than 1."""
         return self.store.uneven > 0
+
+
+# The coordinating half that learners share whose updates take effect one by one, each as it comes.
+#
+# Slots that a batch has emptied are released at its end: until then every shard still finds the deleted rows in them.
+
+#: Kinds of a step.
+ADD, REMOVE, LOOK = 0, 1, 2
+
+#: One step of a batch: an update is a REMOVE and an ADD, everything else one step. ``stamp`` is 2 seq + 1, or 2 seq
+#: for the REMOVE of an update; ``row`` indexes the batch's ``X``. The learner fills in ``prediction`` (-1 where none is
+#: made), the ``level`` of that of class 1 if it gives scores, and ``path``, the nodes whose counts the step changed.
+STEP = np.dtype(
+    [
+        *(("stamp", np.int64), ("slot", np.int32), ("row", np.int32)),
+        *(("prediction", np.int32), ("kind", np.int32), ("level", np.int32), ("path", np.int32)),
+    ]
+)
+
+
+def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Ints]:
+    """Steps of one part (``STEP`` records), and the position in the batch of each; refused updates have none."""
+    op, refused = batch.op[part], admitted.fault[part] != 0
+    n = len(op) - np.count_nonzero(refused) + np.count_nonzero((op == UPDATE) & ~refused)
+    steps, position = np.empty(n, dtype=STEP), np.empty(n, dtype=np.int64)
+    fill_steps(batch.op, admitted, batch.start, part.start, part.stop, steps, position)
+    return steps, position
+
+
+@kernel
+def fill_steps(op: Any, admitted: Any, start: int, begin: int, end: int, steps: Any, position: Any) -> None:
+    """Fill in the steps of the updates from ``begin`` to before ``end``, and the position of each."""
+    n = 0
+    for i in range(begin, end):
+        if admitted.fault[i]:
+            continue
+        kind = LOOK if op[i] == QUERY else ADD
+        for half in range(2 if op[i] == UPDATE else 1):
+            removes = op[i] == DELETE or op[i] == DELETE_VALUE or (op[i] == UPDATE and half == 0)
+            steps[n].stamp = 2 * (start + i) + 1 - (op[i] == UPDATE and half == 0)
+            steps[n].slot = admitted.old[i] if removes else admitted.new[i]
+            steps[n].row = admitted.row[i]
+            steps[n].prediction = -1
+            steps[n].kind = REMOVE if removes else kind
+            steps[n].level = NO_LEVEL
+            steps[n].path = 0
+            position[n] = i
+            n += 1
+
+
+def enter_steps(
+    result: BatchResult, steps: npt.NDArray[np.void], position: Ints, of: Bools, numbers: Floats | None = None
+) -> None:
+    """Enter the paths of steps, and the predictions ``of`` some: numeric labels, or codes with their levels."""
+    predicted = steps["prediction"] if numbers is None else numbers
+    result.predictions[position[of]] = predicted[of]
+    if numbers is None:
+        result.give_levels(position[of], steps["level"][of])
+    result.path += np.bincount(position, steps["path"], minlength=len(result.path)).astype(np.int32)
+
+
+class SequentialCoordinator(BatchCoordinator):
+    """The path of a batch whose updates take effect one by one."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+
+    def took(self, seq: int, batches: Any, k: int) -> None:
+        """Take note of batch ``k`` of some that were taken together; the next update is number ``seq``."""
+        self._seq = seq
+        if self._digested is not None:
+            for ids in batches.changed(k):
+                self._digested.note(ids)
+
+    def take_admitted(self, batch: UpdateBatch, admitted: Admission, applied: int) -> Exchange[BatchResult]:
+        """Take a batch whose first ``applied`` updates were admitted with those of others (``learners.many``)."""
+        result = self._begun(batch)
+        result.applied = applied
+        for slots in (admitted.new, admitted.old):
+            if self._digested is not None:
+                self._digested.note(self.store.id[slots[slots >= 0]])
+        log = yield from self._take(batch, slice(0, applied), admitted, result)
+        self._end(batch, admitted, result, [log])
+        return result
+
+    @abstractmethod
+    def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
+        """Make room for a batch, before anything of it is admitted."""
+
+    def _parts_of(self, batch: UpdateBatch) -> list[slice]:
+        """Parts of a batch that are admitted and taken one after the other."""
+        return [slice(0, len(batch))]
+
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
+        """Apply one batch, in parts. Stops before the first bad update; with ``skip_refused`` passes it over."""
+        shortened = yield from self._shorten_warmup(batch)
+        yield from self._prepare(batch)
+        result = self._begun(batch)
+        admitted = nothing_admitted(batch.op)
+        logs = [shortened]
+        for part in self._parts_of(batch):
+            logs += yield from self._admit(batch, part, admitted, result, skip_refused)
+            if result.applied < part.stop:
+                break
+        self._end(batch, admitted, result, logs)
+        return result
+
+    def _begun(self, batch: UpdateBatch) -> BatchResult:
+        """Return the result of a batch of which nothing is taken."""
+        m = len(batch)
+        return BatchResult(m, no_targets(m, self.store.target_dtype), path=np.zeros(m, dtype=np.int32))
+
+    def _end(self, batch: UpdateBatch, admitted: Admission, result: BatchResult, logs: list[Log]) -> None:
+        """Release the slots that a batch has emptied, and complete its result."""
+        self._summarise(admitted, result)
+        self.store.release(admitted.old[admitted.old >= 0])
+        result.log = joined(logs)
+        self._seq = batch.start + result.applied
+
+
+# The log of a batch: one entry for each rebuild of a subtree.
+
+#: Where a rebuild was done (the learner's log).
+RESET, COORDINATOR, SHARDS = 0, 1, 2
+
+
+#: One rebuild of a batch. Entry 0 of a log only counts, in ``rows``, the entries after it.
+REBUILD = np.dtype(
+    [
+        ("stamp", np.int64),
+        ("rows", np.int64),
+        ("nodes", np.int64),
+        ("seconds", np.float64),
+        ("depth", np.int32),
+        ("place", np.int32),
+    ]
+)
+
+
+def new_log(rebuilds: int) -> npt.NDArray[np.void]:
+    """An empty log with room for so many rebuilds."""
+    return np.zeros(rebuilds + 1, dtype=REBUILD)
+
+
+def logged(log: npt.NDArray[np.void]) -> dict[str, AnyArray]:
+    """The rebuilds of a log, by column: ``seq``, ``rows``, ``depth``, ``nodes``, ``place``, ``seconds``."""
+    done = log[1 : 1 + int(log["rows"][0])]
+    columns = {name: done[name].copy() for name in ("rows", "depth", "nodes", "place", "seconds")}
+    return {"seq": done["stamp"] >> 1, **columns, "place": columns["place"].astype(np.int8)}
+
+
+@kernel
+def record(tree: Any, log: Any, node: int, stamp: int, rows: int, nodes: int, place: int, seconds: float) -> None:
+    """Note one rebuild."""
+    at = log[0].rows + 1
+    log[0].rows = at
+    log[at].stamp = stamp
+    log[at].rows = rows
+    log[at].nodes = nodes
+    log[at].seconds = seconds
+    log[at].depth = tree.nodes[node].depth
+    log[at].place = place
+    tree.reg[REBUILDS] += 1
+    tree.reg[REBUILT_ROWS] += rows
+
+
+# Updates of one example each, without a batch: what learners share whose updates take effect one by one.
+#
+# A batch of one update costs many small arrays, which take longer than the update. Here the buffers are used again, and
+# the work itself is done by the kernels of a batch: so that no bit depends on which way an update came.
+
+
+class RowUpdates:
+    """Buffers of one update, and its admission."""
+
+    def __init__(self, columns: int) -> None:
+        self.rows = RowBlock.of(np.empty((1, columns)))
+        self._op, self._id = np.full(1, INSERT, dtype=np.int8), np.empty(1, dtype=np.int64)
+        self._admitted, self._admit = nothing_admitted(self._op), Repeated(admit_updates)
+
+    def take(self, row: Floats) -> RowBlock:
+        """Return a row, shape (1, d), as kernels take it; valid until the next one."""
+        self.rows.X[:] = row
+        return self.rows
+
+    def insert(self, store: ExampleStore, digested: RowDigest | None, number: int, code: int, seq: int) -> int:
+        """Admit an example with an id that no live one has; returns its slot. The store has room."""
+        self._id[0] = number
+        store.admit(self._op, self._id, 0, False, self._admitted, self._admit)
+        slot = int(self._admitted.new[0])
+        store.y[slot], store.born[slot] = code, seq
+        if digested is not None:
+            digested.note(self._id)
+        return slot
+
+    def delete(self, store: ExampleStore, digested: RowDigest | None, slot: int) -> None:
+        """Take a live example out of the store; :meth:`release` comes after the learner has let go of it."""
+        if digested is not None:
+            digested.note(store.id[slot : slot + 1])
+        store.discard(slot)
+
+    def release(self, store: ExampleStore, slot: int) -> None:
+        """Let the slot of a deleted example be used again."""
+        self._admitted.old[0] = slot
+        store.release(self._admitted.old)
+
+
+# The option ``class_weight`` of learners that take weights.
+
+
+def _is_number(weight: Any) -> bool:
+    """Whether float64 has room for a weight, which may be a number of NumPy, too."""
+    if isinstance(weight, bool) or not isinstance(weight, int | float | np.integer | np.floating):
+        return False
+    return bool(abs(weight) <= MOST)
+
+
+class ClassWeight(BaseModel):
+    """Weights of classes."""
+
+    class_weight: Literal["balanced"] | dict[Any, float] | None = Field(
+        None,
+        description="weights of classes, which multiply those of examples: balanced: n / (K n_c), so that all classes "
+        "weigh the same, found once from the warm-up or first training; or a weight for each label, 1 where none is "
+        "given; null: 1",
+    )
+
+    @field_validator("class_weight", mode="before")
+    @classmethod
+    def _positive(cls, given: Any) -> Any:
+        """Take labels as text, since keys of files are; refuse what is no weight."""
+        if given is None or (isinstance(given, str) and given == "balanced"):
+            return given
+        if not isinstance(given, dict) or not given:
+            raise ValueError(message("settings.class_weight"))
+        for label, weight in given.items():
+            if not _is_number(weight) or out_of_range(np.array([weight], dtype=np.float64)).any():
+                shown = {"what": f"the weight of class {label}", "value": weight}
+                raise ValueError(message("settings.weight_range", least=1 / UNIT, most=MOST >> BITS, **shown))
+        weights = by_label(given)
+        if len(dict(weights)) < len(weights):
+            raise ValueError(message("settings.repeated_class"))
+        return dict(weights)
+
+    @property
+    def weights_by_label(self) -> tuple[tuple[str, float], ...]:
+        """Weights of classes that are given by label."""
+        return by_label(self.class_weight) if isinstance(self.class_weight, dict) else ()

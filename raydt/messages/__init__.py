@@ -1,14 +1,16 @@
 """Every sentence of errors, warnings, progress and verdicts, by id.
 
-One module holds the sentences of one topic, so that they are read as a whole: ``streams.late_row`` is ``late_row`` in
-``raydt/messages/streams.py``. A sentence is a problem with the names of its parameters, or a pair of a problem and its
-remedy. A message keeps its id and its parameters, which a program and a test read in place of the words.
+One file holds the sentences of one topic, so that they are read as a whole: ``streams.late_row`` is the line
+``late_row`` of ``raydt/messages/streams.txt``. A sentence is a problem with the names of its parameters, or a pair of
+a problem and its remedy. A message keeps its id and its parameters, which a program and a test read in place of the
+words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from raydt.redaction import text
@@ -53,9 +55,15 @@ class Message(str):
         return Message(f"{place}: {self.problem}", self.remedy, self.id, self.parameters)
 
 
+@cache
 def sentences(topic: str) -> dict[str, Sentence]:
-    """Return the sentences of a topic, by name."""
-    found: dict[str, Sentence] = import_module(f"raydt.messages.{topic}").SENTENCES
+    """Return the sentences of a topic, by name: a line ``name: problem || remedy`` of its file for each."""
+    found: dict[str, Sentence] = {}
+    for line in (Path(__file__).parent / f"{topic}.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            name, _, rest = line.replace("\\n", "\n").partition(": ")
+            problem, remedy, told = rest.partition(" || ")
+            found[name] = (problem, told) if remedy else problem
     return found
 
 

@@ -7,16 +7,199 @@ measured. How it is drawn is up to whoever lays it out; words and numbers are te
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from numbers import Real
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Floats, Ints
-from raydt.presentation.series import Columns
-from raydt.presentation.words import ABSENT, Form, brief, count, figure, share
+from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.messages import message
+
+# Turns the tables of a run into series short enough to draw.
+#
+# Invariant: merging rows of the metrics table gives what the run would have written with a larger ``metrics_every``:
+# cumulative columns keep the last value, windowed ones are weighted by their predictions. Nothing is sampled away. A
+# windowed score that is no mean over predictions is left out.
+
+#: A table by columns of one length.
+Columns: TypeAlias = dict[str, AnyArray]
+
+#: How the names of windowed columns begin.
+WINDOWED = "window_"
+
+#: Windowed scores whose value over several windows is the mean of theirs, by predictions.
+_MEANS = {f"{WINDOWED}{name}" for name in ("accuracy", "no_change", "majority", "mse", "mae", "mean")}
+
+
+def merged(metrics: Columns, limit: int) -> Columns:
+    """Return at most ``limit`` rows of the metrics table, each covering about equally many rows. O(n) per column."""
+    n = len(metrics["seq"])
+    if n <= limit:
+        return metrics
+    return _grouped(metrics, np.arange(1, limit + 1) * n // limit - 1)
+
+
+def whole_windows(metrics: Columns) -> Columns:
+    """Return the table with a last row of less than half an interval merged into the one before it."""
+    n = len(metrics.get("seq", ()))
+    if n < 3 or not any(_is_short(increments(metrics[name])) for name in ("seq", "predictions") if name in metrics):
+        return metrics
+    return _grouped(metrics, np.append(np.arange(n - 2), n - 1))
+
+
+def _is_short(steps: Floats) -> bool:
+    return bool(0 < 2 * steps[-1] < steps[-2])
+
+
+def _grouped(metrics: Columns, last: AnyArray) -> Columns:
+    """Return a row for each stretch of rows that ends with one of ``last``."""
+    first, limit = np.concatenate([[0], last[:-1] + 1]), len(last)
+    predictions = increments(metrics["predictions"])
+    weight = np.add.reduceat(predictions, first)
+    result: Columns = {}
+    for name, column in metrics.items():
+        if name in _MEANS:
+            sums = np.add.reduceat(np.where(predictions > 0, np.nan_to_num(column) * predictions, 0.0), first)
+            result[name] = np.divide(sums, weight, out=np.full(limit, np.nan), where=weight > 0)
+        elif not name.startswith(WINDOWED):
+            result[name] = column[last]
+    return result
+
+
+def increments(column: AnyArray) -> Floats:
+    """Return the amount each row added to a cumulative column; the first row starts from 0."""
+    added: Floats = np.diff(column.astype(np.float64), prepend=0.0)
+    return added
+
+
+def per_unit(numerator: AnyArray, denominator: AnyArray) -> Floats:
+    """Return the increments of one cumulative column divided by those of another; NaN where the latter stands still."""
+    up, down = increments(numerator), increments(denominator)
+    rate: Floats = np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
+    return rate
+
+
+def size_classes(rows: AnyArray) -> Ints:
+    """Return floor(log2(rows)) of each size, and -1 for empty ones, exactly."""
+    return np.frexp(rows.astype(np.float64))[1].astype(np.int64) - 1
+
+
+# Numbers as people read them. Absent values are a dash; nothing is rounded to a false zero.
+
+ABSENT = "\N{EN DASH}"
+
+Form = Callable[[Any], str]
+
+#: Letters of a feature's name among key figures and in tables of runs.
+FEATURE_SHOWN = 24
+
+
+def _known(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def count(value: Any) -> str:
+    """Return an integer with thousands separators."""
+    return f"{round(value):,}" if _known(value) else ABSENT
+
+
+def counted(value: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is one."""
+    if value != 1:
+        noun = f"{noun[:-1]}ves" if noun.endswith("f") else f"{noun}es" if noun.endswith("h") else f"{noun}s"
+    return f"{count(value)} {noun}"
+
+
+def share(value: Any, digits: int = 2) -> str:
+    """Return a fraction as a percentage."""
+    return f"{100 * value:.{digits}f}%" if _known(value) else ABSENT
+
+
+def figure(value: Any) -> str:
+    """Return three significant digits, without an exponent between 0.001 and 10 million."""
+    if not _known(value):
+        return ABSENT
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e7:
+        return f"{value:.3g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{round(value, 2 - math.floor(math.log10(abs(value)))):,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def brief(value: float, digits: int = 0) -> str:
+    """Return a tick of an axis: thousands as k, millions as M, billions as G."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale:
+            return f"{value / scale:.6g}{unit}"
+    return f"{value:,.{digits}f}"
+
+
+def threshold(value: float) -> str:
+    """Return the number a split compares with: four significant digits, more where whole numbers need them."""
+    if 1e4 <= abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: Any) -> str:
+    """Return seconds in the unit that suits them."""
+    if not _known(seconds):
+        return ABSENT
+    if seconds < 1e-3:
+        return f"{figure(1e6 * seconds)} µs" if seconds else "0 s"
+    if seconds < 1:
+        return f"{figure(1e3 * seconds)} ms"
+    if seconds < 99.95:
+        return f"{figure(seconds)} s"
+    minutes = round(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min {round(seconds) % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(value: Any) -> str:
+    """Return bytes in powers of ten."""
+    if not _known(value):
+        return ABSENT
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= scale:
+            return f"{figure(value / scale)} {unit}"
+    return f"{value:.0f} B"
+
+
+def moment(value: Any) -> str:
+    """Return an ISO time stamp to the second, with its offset from UTC."""
+    try:
+        when = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except ValueError:
+        return ABSENT if value is None else str(value)
+    zone = "" if when.tzinfo is None else " UTC" if not when.utcoffset() else when.strftime(" %z")
+    return when.strftime("%Y-%m-%d %H:%M:%S") + zone
+
+
+def clipped(text: str, most: int) -> str:
+    """Return a text of at most so many letters, the end of a longer one left out."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def names(values: list[str], shown: int = 8) -> str:
+    """Return the first names of a list, and how many more there are."""
+    if len(values) <= shown + 1:
+        return ", ".join(values)
+    return ", ".join(values[:shown]) + f" and {len(values) - shown:,} more"
+
+
+def number(mapping: Any, key: str) -> float | None:
+    """Return a finite number of a mapping that may be absent."""
+    value = mapping.get(key) if isinstance(mapping, Mapping) else None
+    return float(value) if value is not None and _known(value) else None
+
 
 Values = AnyArray
 
@@ -358,3 +541,185 @@ class Stretches:
         names = [f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}" for low, high in pairwise(self.edges)]
         ticks, at = updates_axis(last).ticks, centres(self.n)
         return Chart(key, title, caption, tuple(panels), ticks, "updates", at, names, last, wide)
+
+
+# The event times of a stream as an axis: where each update lies in time, ticks at round dates, and moments in words.
+#
+# Invariant: a clock only moves what is drawn over updates along the horizontal axis; no value changes. Updates of one
+# event time share the span up to the next time, evenly: where times are dates, a day of 500 rows is as wide as any
+# other.
+
+B = TypeVar("B")
+
+_SECOND, _HOUR, _DAY = 1.0, 3600.0, 86_400.0
+#: Seconds between ticks, up to which the ticks are a month or more apart.
+_STEPS = (*(k * _SECOND for k in (1, 5, 15, 30, 60, 300, 900, 1800)), *(k * _HOUR for k in (1, 3, 6, 12)))
+_DAYS = (1, 2, 7, 14)
+_MONTHS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000)
+_MOST_TICKS = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = 1e-6
+#: Days from 1970-01-01 to the first Monday.
+_MONDAY = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clock:
+    """Event times over the updates of one stream: ``times[i]`` is reached at ``updates[i]``, both ascending strictly.
+
+    Times are seconds since 1970 if they are ``moments``, else numbers of the user's unit.
+    """
+
+    updates: Floats
+    times: Floats
+    moments: bool
+    latest: float  #: The latest time of a row; ``times`` may end one span later.
+
+    @classmethod
+    def of(cls, seq: AnyArray, times: AnyArray, moments: bool, first: float | None) -> Clock | None:
+        """Return the clock of a table whose row i ends at ``seq[i]`` and ``times[i]``; None if times are no clock."""
+        known = np.asarray(times, dtype=np.float64)
+        if not len(known) or not np.isfinite(known).all():
+            return None
+        updates = np.asarray(seq, dtype=np.float64)
+        if first is not None:
+            known, updates = np.append(min(first, known[0]), known), np.append(0.0, updates)
+        new = np.append(True, np.diff(known) > 0)
+        last, latest = updates[-1], float(known[-1] * _MICROSECOND if moments else known[-1])
+        updates, known = updates[new], known[new]
+        if len(known) < 2:
+            return None
+        if updates[-1] < last:  # rows at the latest time share a span, too: that of the time before
+            updates, known = np.append(updates, last), np.append(known, 2 * known[-1] - known[-2])
+        known = known * _MICROSECOND if moments else known
+        clock = cls(updates, known, moments, latest)
+        return clock if not moments or (_date(known[0]) and _date(known[-1])) else None
+
+    def at(self, updates: Any) -> Floats:
+        """Return the times of updates, interpolated."""
+        result: Floats = np.interp(np.asarray(updates, dtype=np.float64), self.updates, self.times)
+        return result
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the first and the last time."""
+        return float(self.times[0]), float(self.times[-1])
+
+    def word(self, time: float) -> str:
+        """Return a time in words."""
+        return moment_of(time) if self.moments else figure(time)
+
+
+def moment_of(seconds: float) -> str:
+    """Return a moment to the minute, and a midnight as its date."""
+    date = _date(seconds)
+    if date is None:
+        return figure(seconds)
+    return date.strftime("%Y-%m-%d") if seconds % _DAY == 0 else date.strftime("%Y-%m-%d %H:%M")
+
+
+def time_in_words(time: float, moments: bool) -> str:
+    """Return a time of a table, a moment in microseconds."""
+    if not np.isfinite(time):
+        return ABSENT
+    return moment_of(time * _MICROSECOND) if moments else figure(time)
+
+
+def _date(seconds: float) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(seconds=round(seconds))
+    except OverflowError:
+        return None
+
+
+def time_axis(low: float, high: float, moments: bool) -> Axis:
+    """Return the axis from one time to another, with ticks at round times."""
+    if not moments:
+        marks = linear([[low, high]])
+        ticks: Iterator[tuple[float, str]] = (
+            (marks.low + tick.at * (marks.high - marks.low), tick.label) for tick in marks.ticks
+        )
+    else:
+        ticks = iter(_dates(low, high))
+    span = high - low
+    return Axis(low, high, tuple(Tick((at - low) / span, label) for at, label in ticks if low <= at <= high))
+
+
+def _dates(low: float, high: float) -> Iterator[tuple[float, str]]:
+    """Yield round moments between two, and their labels: a time of day, a day, a month, or a year where it begins."""
+    span = high - low
+    step = next((step for step in _STEPS if span / step <= _MOST_TICKS), None)
+    days = next((days for days in _DAYS if span / _DAY / days <= _MOST_TICKS), None)
+    if step is not None or days is not None:
+        width, offset = (step, 0.0) if step is not None else (_DAY * (days or 1), _DAY * _MONDAY)
+        for number in range(int(np.ceil((low - offset) / width)), int(np.floor((high - offset) / width)) + 1):
+            at = offset + number * width
+            yield at, _label(at)
+        return
+    months = next((months for months in _MONTHS if span / _DAY / 30.4 / months <= _MOST_TICKS), _MONTHS[-1])
+    first = datetime.fromtimestamp(0, timezone.utc) + timedelta(seconds=round(low))
+    number = (first.year * 12 + first.month - 1) // months * months
+    while number < 9999 * 12:
+        date = datetime(max(1, number // 12), number % 12 + 1, 1, tzinfo=timezone.utc)
+        at = (date - _EPOCH).total_seconds()
+        if at > high:
+            return
+        yield at, str(date.year) if date.month == 1 else date.strftime("%b")
+        number += months
+
+
+def _label(seconds: float) -> str:
+    date = _date(seconds) or _EPOCH
+    if seconds % _DAY == 0:
+        return f"{date.day} {date.strftime('%b')}"
+    return date.strftime("%H:%M" if seconds % 60 == 0 else "%H:%M:%S")
+
+
+def in_words(low: float, high: float, word: Any) -> str:
+    """Return the name of an axis of time."""
+    return str(message("reports.time_axis", first=word(low), last=word(high)))
+
+
+def timed(block: B, clock: Clock | None) -> B:
+    """Return a chart over updates as one over time; other blocks, and all without a clock, as they are."""
+    if clock is None or not isinstance(block, Chart) or not block.span:
+        return block
+    low, high = clock.ends
+    axis, span = time_axis(low, high, clock.moments), float(block.span)
+
+    def moved(shares: Any) -> Floats:
+        return axis.at(clock.at(np.asarray(shares, dtype=np.float64) * span))
+
+    times = clock.at(np.multiply(block.at, span)).tolist()
+    names = [f"{name}, {clock.word(time)}" for name, time in zip(block.names, times, strict=True)]
+    changed: Any = replace(
+        block,
+        panels=tuple(_panel(panel, moved) for panel in block.panels),
+        ticks=axis.ticks,
+        unit=in_words(low, clock.latest, clock.word),
+        at=moved(block.at).tolist(),
+        names=names,
+        uprights=tuple(moved(block.uprights).tolist()),
+    )
+    return changed  # type: ignore[no-any-return]
+
+
+def _panel(panel: Panel, moved: Any) -> Panel:
+    def mark(one: Mark) -> Mark:
+        return replace(one, shape=None if one.shape is None else _shape(one.shape, moved))
+
+    shade = None if panel.shade is None else _box(panel.shade, moved)
+    return replace(panel, marks=tuple(map(mark, panel.marks)), shade=shade)
+
+
+def _shape(shape: Shape, moved: Any) -> Shape:
+    match shape:
+        case Box():
+            return _box(shape, moved)
+        case Line() | Area() | Dots():
+            return replace(shape, x=moved(shape.x))
+
+
+def _box(box: Box, moved: Any) -> Box:
+    left = moved(box.x)
+    return replace(box, x=left, width=moved(box.x + box.width) - left)

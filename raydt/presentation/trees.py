@@ -17,13 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Ints
-from raydt.examples.features import sparse_name
+from raydt.arrays.elementary import AnyArray, Ints
+from raydt.examples.updates import sparse_name
 from raydt.messages import message
 from raydt.presentation.blocks import Icicle, Node, Note, Row, Table, Tree
-from raydt.presentation.charts import boxes
-from raydt.presentation.series import Columns
-from raydt.presentation.words import count, counted, figure, share, threshold
+from raydt.presentation.charts import Columns, boxes, count, counted, figure, share, threshold
 
 CARDS = 400
 CARD_LEVELS = 20

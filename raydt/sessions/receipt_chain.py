@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain as joined
@@ -24,12 +24,74 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
-from raydt.folders.lock import NO_LOCKS
+from raydt.folders.folder import NO_LOCKS
 from raydt.messages import message
-from raydt.sessions.receipt import Receipt
-from raydt.sessions.receipt_course import Course
-from raydt.sessions.receipt_entry import BEGIN, FORMAT, checked_note, decoded, encoded, sealed, validated
+from raydt.sessions.receipt import BEGIN, FORMAT, Receipt, checked_note, decoded, encoded, sealed, validated
 from raydt.version import __version__
+
+# The course of a chain of receipts: which entries made the model what it is, with gaps, rollbacks and older states.
+#
+# Invariant: an entry has an effect on the model of now if it is on the *path*: the entries before it, back to the
+# first, without those that a rollback has undone. With entries 1, 2 and 3, where 3 goes back to the state after 1, the
+# path is 1, 3, and the deletions of 2 are undone.
+
+
+class Course:
+    """Follows the entries of one chain; O(1) for each."""
+
+    def __init__(self) -> None:
+        #: The entry whose ``digest_after`` is that of the model now: the last that is not the purge of an older state.
+        self.newest: Mapping[str, Any] = {}
+        self.gaps: list[int] = []  #: Entries (from 1 on) before which the model was changed without an entry.
+        self._taken = self._tip = 0  # entries so far, and the last one on the path
+        self._before = [0]  # of each entry (from 1 on) the one before it on the path, 0 of the first
+        #: Of each digest the last entry on the path to it (0: none), its live examples, and whose model it was.
+        self._states: dict[str, tuple[int, int, tuple[str, str]]] = {}
+
+    def take(self, entry: Mapping[str, Any]) -> bool:
+        """Take the next entry; return False if it is a rollback to a state that is not the one it names."""
+        before, after, back = entry["digest_before"], entry["digest_after"], entry.get("rolled_back")
+        follows = not self.newest or self.newest["digest_after"] == before
+        model = entry["learner"], entry["options_hash"]
+        if back is not None and self._states.get(after) != (back, entry["active"], model):
+            return False
+        self._taken += 1
+        self._before.append(self._tip if back is None else back)
+        if follows or "purged" not in entry or before not in self._states:
+            self.gaps += [] if follows else [self._taken]
+            self._states.setdefault(before, (self._tip, entry["active_before"], model))
+            self.newest, self._tip = entry, self._taken
+            if back is None:
+                self._states[after] = self._taken, entry["active"], model
+        return True
+
+    def rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
+        """Return the values of the entry of a rollback; None if no entry has the state, or it is that of now."""
+        if not self.newest or self.newest["digest_after"] == digest or digest not in self._states:
+            return None
+        number, active, model = self._states[digest]
+        if model != (learner, options_hash):
+            return None
+        return {
+            "learner": learner,
+            "options_hash": options_hash,
+            "digest_before": self.newest["digest_after"],
+            "digest_after": digest,
+            "active_before": self.newest["active"],
+            "active": active,
+            "deleted": [],
+            "inserted": [],
+            "rolled_back": number,
+        }
+
+    def path(self, number: int | None = None) -> list[int]:
+        """Return the entries (from 1 on) that made the model what it was after an entry, by default the last. O(n)."""
+        at, found = self._tip if number is None else number, list[int]()
+        while at:
+            found.append(at)
+            at = self._before[at]
+        return found[::-1]
+
 
 #: What tells the hashes of ids, and the check value of a key, from others under the same key.
 _PERSON, _CHECK = b"raydt-receipt-id", b"raydt-key-check"
@@ -434,3 +496,124 @@ def _verify(entry: dict[str, Any], row: int, file: str) -> None:
         Public.from_public_bytes(bytes.fromhex(entry["public_key"])).verify(bytes.fromhex(entry["signature"]), content)
     except Exception as error:  # InvalidSignature is no subclass of anything of ours
         raise InputError(message("receipts.bad_signature"), file=file, row=row) from error
+
+
+# What a chain of receipts says about one example or subject: when it was deleted, inserted or purged, what holds now.
+#
+# Invariant: an example is *deleted* if the last entry on the chain's path that names it has deleted it. What a rollback
+# has undone is in the history, but decides nothing.
+
+#: Keys of an entry that name examples by hashes, and what each says of them, in the order in which it happened.
+IDS = (("missing", "missing"), ("deleted", "deleted"), ("inserted", "inserted"))
+
+#: Keys that name subjects. An entry does not say whose the rows are that it inserts.
+SUBJECTS = (("missing", "missing"), ("subjects", "deleted"))
+
+#: What says nothing about whether an example is there: it was not when it was to be deleted, or copies were erased.
+_PASSING = ("missing", "purged")
+
+
+class Event(NamedTuple):
+    """One entry that names an example."""
+
+    receipt: int  #: Number of the entry, from 1 on.
+    time: str
+    note: str
+    #: ``deleted``, ``inserted``, ``replaced`` (both), ``missing`` (to be deleted, but not there), or ``purged``: copies
+    #: were erased.
+    what: str
+    counts: bool  #: Whether it decides if the example is deleted, and no rollback has undone it.
+    undone_by: int | None  #: The rollback that has undone it.
+    #: Of a request that came through the source of a run: where it was, the update that it was, and whether that waits
+    #: for the learner's next batch.
+    place: str | None = None
+    update: int | None = None
+    waits: bool = False
+
+
+def events_of(chain: Chain, hashes: Collection[str], named: Sequence[tuple[str, str]] = IDS) -> list[Event]:
+    """Return the entries that name an example (or of ``named`` a subject) by any of its ``hashes``, in order."""
+    undone, wanted, events = undone_by(chain), set(hashes), list[Event]()
+    for number, entry in enumerate(chain.entries, start=1):
+        found = [what for key, what in named if not wanted.isdisjoint(entry.get(key, ()))]
+        if named is IDS and "purged" in entry and not wanted.isdisjoint(entry["purged"]["ids"] or ()):
+            found = ["purged"]
+        if found:
+            what = "replaced" if found[-2:] == ["deleted", "inserted"] else found[-1]
+            by = undone.get(number)
+            counts = by is None and what not in _PASSING
+            request = _request(chain, entry, wanted) if "source" in entry else ()
+            events.append(Event(number, entry["time"], entry.get("note", ""), what, counts, by, *request))
+    return events
+
+
+def _request(chain: Chain, entry: Mapping[str, Any], hashes: Collection[str]) -> tuple[str, int | None, bool]:
+    """Return place and update of a request, None if it had no example, and whether its deletion still waits."""
+    source = entry["source"]
+    at = max((at for hash, at in zip(entry["deleted"], source["at"], strict=True) if hash in hashes), default=None)
+    newest = next(one["source"] for one in reversed(chain.entries) if "source" in one)
+    return source["place"], at, at is not None and at >= newest.get("waiting", at + 1)
+
+
+def is_deleted(events: list[Event]) -> Event | None:
+    """Return the event that has deleted an example, None if the chain does not say that it is deleted."""
+    last = next((event for event in reversed(events) if event.counts), None)
+    return last if last is not None and last.what == "deleted" else None
+
+
+def undone_by(chain: Chain) -> dict[int, int]:
+    """Return the rollback (from 1 on) that has undone each entry that is not on the path of now."""
+    undone: dict[int, int] = {}
+    on_path = set(chain.course.path())
+    for number, entry in enumerate(chain.entries, start=1):
+        if "rolled_back" in entry:
+            kept = set(chain.course.path(number))
+            undone |= {n: number for n in range(1, number) if n not in kept and n not in undone and n not in on_path}
+    return {n: number for n, number in undone.items() if "purged" not in chain.entries[n - 1]}
+
+
+def in_effect(chain: Chain) -> list[dict[str, Any]]:
+    """Return the entries that made the model what it is now, in order."""
+    return [chain.entries[number - 1] for number in chain.course.path()]
+
+
+def about(entries: Iterable[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
+    """Return what entries of models by key say of the one with this hash, in order.
+
+    A request of a source names no key: its id is that of one row, whatever the key.
+    """
+    found: list[Mapping[str, Any]] = []
+    for entry in entries:
+        found += [entry] if "source" in entry else [part for part in entry.get("keys", ()) if part["key"] == key]
+    return found
+
+
+def gone(entries: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the hashes of all ids that entries say are deleted now. O(hashes in them)."""
+    found: set[str] = set()
+    for entry in entries:
+        found.update(entry["deleted"])
+        found.difference_update(entry["inserted"])
+    return found
+
+
+def erased_elsewhere(entries: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the hashes of ids that were deleted, but not by a request of a source, and that none has named since."""
+    found: set[str] = set()
+    for entry in entries:
+        found.difference_update(entry["inserted"])
+        if "source" in entry:
+            found.difference_update(entry["deleted"], entry.get("missing", ()))
+        else:
+            found.update(entry["deleted"])
+    return found
+
+
+def inserted_since_deletion(entries: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the hashes of the ids that later entries have inserted, by the hash of each deleted subject."""
+    inserted: dict[str, set[str]] = {}
+    for entry in entries:
+        inserted |= {subject: set() for subject in entry.get("subjects", ())}
+        for ids in inserted.values():
+            ids.update(entry["inserted"])
+    return inserted

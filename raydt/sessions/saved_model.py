@@ -15,19 +15,15 @@ from typing import Annotated, Any, Literal, TypeVar
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydt.arrays.lazy import Lazy
-from raydt.arrays.sparse import LARGEST_WIDTH
-from raydt.arrays.types import Arrays, Ints
+from raydt.arrays.blocks import LARGEST_WIDTH, Lazy
+from raydt.arrays.elementary import Arrays, Ints
 from raydt.errors import FormatVersionError, ModelFileError
-from raydt.examples.features import Features
 from raydt.examples.row_owners import buckets_in
-from raydt.examples.targets import in_order
-from raydt.exchange.messages import Buckets
-from raydt.exchange.snapshot import OWNED
-from raydt.folders.arrays import open_folder
+from raydt.examples.updates import Features, in_order
+from raydt.exchange.messages import OWNED, Buckets
+from raydt.folders.arrays import MANIFEST, newest, open_folder
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST, newest
-from raydt.folders.rows import with_rows
+from raydt.folders.segments import with_rows
 from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.messages import message
@@ -36,7 +32,7 @@ from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"
-#: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.saved`).
+#: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.packing`).
 BY_KEY = "key"
 
 T = TypeVar("T")
@@ -119,7 +115,7 @@ class SavedModel:
     classes: list[Any]  #: Labels in the order of their codes.
     categories: dict[str, list[Any]]  #: Values of each categorical feature in the order of their codes.
     meta: dict[str, Any]
-    components: Mapping[str, dict[str, Any]]  #: As :func:`raydt.folders.rows.with_rows` returns them.
+    components: Mapping[str, dict[str, Any]]  #: As :func:`raydt.folders.segments.with_rows` returns them.
 
     @property
     def is_state(self) -> bool:
@@ -243,8 +239,8 @@ def understood(
 ) -> SavedModel:
     """Return the contents of a model or state folder, checked for all that kernels rely on.
 
-    ``components`` are as :func:`raydt.folders.rows.with_rows` returns them, ``path`` is for messages. What owners have
-    written of rows that are apart, and feature groups then, are checked whenever they are read.
+    ``components`` are as :func:`raydt.folders.segments.with_rows` returns them, ``path`` is for messages. What owners
+    have written of rows that are apart, and feature groups then, are checked whenever they are read.
     ``any_format`` tells, of a format that the learner does not read, what is the same in all: features, classes,
     categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
     not fit each other, or as :func:`learner_of`.

@@ -5,24 +5,125 @@ The in-process session is here; the Ray session of the same interface is in ``ac
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Flag, auto
+from itertools import takewhile
 from typing import Any, Protocol, TypeVar
 
-from raydt.arrays.types import AnyArray, Arrays
-from raydt.errors import HalfAppliedError
-from raydt.examples.features import Features
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.driver import InProcessDriver
-from raydt.exchange.messages import Buckets, Exchange
-from raydt.exchange.shard import FeatureShard
-from raydt.exchange.snapshot import Segment, Snapshot
+import numpy as np
+
+from raydt.arrays.blocks import SparseRows, is_clean
+from raydt.arrays.elementary import AnyArray, Arrays, Ints
+from raydt.arrays.kernel import compile_once
+from raydt.errors import HalfAppliedError, InputError
+from raydt.examples.row_owners import joined_by_birth
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    QUERY,
+    UNIT,
+    UPDATE,
+    BatchResult,
+    Features,
+    Log,
+    UpdateBatch,
+)
+from raydt.exchange.links import together
+from raydt.exchange.messages import OWNED, SET_ASIDE, Ask, Buckets, Exchange, Owned, Segment, Snapshot, living
+from raydt.exchange.shard import FeatureShard, InProcessDriver
 from raydt.folders.folder import Folder
-from raydt.folders.rows import whole_rows
-from raydt.learners.base import Learner, WorkPlan
+from raydt.folders.segments import whole_rows
+from raydt.learners import learners
+from raydt.learners.base import NOTHING_DIVIDED, Case, Learner, LearnerOptions, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator, Many
+from raydt.learners.tree_coordinator import ManyBatches
 from raydt.messages import message
-from raydt.sessions.snapshots import take_snapshot, whole
+from raydt.parallel import call_divided
+
+# Taking a snapshot of a learner at a batch barrier, and where its next segment of rows begins.
+#
+# Invariant: a snapshot is taken between two batches, and within the numbered exchange, so that the arrays the shards
+# set aside and those the coordinator returns belong to the same position, whichever message is lost, repeated or late.
+
+
+def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
+    """Take the coordinator's half of a snapshot after those of the shards, but for stored ``segments``."""
+    yield from coordinator.gather_state()
+    segments = list(takewhile(lambda segment: segment.owned == coordinator.rows_are_owned, segments))
+    if coordinator.rows_are_owned:
+        return (yield from _snapshot_of_owners(coordinator, segments))
+    slots = coordinator.in_order_of_birth()
+    born = coordinator.born(slots)
+    since = next_segment(born, segments)
+    stored = int(np.searchsorted(born, since))
+    aside, *_ = yield Ask(SET_ASIDE, {"slots": slots, "stored": stored})
+    return Snapshot(since, born, coordinator.rows(slots[stored:]), coordinator.state(slots), aside)
+
+
+def _snapshot_of_owners(coordinator: BatchCoordinator, segments: Sequence[Segment]) -> Exchange[Snapshot]:
+    """As :func:`take_snapshot`, where shards own rows: they agree on the order of these, and the coordinator counts."""
+    counted = yield Ask("living", {"edges": _edges(segments)})
+    live = np.sum(counted, axis=0).tolist()
+    since = _first_of_next(live, segments)
+    kept = sum(segment.first < since for segment in segments)
+    yield from together("order", {"since": since})
+    none = np.empty(0, dtype=np.int32)
+    aside, *_ = yield Ask(SET_ASIDE, {"slots": none, "stored": 0})
+    state = coordinator.state(none)
+    owned = Owned([*live[:kept], sum(live[kept:])], state.pop(OWNED))
+    return Snapshot(since, np.empty(0, dtype=np.int64), {}, state, aside, owned=owned)
+
+
+def next_segment(born: Ints, segments: Sequence[Segment]) -> int:
+    """Return the birth from which on the next segment holds all live examples; it supersedes segments from there on.
+
+    A segment is written again together with those after it once they have as many live examples as it has, so that n
+    examples lie in O(log n) segments and each is written O(log n) times; and all are, once most of what is stored is
+    deleted. ``born`` of the live examples ascends, ``segments`` are in order. O(k log n).
+    """
+    return _first_of_next(living(born, _edges(segments)).tolist(), segments) if segments else 0
+
+
+def _edges(segments: Sequence[Segment]) -> Ints:
+    """Return where each segment begins and the last one ends."""
+    return np.array([segment.first for segment in segments] + [segments[-1].stop if segments else 0], dtype=np.int64)
+
+
+def _first_of_next(live: Sequence[int], segments: Sequence[Segment]) -> int:
+    """As :func:`next_segment`, from the live examples of each segment and of those after all (:func:`living`)."""
+    *stored, total = live
+    if not segments or sum(segment.rows for segment in segments) > 2 * sum(stored):
+        return 0
+    first = segments[-1].stop
+    for segment, alive in zip(reversed(segments), reversed(stored), strict=True):
+        if alive > total:
+            break
+        total += alive
+        first = segment.first
+    return first
+
+
+def whole(snapshot: Snapshot) -> tuple[Arrays, dict[int, Arrays]]:
+    """The complete state of coordinator and groups, of a snapshot that was taken with nothing stored."""
+    groups: dict[int, Arrays] = {}
+    buckets: dict[Buckets, Arrays] = {}
+    for part in snapshot.parts:
+        for whose, found in part.items():
+            arrays = {**found.rows, **found.state}
+            if isinstance(whose, Buckets):
+                buckets[whose] = arrays
+            else:
+                groups[whose] = arrays
+    if snapshot.owned is not None:
+        return {**snapshot.state, **joined_by_birth(buckets)}, groups
+    return {**snapshot.state, **snapshot.rows, "born": snapshot.born}, groups
+
 
 T = TypeVar("T")
 
@@ -69,8 +170,8 @@ class Session(Protocol):
     ) -> None:
         """Replace everything by a saved state.
 
-        ``buckets`` are arrays by row that ``state`` lacks (:func:`raydt.folders.rows.whole_rows`); all may be read from
-        ``folder``.
+        ``buckets`` are arrays by row that ``state`` lacks (:func:`raydt.folders.segments.whole_rows`); all may be read
+        from ``folder``.
         """
 
     def work(self) -> list[dict[str, Any]]:
@@ -268,3 +369,280 @@ class InProcessSession:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+# A model that is small enough for one process: the coordinator holds all of it until shards pay.
+#
+# To ask a shard in another process takes longer than most of what it is asked. So on Ray a learner begins as a session
+# in the coordinator's process, and its shards take over once work is large enough to be divided, or rows need more
+# memory than one process may use. What moves is the state of a checkpoint, so that the results are the same bit for
+# bit.
+
+#: A value of a row, in bytes.
+_VALUE = 8
+
+
+def most_cells(divided: str, plan: WorkPlan) -> int | None:
+    """Return the cells (live rows x features) from which on the shards take over; None if they never do."""
+    if not plan.local_work_limit:
+        return 0
+    wins = {"always": 0, "large": plan.local_work_limit} if plan.faster else {}
+    limits = [wins[divided]] if divided in wins else []
+    limits += [] if plan.row_cache_bytes is None else [-(-plan.row_cache_bytes // _VALUE)]
+    return min(limits, default=None)
+
+
+class SmallModel:
+    """A learner in one process, which it leaves at ``most`` cells (:func:`most_cells`)."""
+
+    def __init__(self, learner: Learner, options: LearnerOptions, features: Features, most: int | None) -> None:
+        self.session = InProcessSession(learner, options, features, 1, NOTHING_DIVIDED)
+        self._features, self._most = features, most
+        self._rows = self._ones = 0
+
+    def holds(self, rows: int, ones: int) -> bool:
+        """Whether a model of so many rows, with so many ones in sparse features, stays in this process."""
+        return holds(self._features, self._most, rows, ones)
+
+    def holds_with(self, batch: UpdateBatch) -> bool:
+        """Whether it stays when a batch is applied. The ones of live rows are estimated from those of all rows."""
+        self._rows += len(batch.X)
+        self._ones += 0 if batch.sparse is None else len(batch.sparse.indices)
+        rows = self.session.coordinator.store.live + len(batch.X)
+        return self.holds(rows, rows * self._ones // max(1, self._rows))
+
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
+        """Replace everything by a saved state."""
+        self.session.restore(state, groups)
+        self._rows, self._ones = len(state["born"]), ones_of(groups)
+
+
+def holds(features: Features, most: int | None, rows: int, ones: int) -> bool:
+    """Whether one process holds so many rows, with so many ones in sparse features; ``most``: :func:`most_cells`."""
+    return most is None or rows * len(features.names) + ones < most
+
+
+def ones_of(groups: Mapping[int, Mapping[str, AnyArray]]) -> int:
+    """Ones in the sparse features of all rows of a state."""
+    return sum(len(group["sparse_values"]) for group in groups.values() if "sparse_values" in group)
+
+
+# Where copies of a deleted example may remain, after a deletion and after a purge: what receipts list.
+#
+# What the model itself keeps is each learner's own (``Traits.stays``); ``update`` puts the paths that it knows in
+# front. ``docs/explanation/erasure.md`` has the same list as a table, and ``raydt doctor`` finds what lies on this
+# machine.
+
+#: After any deletion.
+IN_MEMORY = "freed memory of the processes that held them (overwritten when it is used again), swap space, core dumps"
+
+#: Of an estimator.
+OF_AN_ESTIMATOR = (
+    "the arrays, data frames and files they came from",
+    "folders written earlier by save(..., with_examples=True), and copies made of this object",
+    "models saved and predictions made while they were in",
+    "the lists of categories and classes in this object: a name that only deleted rows had is still there",
+)
+
+#: Of requests that a run has read from its source.
+OF_A_RUN = (
+    "the source itself: its earlier versions, messages and files",
+    "checkpoints of the run, until newer ones replace them (checkpoint.max_age), and models and states made from them",
+    "predictions, quarantined rows and the log of the run",
+)
+
+#: Of a state, after the paths of what it was made from.
+OF_ANY_STATE = (
+    "models, states and predictions made from any of these",
+    "backups and snapshots of these places, and disk blocks of files deleted from them",
+)
+
+_OF_A_PURGED_FOLDER = (
+    "thresholds of splits, sides of missing numbers and bins in the model, which were chosen while the deleted "
+    "examples were in",
+    "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
+    "files in the folder that raydt did not write, and other names (hard links) of those that it did",
+    "memory of processes that are still running, swap space, core dumps, and logs of Ray",
+)
+
+#: Out of reach of the purge of a run.
+OF_A_PURGED_RUN = (
+    "the source of the run, its deletion log, and files of ids given to update",
+    "states, models, predictions and reports that were written elsewhere, and receipts that were printed",
+    *_OF_A_PURGED_FOLDER,
+)
+
+#: Out of reach of the purge of a state.
+OF_A_PURGED_STATE = (
+    "the run or the data that the state was made from, earlier states, and files of ids given to update",
+    "models, predictions and reports that were made from it, and receipts that were printed",
+    *_OF_A_PURGED_FOLDER,
+)
+
+
+# Compile the kernels of a learner in advance, so that processes started later load them from the cache.
+
+#: Rows of the stream of a case, and indices that its sparse features are drawn from.
+_ROWS, _WIDTH = 60, 5
+#: Rows of the stream of a case with many of them.
+_MANY_ROWS = 300
+
+
+class Use(Flag):
+    """Work that a process does with models, for which kernels are compiled."""
+
+    ALONE = auto()  #: It does all work of a model itself.
+    SHARDS = auto()  #: It gives rows to shards with stores of their own.
+    THREADS = auto()  #: It divides work among threads.
+    KEYS = auto()  #: It takes batches of many models together.
+    ROWS = auto()  #: It predicts and learns single rows, as estimators do.
+
+
+#: What runs need: of one model, of one whose rows shards have, of models by key.
+ONE_MODEL = Use.ALONE | Use.THREADS
+DIVIDED, BY_KEY = ONE_MODEL | Use.SHARDS, ONE_MODEL | Use.KEYS
+EVERY_USE = DIVIDED | BY_KEY | Use.ROWS
+
+
+def compile_kernels(learner: Learner, options: LearnerOptions | None = None, uses: Use = EVERY_USE) -> None:
+    """Run the learner's cases once in this process, without options all of them: then their kernels are loaded."""
+    for number, use in _concerning(learner, options, uses):
+        _run(learner.kind, number, use)
+
+
+def compile_missing(learner: Learner, options: LearnerOptions | None, uses: Use) -> None:
+    """As :func:`compile_kernels`, but pass over what is in the cache: those kernels load when they are needed."""
+    for number, use in _concerning(learner, options, uses):
+        run = functools.partial(_run, learner.kind, number, use)
+        compile_once(f"{learner.kind}-{number}-{use.name}", type(learner).__module__, run)
+
+
+def _concerning(learner: Learner, options: LearnerOptions | None, uses: Use) -> list[tuple[int, Use]]:
+    """Return the numbers of the cases whose kernels options need, of all cases without options, each with its uses."""
+    numbers = [n for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
+    return [(number, use) for number in numbers for use in Use if use in uses]
+
+
+@functools.cache
+def _run(kind: str, number: int, use: Use) -> None:
+    """Run a case for a use; with shards, as the plan of the case has them."""
+    learner = learners()[kind]
+    case = learner.cases()[number]
+    if use is Use.ALONE:
+        _drive(learner, case, 1, WorkPlan())
+    elif use is Use.SHARDS:
+        _drive(learner, case, 2, case.plan)
+    elif use is Use.THREADS:
+        call_divided(functools.partial(_drive, learner, case, 1, WorkPlan()))
+    elif use is Use.KEYS:
+        _drive_together(learner, case)
+    else:
+        _drive_rows(learner, case)
+
+
+def _begun(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> tuple[InProcessSession, UpdateBatch]:
+    """Return a session that has taken the stream of a case, and the stream."""
+    features, batch = small_stream(case)
+    options = learner.Options.model_validate({**case.options, **case.many, "kind": learner.kind})
+    session = InProcessSession(learner, options, features, shards, plan)
+    session.apply(batch)
+    return session, batch
+
+
+def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
+    session, batch = _begun(learner, case, shards, plan)
+    session.digest()
+    session.restore(*session.state())
+    session.finish()
+    session.model()
+    _predict(session, case, batch)
+    if plan.shared_store:  # else shards may have the ids
+        session.coordinator.store.find(batch.id)
+    if case.classes > 2:
+        with contextlib.suppress(InputError):  # of a learner that takes no more classes
+            session.apply(_one_more(batch, batch.n_classes))
+            session.finish()
+
+
+def _predict(session: InProcessSession, case: Case, batch: UpdateBatch) -> None:
+    sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
+    session.coordinator.predict(batch.X, **sparse)
+    if case.classes:
+        session.coordinator.predict_proba(batch.X, case.classes, **sparse)
+
+
+def _drive_together(learner: Learner, case: Case) -> None:
+    """Take a batch as those of many keys are, if the learner takes them together."""
+    session, batch = _begun(learner, case, 1, NOTHING_DIVIDED)
+    more = _one_more(batch, 0)
+    group = session.group(more)
+    if group is not None:
+        group.take([session], ManyBatches([more], False))
+
+
+def _drive_rows(learner: Learner, case: Case) -> None:
+    """Call a model that was neither saved nor restored as estimators do: predictions, single rows, digests again."""
+    session, batch = _begun(learner, case, 1, NOTHING_DIVIDED)
+    is_clean(batch.X.reshape(-1).view(np.int64))  # of all that is given to an estimator
+    session.finish()
+    session.digest()
+    _predict(session, case, batch)
+    session.apply(dataclasses.replace(_one_more(batch, 0), answers=False))
+    session.digest()
+    session.coordinator.locate(batch.id[-1:])
+    if case.classes:
+        row = batch.X[:1]
+        session.predict_row(row)
+        for op in (INSERT, DELETE_VALUE):
+            session.take_row(op, int(batch.id.max()) + 2, row, 0)
+
+
+def _one_more(batch: UpdateBatch, label: int) -> UpdateBatch:
+    """Return the insertion that follows a batch, of a label: also of the first class that nothing was known of."""
+    return UpdateBatch(
+        len(batch.op),
+        np.array([INSERT], dtype=np.int8),
+        batch.id.max(keepdims=True) + 1,
+        np.ascontiguousarray(batch.X[:1]),
+        np.array([label], dtype=batch.y.dtype),
+        max(batch.n_classes, label + 1) if batch.n_classes else 0,
+        np.array([-1]),
+        batch.warmup,
+        sparse=None if batch.sparse is None else batch.sparse[np.arange(1)],
+        weight=None if batch.weight is None else batch.weight[:1],
+    )
+
+
+def small_stream(case: Case) -> tuple[Features, UpdateBatch]:
+    """Draw the features of a case, and one batch: inserts, then deletions, updates, queries and deletions by value."""
+    draw = np.random.default_rng(0)
+    rows = _MANY_ROWS if case.many else _ROWS
+    half = rows // 2
+    op = np.repeat(
+        np.array([INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE, INSERT], dtype=np.int8), [rows, half, 6, 2, 1, 6]
+    )
+    ids = np.concatenate([np.arange(rows), np.arange(half), np.arange(half, half + 6), [0] * 3, rows + np.arange(6)])
+    n = int(CARRIES_ROW[op].sum())
+    label = np.arange(n) % max(case.classes, 3)
+    X = np.stack([label + draw.integers(0, 2, n), draw.random(n), np.arange(n) % 3], axis=1)
+    if case.missing:
+        X[::7, 0] = np.nan
+    last = int(CARRIES_ROW[op[: op.tolist().index(DELETE_VALUE)]].sum())  # the row that the deletion by value names
+    X[last], label[last] = X[rows - 1], label[rows - 1]
+    sparse = None
+    if case.sparse:
+        drifts = np.arange(n) // 10  # the feature that tells the classes apart changes, so that splits are beaten
+        drifts[last] = drifts[rows - 1]
+        indices = (label + drifts).astype(np.int32) % _WIDTH
+        sparse = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, _WIDTH)
+    features = Features(("a", "b", "c"), (False, False, True), 3, sparse=_WIDTH * case.sparse)
+    if not case.dense:
+        X, features = X[:, :0], Features((), (), 3, sparse=_WIDTH)
+    weight = (UNIT // 2 * (1 + np.arange(n) % 3)).astype(np.uint32) if case.weighted else None
+    y = label.astype(np.float64) if not case.classes else (label % case.classes).astype(np.int32)
+    warmup = rows if case.many else min(case.warmup, rows)
+    return features, UpdateBatch(
+        *(0, op, ids, np.ascontiguousarray(X), y, case.classes, np.full(len(op), -1), warmup),
+        sparse=sparse,
+        weight=weight,
+    )

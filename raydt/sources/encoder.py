@@ -7,8 +7,11 @@ bad (late, or with an id that is live) has been encoded by then, and its codes s
 from __future__ import annotations
 
 import copy
+import difflib
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,17 +20,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
-from raydt.arrays.types import Floats, Ints
+from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
+from raydt.arrays.elementary import Floats, Ints
 from raydt.encoding.columns import (
     LARGEST_INTEGER,
+    LARGEST_TIME,
+    NO_TIME,
     WORDS_FOR_NOTHING,
     Dictionary,
+    Fault,
+    Faults,
+    Mask,
+    TimeColumn,
+    Tokens,
     beyond_int64,
     column_kind,
     equal_to,
+    error_of,
     exact_bits,
     holds_text,
+    holds_tokens,
     id_kind,
     id_values,
     in_words,
@@ -38,29 +50,127 @@ from raydt.encoding.columns import (
     parse,
     parse_integers,
     plain,
+    read_as,
+    time_column,
+    times,
     unlike_integers,
     whole_ids,
 )
-from raydt.encoding.faults import Fault, Faults, Mask, error_of
-from raydt.encoding.features import FeatureEncoder, LostFeatures
-from raydt.encoding.indices import find_indices
-from raydt.encoding.labels import Labels, NumericLabels
-from raydt.encoding.operations import read_operations, without_ids
-from raydt.encoding.times import LARGEST_TIME, NO_TIME, TimeColumn, read_as, time_column, times
-from raydt.encoding.tokens import Tokens, holds_tokens
+from raydt.encoding.features import FeatureEncoder, LostFeatures, find_indices
+from raydt.encoding.labels import Labels, NumericLabels, read_operations, without_ids
 from raydt.errors import ConfigError, InputError
-from raydt.examples.features import Features
-from raydt.examples.reading import CLASSES, Reading
-from raydt.examples.targets import no_targets
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
-from raydt.examples.weights import BITS, MOST, UNIT, Weights, fixed, of_labels, out_of_range, products
+from raydt.examples.updates import (
+    BITS,
+    CLASSES,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    MOST,
+    QUERY,
+    UNIT,
+    UPDATE,
+    Features,
+    Reading,
+    Weights,
+    fixed,
+    no_targets,
+    of_labels,
+    out_of_range,
+    products,
+)
 from raydt.messages import message
+from raydt.redaction import marked, quoted_columns
 from raydt.sources.base import Rows
-from raydt.sources.parts import check_features, find_parts
+
+# Which columns of the rows play which part: label, id, operation, event time, or feature.
 
 if TYPE_CHECKING:
-    from raydt.sources.envelope import Envelope
-    from raydt.sources.file_options import FileOptions
+    from raydt.sources.base import FileOptions
+
+#: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+#: A name that looks like this is a value: the file has no header.
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+#: How many names are looked through for one like the missing one.
+_COMPARED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnParts:
+    """The part of each used column."""
+
+    used: dict[str, str]  #: For each column that is not a feature, the option that names it, such as ``source.label``.
+    features: list[str]  #: The columns that are features.
+
+
+def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
+    """The error of ``option``, with what the name could have been."""
+    near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
+    what = "misspelt" if near else "unknown"
+    if {"before", "after", "op"} <= set(schema.names):
+        what = "in_envelope"
+    elif f"/{name}=" in file:
+        what = "of_folders"
+    elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
+        what = "no_names"
+    shown = {"columns": quoted_columns(schema.names), "near": marked(repr("".join(near)), "another one")}
+    return InputError(message(f"columns.{what}", option=option, **shown), file=file, column=name)
+
+
+def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
+    """Find the part of each column; InputError if one is missing, is there twice, or plays two parts."""
+    columns = Counter(schema.names)
+    if len(columns) < len(schema.names):
+        name = max(columns, key=columns.__getitem__)
+        raise InputError(message("columns.repeated"), file=file, column=name)
+    wanted = {
+        "source.label": options.label,
+        "source.id": options.id,
+        "source.subject": options.subject,
+        "source.key": options.key,
+        "source.weight": options.weight,
+        "source.op": options.op,
+        "source.ts": options.ts,
+    }
+    used: dict[str, str] = {}
+    for option, named in wanted.items():
+        if named is None:
+            continue
+        if named not in columns:
+            raise _unknown_column(named, option, schema, file)
+        if named in used:
+            raise InputError(message("columns.two_parts", first=used[named], second=option), file=file, column=named)
+        used[named] = option
+    for option, names in (("source.features", options.features or ()), ("source.exclude", options.exclude)):
+        for name in names:
+            if name not in columns:
+                raise _unknown_column(name, option, schema, file)
+            if name in used:
+                said = message("columns.two_parts", first=used[name], second=option)
+                raise InputError(said, file=file, column=name)
+    features = options.features
+    if features is None:
+        others = used.keys() | set(options.exclude)
+        features = [name for name in columns if name not in others and not _PANDAS_INDEX.fullmatch(name)]
+    return ColumnParts(used, features)
+
+
+def check_features(features: list[str], sparse: str | None, options: FileOptions, schema: pa.Schema, file: str) -> None:
+    """Raise an InputError if there is no feature, one without a name, or a categorical one is missing."""
+    known = frozenset(features)
+    for name in options.categorical:
+        if name == sparse:
+            raise InputError(message("columns.categorical_lists"), file=file, column=name)
+        if name not in known:
+            raise InputError(message("columns.not_categorical"), file=file, column=name)
+    if options.features is None and "" in features:
+        raise InputError(message("columns.nameless", place=schema.names.index("")), file=file)
+    if not features:
+        raise InputError(message("columns.no_features"), file=file)
+
+
+if TYPE_CHECKING:
+    from raydt.sources.base import Envelope, FileOptions
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -418,3 +528,37 @@ class RowEncoder:
         self._encoder.restore(state["categories"])
         self.labels.restore(state["labels"])
         self.keys = Dictionary(state.get("keys", ()))
+
+
+# Labels, keys of models and categories that a source of encoded rows has met.
+
+
+class EncodedSource:
+    """A source whose rows one encoder has encoded; ``_handed_out`` is the row after the last one that a reader got."""
+
+    _encoder: RowEncoder
+    _handed_out: int
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels in the order of their codes, as known from the rows handed out so far."""
+        return self._encoder.labels.classes(self._handed_out)
+
+    @property
+    def label_values(self) -> list[Any]:
+        """Labels in the order of their codes, as known from the rows read so far."""
+        return self._encoder.labels.values()
+
+    @property
+    def keys(self) -> list[Any]:
+        """Keys of models in the order of their codes, as known from the rows read so far."""
+        return self._encoder.keys.values
+
+    @property
+    def lost(self) -> LostFeatures:
+        """Which features had values, and have none any more, as known from the rows read so far."""
+        return self._encoder.lost
+
+    def categories(self) -> dict[str, Dictionary]:
+        """Return the dictionaries of the categorical features and of tokens, by column."""
+        return self._encoder.categories

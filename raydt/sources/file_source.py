@@ -7,37 +7,34 @@ from __future__ import annotations
 
 import copy
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from raydt.encoding.columns import Dictionary
-from raydt.encoding.indices import declared_width, is_empty_list, width_of
+from raydt.arrays.elementary import Ints, permutation, stream_key
+from raydt.encoding.columns import Dictionary, TimeColumn, different, holds_tokens, is_text, plain
+from raydt.encoding.features import declared_width, holds_indices, is_empty_list, width_of
 from raydt.encoding.labels import Labels, resolve_positive
-from raydt.encoding.times import TimeColumn
-from raydt.encoding.tokens import different
-from raydt.errors import ConfigError, InputError
-from raydt.examples.reading import CLASSES, Reading
+from raydt.errors import ConfigError, InputError, message_of
+from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
-from raydt.parallel.ahead import ahead
-from raydt.parallel.threads import run, threads
-from raydt.sources.base import Rows
-from raydt.sources.encoded_source import EncodedSource
-from raydt.sources.encoder import Block, Checked, RowEncoder
-from raydt.sources.envelope import Envelope
+from raydt.parallel import ahead, run, threads
+from raydt.sources.base import Envelope, Identity, Rows, Source, hashed
+from raydt.sources.encoder import Block, Checked, EncodedSource, RowEncoder
+from raydt.sources.files.content import Columns, agreement, require_agreement
 from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.drift import Columns, agreement, require_agreement
-from raydt.sources.files.formats import Dialect
-from raydt.sources.identity import Identity, hashed
+from raydt.sources.files.jsonl import Dialect
 
 if TYPE_CHECKING:
-    from raydt.sources.file_options import FileOptions
+    from raydt.sources.base import FileOptions
 
 #: A chunk holds about this many feature values, within the two bounds on its rows.
 CHUNK_CELLS = 1 << 19
@@ -386,3 +383,194 @@ def _columns_of(file: DataFile, envelope: Envelope | None) -> Columns:
     schema = file.schema if envelope is None else envelope.row_schema(file.schema, file.name)
     null = {field.name for field in schema if pa.types.is_null(field.type) or is_empty_list(field.type)}
     return Columns(file.name, schema, file.untyped | null, file.n_rows == 0)
+
+
+# Files read in an order drawn from a seed (``source.permutation``).
+#
+# All needed columns of all rows are held in memory as one Arrow table, in the drawn order, from the first reading on.
+#
+# Invariant: row r of the source is row ``order[r]`` of the files, of which ``limit`` takes the first. Row numbers of
+# the source (positions, ``after`` in a deletion log) count in the drawn order. Ids of a source without an id column are
+# the numbers that rows have in the files, and messages name the file and the row there.
+
+if TYPE_CHECKING:
+    from raydt.sources.base import FileOptions
+
+
+class PermutedFiles(FileSource):
+    """Rows of one or several files in an order drawn from ``options.permutation``; see :class:`FileSource`."""
+
+    def __init__(
+        self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
+    ) -> None:
+        super().__init__(options, files, chunk_rows, reading)
+        assert options.permutation is not None
+        self._seed = options.permutation
+        self._order: Ints | None = None
+        self._table = pa.table({})
+        self._flaws: dict[int, InputError] = {}  # by number in the files
+
+    def rows(self, start: int = 0) -> Generator[Rows, None, None]:
+        """Chunks of encoded rows from row ``start`` of the drawn order on."""
+        with closing(super().rows(start)) as chunks:
+            for rows in chunks:
+                yield self._numbered(rows)
+
+    seekable = True
+
+    def block(self, start: int, stop: int) -> Iterator[Rows]:
+        """Yield rows of the drawn order; see :meth:`FileSource.block`."""
+        self._encoder.forget_categories()
+        self._limit_threads(threads())
+        for block in self._blocks(start, stop):
+            yield self._numbered(self._encoder.encode(block))
+
+    def _numbered(self, rows: Rows) -> Rows:
+        """Give rows without ids the numbers that they have in the files."""
+        if self.id_kind != "row" or not len(rows):
+            return rows
+        return replace(rows, id=self._load()[rows.start : rows.start + len(rows)].copy())
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based)."""
+        return super().where(int(self._load()[row]))
+
+    def identity(self) -> Identity:
+        """That of the files, and the seed."""
+        files = super().identity()
+        described = {**files.description, "permutation": self._seed}
+        return Identity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
+
+    def _blocks(self, start: int, stop: int | None = None) -> Generator[Block, None, None]:
+        order = self._load()
+        end = len(order) if stop is None else min(stop, len(order))
+        for begin in range(start, end, self._chunk_rows):
+            part = self._table.slice(begin, min(self._chunk_rows, end - begin)).combine_chunks().to_batches()[0]
+            numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
+            flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
+            yield Block(part, begin, partial(self._place, begin), flaws)
+
+    def _place(self, first: int, position: int) -> tuple[str, int]:
+        return self.where(first + position)
+
+    def _load(self) -> Ints:
+        """The drawn order; reads the files the first time."""
+        columns = self._encoder.columns
+        if self._order is None or self._table.column_names != columns:
+            tables, self._flaws = [], {}
+            for batch, row, file, file_row in self._batches(columns, 0):
+                tables.append(pa.table({name: _held(batch.column(name)) for name in columns}))
+                found = file.take_flaws(file_row, batch.num_rows)
+                self._flaws |= {row + place: error for place, error in found.items()}
+            try:
+                table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+                said = message("files.no_table", reason=message_of(error))
+                raise InputError(said, file=self._files[0].name) from error
+            self._order = permutation(stream_key(self._seed, "source permutation"), len(table))
+            self._table = table.combine_chunks().take(self._order)
+        return self._order
+
+
+def _held(column: pa.Array) -> pa.Array:
+    """The column without a dictionary, which differs from file to file, and with room for 2**31 bytes or values."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = plain(column)
+    if holds_tokens(column.type):
+        return pc.cast(column, pa.large_list(pa.large_string()))
+    if holds_indices(column.type):
+        return pc.cast(column, pa.large_list(column.type.value_type))
+    return pc.cast(column, pa.large_string()) if is_text(column.type) else column
+
+
+# The rows of another source, read and encoded once, for any number of streams, also in other processes.
+#
+# Invariant: a stream over it gives the updates, names and places that it gives over the original. What is handed out is
+# a copy: the stored chunks may lie in memory that processes share, which is read-only, and Numba compiles a kernel once
+# more for a read-only array.
+
+
+class StoredSource:
+    """All rows of ``source``, read to its end; satisfies :class:`raydt.sources.base.Source`.
+
+    It can be sent to other processes. ``tokens``, of large_string, is what the indices of the sparse features stand
+    for; empty where they are numbers themselves. Memory: 8 bytes per cell, 4 per sparse feature that is 1 and 20 per
+    row, beside the strings of text ids and tokens.
+    """
+
+    complete = True
+
+    def __init__(self, source: Source) -> None:
+        self.chunks = tuple(chunk for chunk in source.rows() if len(chunk))
+        self.rules = source.rules
+        self.features, self.id_kind, self.id_column = source.features, source.id_kind, source.id_column
+        self.subject_column, self.subject_kind = source.subject_column, source.subject_kind
+        self.is_changelog = source.is_changelog
+        self.has_labels, self.known_classes = source.has_labels, source.known_classes
+        self.target_dtype = source.target_dtype
+        self.classes, self.positive = source.classes, source.positive
+        self.n_rows = sum(len(chunk) for chunk in self.chunks)
+        self._identity = source.identity()
+        # A stream that was made over the original has asked it for times already.
+        self._column = source.times() if any(chunk.ts is not None for chunk in self.chunks) else None
+        self._places = [place for chunk in self.chunks for place in _places(source, chunk)]
+        self.tokens = pa.array(
+            source.state().get("categories", {}).get(self.features.sparse_column, []), pa.large_string()
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(int(column.nbytes) for chunk in self.chunks for column in chunk.columns().values())
+
+    def first_bad(self) -> InputError | None:
+        """Return the error of the first bad row, if there is one."""
+        return next((chunk.bad[min(chunk.bad)] for chunk in self.chunks if chunk.bad), None)
+
+    def count_rows(self) -> int:
+        """Total number of rows."""
+        return self.n_rows
+
+    def times(self) -> TimeColumn | None:
+        """The column of times, if the original was asked for it."""
+        return self._column
+
+    def require_ts(self) -> TimeColumn:
+        """The column of times, which the original must have been asked for before it was stored."""
+        if self._column is None:
+            raise ConfigError(message("sources.stored_times"))
+        return self._column
+
+    def identity(self) -> Identity:
+        """That of the original."""
+        return self._identity
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on, copied."""
+        for chunk in self.chunks:
+            cut = max(0, start - chunk.start)
+            if cut < len(chunk):
+                copies = {name: column[cut:].copy() for name, column in chunk.columns().items()}
+                bad = {position - cut: error for position, error in chunk.bad.items() if position >= cut}
+                yield Rows(**copies, bad=bad)
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based), as the original has them. O(log n)."""
+        start, file, first = self._places[max(0, bisect_right(self._places, row, key=lambda place: place[0]) - 1)]
+        return file, first + row - start
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Nothing to keep: every row is encoded."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+def _places(source: Source, chunk: Rows) -> list[tuple[int, str, int]]:
+    """Where a chunk's rows lie: (row, file, row there) of the first of each run of rows that follow each other."""
+    file, first = source.where(chunk.start)
+    if source.where(chunk.start + len(chunk) - 1) == (file, first + len(chunk) - 1):
+        return [(chunk.start, file, first)]
+    return [(row, *source.where(row)) for row in range(chunk.start, chunk.start + len(chunk))]

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
-from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.arrays.blocks import LARGEST_WIDTH
 from raydt.messages import message
-from raydt.sources.file_options import FileOptions, Section
+from raydt.sources.base import FileOptions, Section
 from raydt.sources.live.base import kinds
 
 
@@ -148,7 +148,7 @@ def _with_kind(source: Any) -> Any:
     names = [path] if isinstance(path, str) else path
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         return source
-    from raydt.sources.files.formats import form_of  # it imports pyarrow, which most errors in a config do not need
+    from raydt.sources.files.jsonl import form_of  # it imports pyarrow, which most errors in a config do not need
 
     forms = {form_of(name) for name in names}
     form = forms.pop()

@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+import math
+import re
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from raydt.arrays.types import Ints
-from raydt.encoding.times import TimeColumn
-from raydt.examples.updates import UpdateBatch
+import numpy as np
+from pydantic import BeforeValidator, Field, StrictInt
+
+from raydt.arrays.blocks import SparseRows, concatenated
+from raydt.arrays.elementary import Bools, Floats, Ints
+from raydt.encoding.columns import LARGEST_TIME, NO_TIME, TimeColumn
+from raydt.errors import InputError, UpdateError
+from raydt.evaluation.classification import Asked, Delayed, Prequential
+from raydt.evaluation.regression import PrequentialErrors
+from raydt.examples.row_owners import are_in
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    DTYPE,
+    DUPLICATE_ID,
+    INSERT,
+    NUMBERS,
+    QUERY,
+    REFUSALS,
+    UNIT,
+    UNKNOWN_ID,
+    UPDATE,
+    BatchResult,
+    History,
+    Log,
+    Refusal,
+    Targets,
+    UpdateBatch,
+    Weights,
+    classes_in,
+    no_targets,
+    there,
+)
+from raydt.exchange.messages import Buckets
+from raydt.learners.description import Description
+from raydt.messages import message
+from raydt.redaction import quoted
 from raydt.sources.base import Rows, Source
 
 
@@ -65,8 +105,8 @@ class Stream(Protocol):
         updates : int
             How many there were.
         names : mapping
-            ``source``, its dictionaries after the updates, the state of :class:`~raydt.streams.text_ids.TextIds` if
-            ids are text, and that of :class:`~raydt.examples.subjects.Subjects` if the source has subjects.
+            ``source``, its dictionaries after the updates, the state of :class:`~raydt.streams.id_dictionary.TextIds`
+            if ids are text, and that of :class:`~raydt.examples.store.Subjects` if the source has subjects.
         n_classes : int
             Known after the updates.
 
@@ -97,3 +137,503 @@ class Stream(Protocol):
 
     def take_skipped(self) -> list[Skipped]:
         """Bad rows passed over since the last call, up to the current position."""
+
+
+# The raw history of a stream for an audit: which example was live during which updates.
+#
+# Independent of any learner: a plain replay with a dictionary, which decides for itself which updates are refused.
+
+#: A row's bytes and its label.
+_Value = tuple[bytes, int | float]
+
+_LIVE = np.iinfo(np.int64).max
+_BATCH = 1 << 14
+
+
+def history_of(stream: Stream, stop: int | None = None, own: Buckets | None = None) -> History:
+    """Replay ``stream``, up to ``stop`` updates, and return every example inserted, in order; in ``own`` buckets only.
+
+    An update is a delete and an insert of one number; what cannot be applied has no effect. InputError for own buckets
+    of a stream that deletes by value.
+    """
+    history = Replay(stream.source, own)
+    history.read(stream, stop)
+    return history.result()
+
+
+class Replay:
+    """A history while it is recorded: of a stream over ``source``, and of updates from elsewhere in between.
+
+    Of the examples in ``own`` buckets alone, if these are given: what becomes of an id depends on no other.
+    """
+
+    def __init__(self, source: Source, own: Buckets | None = None) -> None:
+        self._own = own
+        d, width, target_dtype = len(source.features.names), source.features.sparse, source.target_dtype
+        self._done, self._complete = 0, True
+        self._live: dict[int, int] = {}  # id -> index below, in the order of insertion
+        self._id, self._inserted, self._deleted = array("q"), array("q"), array("q")
+        self._X: list[Floats] = [np.empty((0, d))]
+        self._sparse = [SparseRows.empty(width)] if width else []
+        self._y: list[Targets] = [no_targets(0, target_dtype)]
+        self._weights: list[Weights | None] = []  # of the batches
+        self._kept: list[int] = []  # examples of each batch
+        self._warmup = 0
+        #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
+        self._by_value: defaultdict[_Value, deque[int]] | None = None
+
+    def begin(self, history: History, updates: int) -> None:
+        """Begin after so many updates, with the examples of then; what else was deleted before is not known."""
+        self._done, self._complete = updates, False
+        told = history.id, history.inserted, history.deleted
+        self._id, self._inserted, self._deleted = (array("q", numbers.tobytes()) for numbers in told)
+        self._live = {self._id[i]: i for i in np.flatnonzero(history.deleted == _LIVE).tolist()}
+        self._X, self._y, self._kept = [history.X], [history.y], [len(self._id)]
+        self._sparse = [] if history.sparse is None else [history.sparse]
+        self._weights = [history.weight]
+
+    def read(self, stream: Stream, stop: int | None = None) -> None:
+        """Replay ``stream`` up to update ``stop``, reading no further than that."""
+        while stop is None or self._done < stop:
+            batch = next(stream.batches(_BATCH if stop is None else min(_BATCH, stop - self._done)), None)
+            if batch is None:
+                return
+            self.add(batch)
+
+    def find(self, ids: Ints) -> Ints:
+        """Return the place of the live example of each id; -1 where there is none."""
+        return np.array([self._live.get(i, -1) for i in ids.tolist()], dtype=np.int64)
+
+    @property
+    def live(self) -> set[int]:
+        """Ids of the live examples."""
+        return set(self._live)
+
+    @property
+    def living(self) -> tuple[Ints, Ints]:
+        """Ids of the live examples, and the numbers of the updates that inserted them."""
+        born = [self._inserted[index] for index in self._live.values()]
+        return np.array([*self._live], dtype=np.int64), np.array(born, dtype=np.int64)
+
+    @property
+    def next_id(self) -> int:
+        """One more than the largest id ever inserted."""
+        return max(self._id, default=-1) + 1
+
+    def add(self, batch: UpdateBatch) -> None:
+        """Replay one batch."""
+        self._done = batch.stop
+        if not batch.start:
+            self._warmup = batch.warmup
+        elif batch.ends_warmup:
+            self._warmup = min(self._warmup, batch.warmup)
+        if self._by_value is None and DELETE_VALUE in batch.op:
+            self._by_value = self._index()
+        carried = np.cumsum(CARRIES_ROW[batch.op]) - 1
+        kept: list[int] = []
+        for place, op, i in self._updates(batch):
+            seq = batch.start + place
+            if op == DELETE_VALUE:
+                found = self._oldest(_value(batch.X, batch.y, batch.sparse, int(carried[place])))
+                if found is not None:
+                    self._remove(found, seq)
+            elif op == DELETE:
+                if i in self._live:
+                    self._remove(i, seq)
+            elif op != QUERY and (i in self._live) == (op == UPDATE):
+                if op == UPDATE:
+                    self._remove(i, seq)
+                row = int(carried[place])
+                if self._by_value is not None:
+                    self._by_value[_value(batch.X, batch.y, batch.sparse, row)].append(len(self._id))
+                self._live[i] = len(self._id)
+                self._id.append(i)
+                self._inserted.append(seq)
+                self._deleted.append(int(_LIVE))
+                kept.append(row)
+        self._X.append(batch.X[kept])
+        if batch.sparse is not None:
+            self._sparse.append(batch.sparse[kept])
+        self._y.append(batch.y[kept])
+        self._weights.append(None if batch.weight is None else batch.weight[kept])
+        self._kept.append(len(kept))
+
+    def _updates(self, batch: UpdateBatch) -> Iterator[tuple[int, int, int]]:
+        """Return place, operation and id of the updates of a batch, of own buckets alone."""
+        if self._own is None:
+            return zip(range(len(batch.op)), batch.op.tolist(), batch.id.tolist(), strict=True)
+        if (batch.op == DELETE_VALUE).any():
+            raise InputError(message("audits.by_value"))
+        own = np.flatnonzero(are_in(batch.id, self._own))
+        return zip(own.tolist(), batch.op[own].tolist(), batch.id[own].tolist(), strict=True)
+
+    def _remove(self, i: int, seq: int) -> None:
+        self._deleted[self._live.pop(i)] = seq
+
+    def _index(self) -> defaultdict[_Value, deque[int]]:
+        """The examples replayed so far by value."""
+        X, y, sparse = np.concatenate(self._X), np.concatenate(self._y), self._all_sparse()
+        by_value: defaultdict[_Value, deque[int]] = defaultdict(deque)
+        for index in self._live.values():
+            by_value[_value(X, y, sparse, index)].append(index)
+        return by_value
+
+    def _all_sparse(self) -> SparseRows | None:
+        return concatenated(self._sparse) if self._sparse else None
+
+    def _oldest(self, value: _Value) -> int | None:
+        """Id of the oldest live example of a value. Amortised O(1): a dead one is met once."""
+        assert self._by_value is not None
+        places = self._by_value[value]
+        while places:
+            index = places.popleft()
+            if self._deleted[index] == _LIVE:
+                return self._id[index]
+        return None
+
+    def result(self) -> History:
+        """Everything replayed so far."""
+        return History(
+            id=np.array(self._id, dtype=np.int64),
+            X=np.concatenate(self._X),
+            y=np.concatenate(self._y),
+            inserted=np.array(self._inserted, dtype=np.int64),
+            deleted=np.array(self._deleted, dtype=np.int64),
+            warmup=self._warmup if self._complete else 0,
+            complete=self._complete,
+            sparse=self._all_sparse(),
+            weight=self._all_weights(),
+        )
+
+    def _all_weights(self) -> Weights | None:
+        """Weights of all examples, if there are some."""
+        if all(weights is None for weights in self._weights):
+            return None
+        ones = (np.full(n, UNIT, dtype=DTYPE) for n in self._kept)
+        return np.concatenate(
+            [one if weights is None else weights for weights, one in zip(self._weights, ones, strict=True)]
+        )
+
+
+def _value(X: Floats, y: Targets, sparse: SparseRows | None, row: int) -> _Value:
+    """Row and label as one key; equal rows have equal bytes, since there is no -0.0 and but one NaN."""
+    ones = b"" if sparse is None else sparse.row(row).tobytes()
+    return X[row].tobytes() + ones, y[row].item()
+
+
+# Lengths of time as options: text with units for timestamps, whole numbers for integer times.
+#
+# Invariant: equal lengths have one spelling, so that a config's hash does not depend on how it was written.
+
+#: Microseconds of each unit, in the order in which a length is spelled.
+UNITS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+
+_NAMES = {**UNITS, "min": UNITS["m"]}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|min|s|m|h|d)(?![a-z])", re.ASCII)
+
+
+def microseconds(text: str) -> int:
+    """Return the microseconds of a text such as ``90s``, ``1h30m`` or ``0.5 d``; ValueError if it is none."""
+    total, place = Fraction(0), 0
+    while (part := _PART.match(text, place)) is not None:
+        total += Fraction(part[1]) * _NAMES[part[2]]
+        place = part.end()
+    if not place or text[place:].strip():
+        raise ValueError(message("streams.time_or_number"))
+    if total.denominator > 1:
+        raise ValueError(message("streams.whole_microseconds"))
+    if total > LARGEST_TIME:
+        raise ValueError(message("streams.longest_time"))
+    return int(total)
+
+
+def spelled(length: int) -> str:
+    """The one spelling of a number of microseconds: ``5400000000`` is ``1h30m``."""
+    parts = []
+    for unit, size in UNITS.items():
+        count, length = divmod(length, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _one_spelling(value: Any) -> Any:
+    if not isinstance(value, str):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(message("streams.time_or_number"))
+        return value
+    length = microseconds(value)
+    return spelled(length) if length else 0  # nothing is nothing in every unit
+
+
+#: An option: text in its one spelling, or a whole number.
+Duration = Annotated[Annotated[StrictInt, Field(ge=0, le=LARGEST_TIME)] | str, BeforeValidator(_one_spelling)]
+
+
+def _age(value: Any) -> Any:
+    if not isinstance(value, str) or not microseconds(value):
+        raise ValueError(message("streams.length_of_time"))
+    return spelled(microseconds(value))
+
+
+#: An option in hours of a clock: text in its one spelling, longer than nothing.
+Age = Annotated[str, BeforeValidator(_age)]
+
+
+# The examples a stream holds active, in the order of their insertion: pushed at the end, taken from either end.
+
+
+class ActiveList:
+    """Entries of int64, oldest first, in one array; push, and take from either end, of k entries are amortised O(k)."""
+
+    def __init__(self, entries: Ints) -> None:
+        self._data = entries.astype(np.int64)
+        self._head, self._tail = 0, len(entries)
+
+    def __len__(self) -> int:
+        return self._tail - self._head
+
+    def push(self, entries: Ints) -> None:
+        """Append entries."""
+        if self._tail + len(entries) > len(self._data):
+            live = self.view()
+            self._data = np.empty((2 * (len(live) + len(entries)), *live.shape[1:]), dtype=np.int64)
+            self._data[: len(live)] = live
+            self._head, self._tail = 0, len(live)
+        self._data[self._tail : self._tail + len(entries)] = entries
+        self._tail += len(entries)
+
+    def take_first(self, k: int) -> Ints:
+        """Remove the first ``k`` entries: a view that the next push may overwrite."""
+        self._head += k
+        return self._data[self._head - k : self._head]
+
+    def take_last(self, k: int) -> Ints:
+        """Remove the last ``k`` entries: a view, in their order, that the next push overwrites."""
+        self._tail -= k
+        return self._data[self._tail : self._tail + k]
+
+    def view(self) -> Ints:
+        """All entries, writable in place until the next push."""
+        entries: Ints = self._data[self._head : self._tail]
+        return entries
+
+    def array(self) -> Ints:
+        """A copy of all entries."""
+        entries: Ints = self.view().copy()
+        return entries
+
+
+# The error of an update that a model refuses because of its id.
+
+
+def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int, later: str = "") -> UpdateError:
+    """Return the error of a refused update: its place, its id and the remedy.
+
+    ``later`` is the place of the insertion that comes after this deletion, or the other way round, where that is
+    known. To skip such an update would lose the deletion, or the row.
+    """
+    problem, remedy = REFUSALS[reason]
+    row = int(batch.row[position])
+    file, line = stream.where(row) if row != -1 else (None, None)
+    by_value = batch.op[position] == DELETE_VALUE
+    key = "" if by_value else f" (id {quoted(batch.name(position))})"
+    if reason == UNKNOWN_ID and batch.op[position] == UPDATE:
+        remedy = message("runs.unknown_update")
+    if later:
+        name = "early_deletion" if reason == UNKNOWN_ID else "early_insertion"
+    else:
+        name = "refused_id" if reason in (UNKNOWN_ID, DUPLICATE_ID) else "refused"
+    said = {"update": batch.start + position, "problem": problem, "key": key, "later": later, "remedy": remedy}
+    return UpdateError(message(f"runs.{name}", **said), file=file, row=line)
+
+
+# Counts and scores of one stream, as its batches are answered.
+#
+# Invariant: they depend on the stream and the model only, never on how the stream was cut into batches. Nothing is
+# written here.
+
+Mask = Bools
+
+_INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
+_INSERTS[[INSERT, UPDATE]] = True
+_DELETES = np.zeros(len(CARRIES_ROW), dtype=bool)
+_DELETES[[DELETE, DELETE_VALUE, UPDATE]] = True
+
+_COUNTS = ("updates", "inserts", "deletes", "predictions", "refused", "skipped", "replaced", "queries", "next_id")
+
+#: Statistics of a session, which begin at 0 with each; the others are of the model, and go on with it.
+_TRAFFIC = ("rounds", "bytes_exchanged")
+
+
+class Tally:
+    """Counts and scores of one stream, which names classes and examples, and the places of updates.
+
+    ``replaced`` are updates of examples, each of which counts as one of ``inserts`` and one of ``deletes``; ``queries``
+    rows that were only predicted. ``n_classes``: classes that the updates so far have shown; what was only read ahead
+    does not count. ``next_id``: largest id (or code of an id that is text) ever inserted + 1, whatever was deleted
+    since. ``statistics``: of the learner after the last batch, ``rounds`` and ``bytes_exchanged`` over all sessions
+    that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
+    ``first_time``, ``time``: the first and the latest event time, None before any, and of a source without times.
+    ``weighted``: scores count each prediction by the weight of its row. ``early_warmup``: how the warm-up ended, if it
+    ended early (:meth:`~raydt.examples.updates.UpdateBatch.early_warmup`).
+    """
+
+    def __init__(self, stream: Stream, *, weighted: bool = False) -> None:
+        self._stream, self._source, self._weighted = stream, stream.source, weighted
+        self.prequential: Any = (
+            PrequentialErrors()
+            if self._source.target_dtype == NUMBERS
+            else Prequential(self._source.positive is not None, weighted=weighted)
+        )
+        self._delayed = Delayed(self.prequential) if stream.delayed else None
+        self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
+        self.replaced = self.queries = self.next_id = 0
+        self.n_classes = self._source.known_classes
+        self.early_warmup: dict[str, Any] | None = None
+        self.first_time: int | None = None
+        self.time: int | None = None
+        self.statistics: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
+        self.seconds = 0.0
+
+    @property
+    def applied(self) -> int:
+        """Updates so far."""
+        return self.updates
+
+    @property
+    def active(self) -> int:
+        """Live examples: inserted and not deleted."""
+        return self.inserts - self.deletes
+
+    def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
+        """Take an answered batch, or its front, into account, after so many ``seconds`` of processing."""
+        n = result.applied
+        self.early_warmup = self.early_warmup or batch.early_warmup(self._stream.planned_warmup)
+        op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
+        self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
+        inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
+        if result.refused:
+            positions = [refusal.position for refusal in result.refused if refusal.position < n]
+            inserted[positions] = deleted[positions] = queried[positions] = False
+            self.refused += sum(refusal.position < n for refusal in batch.faults(result.refused))
+        self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
+        self._score(batch, result, truth, inserted, queried)
+        self._clock(batch, n)
+        self.updates = batch.start + n
+        self.inserts += int(np.count_nonzero(inserted))
+        self.deletes += int(np.count_nonzero(deleted))
+        self.replaced += int(np.count_nonzero(inserted & deleted))
+        self.queries += int(np.count_nonzero(queried))
+        self.predictions += int(np.count_nonzero(there(prediction)))
+        self.statistics, self.seconds = self.totals(result.statistics), seconds
+
+    def _clock(self, batch: UpdateBatch, n: int) -> None:
+        """Note the latest event time of the first ``n`` updates."""
+        if batch.time is not None:
+            times = batch.time[: int(np.count_nonzero(CARRIES_ROW[batch.op[:n]]))]
+            times = times[times != NO_TIME]
+            if len(times):
+                self.first_time = int(times[0]) if self.first_time is None else self.first_time
+                self.time = max(int(times.max()), int(times[0]) if self.time is None else self.time)
+
+    def _score(self, batch: UpdateBatch, result: BatchResult, truth: Targets, inserted: Mask, queried: Mask) -> None:
+        rows = inserted if self._delayed is None else inserted | queried
+        at = np.flatnonzero(rows)
+        prediction, seq = result.predictions[at], at + batch.start
+        levels = None if result.levels is None else result.levels[at]
+        weight = None
+        if self._weighted and batch.weight is not None:
+            row = np.cumsum(CARRIES_ROW[batch.op]) - 1
+            weight = batch.weight[row[at]]
+        if self._delayed is None:
+            self.prequential.update(truth[at], prediction, levels, seq, weight)
+        else:
+            self._delayed.update(Asked(batch.id[at], queried[at], truth[at], prediction, levels, seq, weight))
+
+    def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
+        """Statistics of the present session, with the traffic of those before it added."""
+        return {name: count + self._earlier.get(name, 0) for name, count in statistics.items()}
+
+    def state(self) -> dict[str, Any]:
+        """All that is counted, as plain JSON values and NumPy arrays of its own."""
+        return self._state(self.prequential.state())
+
+    def narrow_state(self) -> dict[str, Any]:
+        """Return the same with scores in little room (:meth:`raydt.evaluation.scoring.Evaluation.narrow_state`)."""
+        return self._state(self.prequential.narrow_state())
+
+    def _state(self, scores: dict[str, Any]) -> dict[str, Any]:
+        return {
+            **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
+            "seconds": float(self.seconds),
+            "first_time": self.first_time,
+            "time": self.time,
+            "statistics": {name: int(count) for name, count in self.statistics.items()},
+            "prequential": scores,
+            **({} if self._delayed is None else self._delayed.state()),
+            **({} if self.early_warmup is None else {"early_warmup": self.early_warmup}),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, in a session that has just been opened."""
+        for name in (*_COUNTS, "n_classes"):
+            setattr(self, name, int(state[name]))
+        self.seconds, self.statistics = float(state["seconds"]), dict(state["statistics"])
+        self.first_time, self.time = state.get("first_time"), state.get("time")  # an earlier version kept none
+        self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
+        self.early_warmup = state.get("early_warmup")
+        self.prequential.restore(state["prequential"])
+        if self._delayed is not None:
+            self._delayed.restore(state, self._source.target_dtype)
+
+    def record_log(self, log: Log) -> None:
+        """Take the learner's own record of what it did into account."""
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows that never became updates."""
+        self.skipped += len(skipped)
+
+    def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
+        """The error of a refused update: its place, its id and the remedy."""
+        return update_error(self._stream, batch, refusal.position, refusal.reason)
+
+    def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
+        """Return what the learner says of its model, with the names of features."""
+        return description.outcome(self.statistics, name)
+
+    @property
+    def classes(self) -> list[str]:
+        """Labels that the updates so far have shown, in the order of their codes."""
+        return [str(label) for label in self._source.classes[: self.n_classes]]
+
+    def metrics(self) -> dict[str, Any]:
+        """The ``metrics`` mapping of the summary; shares as fractions, None where undefined."""
+        return known(self.prequential.figures(self.n_classes))
+
+    def times_read(self) -> dict[str, Any] | None:
+        """Return column, first and latest of event times, of points in microseconds since 1970; None without."""
+        if self._stream.times is None or self.time is None:
+            return None
+        name, kind = self._stream.times
+        return {"column": name, "kind": kind, "first": self.first_time, "latest": self.time}
+
+    def baselines(self) -> dict[str, Any]:
+        """The score of the trivial predictors on the same predictions."""
+        return known(self.prequential.baselines())
+
+
+def truths(batch: UpdateBatch, n: int) -> Targets:
+    """Targets of the first ``n`` updates; none where one carries no row."""
+    carries = CARRIES_ROW[batch.op[:n]]
+    truth = no_targets(n, batch.y.dtype)
+    truth[carries] = batch.y[: np.count_nonzero(carries)]
+    return truth
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

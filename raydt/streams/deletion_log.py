@@ -9,17 +9,20 @@ then; a subject without a live row is a bad row of the log. A log that cannot be
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from raydt.arrays.types import Ints
+from raydt.arrays.elementary import Bools, Ints, below_at, stream_key, uniform, uniform_at
+from raydt.arrays.kernel import kernel
 from raydt.encoding.columns import (
     beyond_int64,
     id_kind,
@@ -34,14 +37,14 @@ from raydt.encoding.columns import (
     whole_ids,
 )
 from raydt.errors import ConfigError, InputError, message_of
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, WITH_ID, UpdateBatch
 from raydt.messages import message
 from raydt.redaction import quoted, quoted_columns
 from raydt.sources.base import Rows, Source
 from raydt.sources.files.datafile import DataFile
-from raydt.sources.files.formats import USUAL, Dialect, find_kind, open_file
+from raydt.sources.files.jsonl import USUAL, Dialect, find_kind, open_file
 from raydt.streams.base import Skipped
-from raydt.streams.row_stream import RowStream, RowStreamOptions
+from raydt.streams.row_stream import AbsentRows, RowStream, RowStreamOptions, restored_ids, saved_ids
 
 _AT_END = int(np.iinfo(np.int64).max)
 
@@ -370,3 +373,249 @@ class DeletionLogStream(RowStream):
             raise ConfigError(message("streams.changed_log", file=self._log.name))
         super().restore(state)
         self._done = int(state["deletions"])
+
+
+# Stream model ``changelog``: the rows of the source are themselves inserts, deletes, updates and queries.
+
+
+class Changelog(RowStreamOptions):
+    """Each row is an operation (``source.op``) on an example (``source.id``)."""
+
+    model: Literal["changelog"] = "changelog"
+    delayed_labels: bool = Field(
+        False,
+        description="score an example by the last query of its id before its insertion; every query needs an id then",
+    )
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> ChangelogStream:
+        """The stream over ``source``."""
+        return ChangelogStream(self, source)
+
+
+class ChangelogStream(RowStream):
+    """Update t is the t-th good row that has an operation; those to be ignored are passed over (``source.op_values``).
+
+    A delete needs the id only; its other columns are ignored and may be null. A query needs the features only, a
+    delete by value (``delete_value``: the oldest live example equal to the row) the features and the label.
+
+    An update is both halves or none. Under ``on_error: skip`` one whose new row is bad deletes its old row, which is in
+    the source no longer (:mod:`raydt.streams.row_stream`).
+    """
+
+    changelog = True
+
+    def __init__(self, options: Changelog, source: Source) -> None:
+        super().__init__(options, source)
+        self.delayed = options.delayed_labels
+        self.absent = AbsentRows()
+        #: Says of an id whether a receipt shows it as erased: that its example is not live is no fault then.
+        self.erased: Callable[[Any], bool] | None = None
+        self._warm: set[Any] | None = set()  # ids that the warm-up has inserted; None: not known, or it is over
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        wanted = size
+        rows = self._reader.peek(self._reader.available(size))
+        while rows.op is not None and self._seq < self.warmup and self._passes_over(rows[:1]):
+            rows = self._reader.peek(self._reader.available(size))
+        if rows.op is None:
+            self._reader.finish()
+            self.absent.follow(rows, self._reader.take_spoilt())
+            return None
+        if self._seq < self.warmup:
+            op, _ = self.absent.preview(rows, self._reader.spoilt_ahead())
+            if not (size := self._cut_warmup(op)):
+                return self._next(wanted)
+        rows = self._reader.take(min(size, len(rows)))
+        op, tolerated = self.absent.follow(rows, self._reader.take_spoilt())
+        if self.erased is not None:
+            tolerated = _with_erased(rows, op, tolerated, self.erased)
+        ids = rows.id
+        if self._text_ids is not None and rows.names is not None:
+            names = rows.names.copy()
+            names[~WITH_ID[op] & ~((op == QUERY) & self.delayed)] = None
+            ids = self._text_ids.give(names, op)
+        if self._seq >= self.warmup:
+            self._warm = None
+        elif self._warm is not None:
+            self._warm |= _names(rows)
+        carries = CARRIES_ROW[op]
+        batch = self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)
+        return batch if tolerated is None else replace(batch, tolerated=tolerated)
+
+    def _passes_over(self, row: Rows) -> bool:
+        """Pass over a row within the warm-up that takes nothing away, and return True.
+
+        That is one that deletes what is not there, since its newest state was bad, and any operation before the first
+        insertion: InputError unless bad rows are skipped.
+        """
+        op, tolerated = self.absent.preview(row, self._reader.spoilt_ahead())
+        if tolerated is not None and self._warm is not None and self._warm.isdisjoint(_names(row)):
+            self.absent.follow(self._reader.take(1), self._reader.take_spoilt())
+            return True
+        if self._seq or op[0] == INSERT:
+            return False
+        file, line = self.source.where(int(row.row[0]))
+        error = self._before_first(int(op[0]), file=file, row=line)
+        if not self._skip_refused:
+            raise error
+        self._reader.skip(error)
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """As of every stream, the rows that are absent, and ids that an unfinished warm-up has inserted."""
+        warm = {"warm": saved_ids(self._warm)} if self._warm and self._seq < self.warmup else {}
+        return {**super().state(), **self.absent.state(), **warm}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        super().restore(state)
+        self.absent.restore(state)
+        self._warm = None if self._seq and "warm" not in state else set(restored_ids(state.get("warm", ())))
+
+    def follow_update(
+        self,
+        deleted: Ints,
+        inserted: Ints,
+        updates: int,
+        names: Mapping[str, Any],
+        n_classes: int,
+    ) -> None:
+        """Continue after updates from elsewhere, which say what is absent now."""
+        gone = self.names_of(deleted)
+        super().follow_update(deleted, inserted, updates, names, n_classes)
+        self.absent.restore(names)
+        if self._warm is not None:
+            self._warm = self._warm.difference(gone).union(self.names_of(inserted))
+
+
+def _with_erased(
+    rows: Rows, op: npt.NDArray[np.int8], tolerated: Bools | None, erased: Callable[[Any], bool]
+) -> Bools | None:
+    """Tolerate also the deletions of erased ids."""
+    deleted = np.flatnonzero(op == DELETE)
+    names = (rows.id if rows.names is None else rows.names)[deleted].tolist()
+    done = deleted[[at for at, name in enumerate(names) if erased(name)]]
+    if len(done):
+        tolerated = np.zeros(len(op), dtype=np.bool_) if tolerated is None else tolerated
+        tolerated[done] = True
+    return tolerated
+
+
+def _names(rows: Rows) -> set[Any]:
+    """Return the ids of rows as the source has them."""
+    return set(rows.id.tolist() if rows.names is None else rows.names.tolist())
+
+
+# Stream model ``random_updates``: inserts and deletes of random examples, by a coin.
+#
+# (The program released with the paper always deletes the smallest point; here it is drawn uniformly.)
+
+
+class RandomUpdates(RowStreamOptions):
+    """Insert the next row with ``insert_probability``, else delete a live example drawn uniformly."""
+
+    model: Literal["random_updates"] = "random_updates"
+    insert_probability: float = Field(
+        0.5, ge=0.0, le=1.0, description="probability that an update is an insert, else it is a delete (p)"
+    )
+    seed: int = Field(7, description="seed of the draws; any integer")
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> RandomUpdatesStream:
+        """The stream over ``source``."""
+        return RandomUpdatesStream(self, source)
+
+
+class Chance(NamedTuple):
+    """Keys of the coin and of the choice among active ids, probability of an insert, and where the warm-up ends."""
+
+    coin: np.uint64
+    pick: np.uint64
+    insert: float
+    warmup: int
+
+
+@kernel
+def _draw(chance: Any, seq: int, ids: Any, active: Any, n_active: int, op: Any, deleted: Any) -> tuple[int, int, int]:
+    """Draw updates ``seq``, ``seq + 1``, ... while a row remains and ``op`` has room.
+
+    Returns how many updates, how many of them inserts, and how many active ids.
+
+    ``active[:n_active]`` is the list of active ids: an insert appends, a delete moves the last one into the gap.
+    """
+    taken, m = 0, 0
+    while m < len(op) and taken < len(ids):
+        t = seq + m
+        if n_active == 0 or t < chance.warmup or uniform_at(chance.coin, t) < chance.insert:
+            op[m] = INSERT
+            active[n_active] = ids[taken]
+            n_active += 1
+            taken += 1
+        else:
+            op[m] = DELETE
+            drawn = below_at(chance.pick, t, n_active)
+            deleted[m - taken] = active[drawn]
+            n_active -= 1
+            active[drawn] = active[n_active]
+        m += 1
+    return m, taken, n_active
+
+
+class RandomUpdatesStream(RowStream):
+    """Update t is an insert if nothing is active, t < warmup, or the coin of t says so; else a delete.
+
+    Coin and choice are pure functions of (seed, t). The stream ends with the insert of the last row. O(1) per update.
+    """
+
+    chooses_deletes = True
+
+    def __init__(self, options: RandomUpdates, source: Source) -> None:
+        super().__init__(options, source)
+        self._p = options.insert_probability
+        self._coin = stream_key(options.seed, "random_updates coin")
+        self._pick = stream_key(options.seed, "random_updates pick")
+        self._active = np.empty(0, dtype=np.int64)
+        self._n_active = 0
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        available = self._available(size)
+        if not available:
+            self._reader.finish()
+            return None
+        ids = self._peek(available).id
+        if self._live is not None and int(ids[0]) in self._live:
+            size = 1  # a delete, after which the row is looked at again
+        if self._n_active + available > len(self._active):
+            grown = np.empty(2 * (self._n_active + available), dtype=np.int64)
+            grown[: self._n_active] = self._active[: self._n_active]
+            self._active = grown
+        op = np.empty(size, dtype=np.int8)
+        deleted = np.empty(size, dtype=np.int64)
+        chance = Chance(self._coin, self._pick, self._p, self.warmup)
+        drawn = _draw(chance, self._seq - self._foreign, ids, self._active, self._n_active, op, deleted)
+        m, taken, self._n_active = drawn
+        return self._spread(op[:m], self._take(taken), deleted[: m - taken])
+
+    def _deletes_before(self, row: Rows) -> bool:
+        """Whether the next update is a delete."""
+        at = np.array([self._seq - self._foreign])
+        return self._n_active > 0 and self._seq >= self.warmup and bool(uniform(self._coin, at)[0] >= self._p)
+
+    def length(self) -> None:
+        """Not known in advance."""
+
+    def state(self) -> dict[str, Any]:
+        """Position, dictionaries, and the list of active ids in its order."""
+        return {**super().state(), "active": self._active[: self._n_active].copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        super().restore(state)
+        self._active = state["active"].astype(np.int64)
+        self._n_active = len(self._active)
+
+
+def warmup() -> None:
+    """Compile the kernel once, so that processes started later load it from Numba's cache."""
+    key = stream_key(0, "warmup")
+    ids, op = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int8)
+    _draw(Chance(key, key, 0.5, 0), 0, ids, ids.copy(), 0, op, ids.copy())

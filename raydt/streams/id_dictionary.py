@@ -1,20 +1,135 @@
 """The dictionary of the text ids of a stream: in one process, or divided among several by a hash of the id.
 
-:class:`~raydt.streams.text_ids.TextIds` decides which update gets which code; a dictionary only keeps the codes.
+:class:`~raydt.streams.id_dictionary.TextIds` decides which update gets which code; a dictionary only keeps the codes.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.elementary import Arrays, Ints
 from raydt.examples.row_owners import RowOwners
+from raydt.examples.updates import DELETE, NEWEST_RULES, UPDATE
+from raydt.exchange.messages import Buckets
+from raydt.folders.arrays import ALWAYS, FileEntry, IdsElsewhere, SavedIds, bucket_of, packed, publish
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import FileEntry
-from raydt.folders.text_ids import IdsElsewhere, SavedIds, bucket_of
-from raydt.streams.id_part import Change, Moment
+
+# One part of the text ids of a stream, in a process of its own: those of some buckets, with their codes.
+#
+# Invariant: codes ascend in the order in which they are added. So the ids at a moment are those that are here with
+# smaller codes than the next one had then, and those that were removed since, which are kept for as long as somebody
+# may ask for that moment.
+
+
+class Change(NamedTuple):
+    """What is to be done in a part before it is asked, all at once."""
+
+    version: int  #: Number of this change, more than that of the one before.
+    oldest: int  #: No moment before this number will be asked for.
+    added: list[str]
+    codes: list[int]  #: Those of ``added``.
+    removed: list[tuple[str, int]]  #: Ids with the codes that end, if they have not got others.
+
+
+class Moment(NamedTuple):
+    """After the change of a number, when some code was the next one."""
+
+    version: int
+    following: int
+
+
+class IdPart:
+    """Ids with their codes. Memory follows the ids that are here; ids by code are kept once somebody asks by code."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._names: dict[int, str] | None = None
+        self._gone: deque[tuple[int, int, str]] = deque()  # version, code and id of what was removed
+        self._lock = threading.Lock()  # moments are taken in another thread than changes are made
+
+    def begin(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._codes, self._names = {}, None
+            self._gone.clear()
+
+    def add(self, names: Sequence[str], codes: Sequence[int]) -> None:
+        """Add ids that are not here, with their codes."""
+        with self._lock:
+            self._codes.update(zip(names, codes, strict=True))
+
+    def exchange(
+        self, change: Change | None, names: Sequence[str], codes: Sequence[int]
+    ) -> tuple[Ints, list[str | None]]:
+        """Make a change; then return the codes of some ids, -1 without one, and the ids of some codes, or None."""
+        with self._lock:
+            if change is not None:
+                self._make(change)
+            if len(codes) and self._names is None:
+                self._names = {code: name for name, code in self._codes.items()}
+            find, by_code = self._codes.get, self._names or {}
+            found = np.fromiter((find(name, -1) for name in names), dtype=np.int64, count=len(names))
+            return found, [by_code.get(code) for code in codes]
+
+    def _make(self, change: Change) -> None:
+        version, oldest, added, codes, removed = change
+        known, by_code = self._codes, self._names
+        while self._gone and self._gone[0][0] <= oldest:
+            self._gone.popleft()
+        ended = [(known[name], name) for name in added if name in known]  # their old codes are forgotten soon
+        known.update(zip(added, codes, strict=True))
+        if by_code is not None:
+            by_code.update(zip(codes, added, strict=True))
+        for name, code in removed:
+            if known.get(name) == code:
+                del known[name]
+                ended.append((code, name))
+            if by_code is not None:
+                by_code.pop(code, None)
+        if oldest < version:
+            self._gone.extend((version, code, name) for code, name in ended)
+
+    def at(self, moment: Moment) -> tuple[Ints, list[str]]:
+        """Return codes and ids at a moment, in the order of their codes. O(n log n)."""
+        with self._lock:  # for as short as possible
+            names, codes, gone = list(self._codes), list(self._codes.values()), list(self._gone)
+        gone = [one for one in gone if one[0] > moment.version]
+        names += [name for _, _, name in gone]
+        every = np.array([*codes, *(code for _, code, _ in gone)], dtype=np.int64)
+        order = np.argsort(every, kind="stable")
+        order = order[every[order] < moment.following]
+        return every[order], [names[place] for place in order.tolist()]
+
+    def rewind(self, moment: Moment) -> None:
+        """Go back to a moment; no later one will be asked for."""
+        codes, names = self.at(moment)
+        with self._lock:
+            self._codes, self._names = dict(zip(names, codes.tolist(), strict=True)), None
+            self._gone = deque(one for one in self._gone if one[0] <= moment.version)
+
+    def take(self, moment: Moment) -> Arrays:
+        """Return the arrays of the component of a state at a moment."""
+        return packed(*self.at(moment))
+
+    def write(self, moment: Moment, buckets: Buckets, folder: Folder) -> list[FileEntry]:
+        """Write the component of a state at a moment."""
+        return publish(folder, buckets, self.take(moment))
+
+    def read(self, saved: SavedIds, buckets: Buckets) -> int:
+        """Replace everything by the ids of some buckets of a state, and return how many; ModelFileError if damaged."""
+        self.begin()
+        for codes, names in saved.of_buckets(buckets):
+            self.add(names, codes)
+        return len(self._codes)
+
 
 #: Ids that are handed over at a time.
 _AT_ONCE = 1 << 16
@@ -70,7 +185,7 @@ class OwnIds:
 
 
 class IdParts(Protocol):
-    """Several :class:`~raydt.streams.id_part.IdPart`, which have the buckets of the shards of ``RowOwners``."""
+    """Several :class:`~raydt.streams.id_dictionary.IdPart`, which have the buckets of the shards of ``RowOwners``."""
 
     parts: int
 
@@ -213,3 +328,171 @@ class DividedIds:
             Change(self._version, oldest, [n for _, n in new], [c for c, _ in new], old) if new or old else None
             for new, old in zip(added, removed, strict=True)
         ]
+
+
+# Text ids and the numbers that stand for them in a model: those of live examples, and of a few deleted ones.
+#
+# Invariant: a code depends on the updates before it alone, not on how they were cut into batches or read ahead, nor on
+# where the ids are kept. Memory follows the live examples, not the ids that were ever seen; of this process not even
+# those, once there are many and other processes keep them (``id_dictionary``).
+
+Codes = Ints
+#: Text ids of rows, dtype object; None of a row without one.
+Names = npt.NDArray[np.object_]
+
+
+class TextIds:
+    """Codes of text ids, in order of first appearance among the rows of a stream.
+
+    An id whose example is deleted, or was never inserted, is forgotten ``remembered`` rows later. If it appears once
+    more after that, it is a new id, and gets the next code.
+    """
+
+    remembered = 1024
+    #: Ids that stay in this process although others would keep them: 225 bytes each.
+    most_here = 1 << 20
+
+    def __init__(self, rules: int = NEWEST_RULES) -> None:
+        if rules < 2:
+            self.remembered = ALWAYS
+        self._ids: OwnIds | DividedIds = OwnIds()
+        self._parts: IdParts | None = None
+        #: By code: rows that had been given codes when its example died, ascending, and the id.
+        self._died: dict[int, tuple[int, str]] = {}
+        self._next = self._rows = 0
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def divide(self, parts: IdParts) -> None:
+        """Begin anew, to be restored; other processes keep the ids as soon as there are many."""
+        self._ids, self._parts = OwnIds(), parts
+
+    def look(self, names: Names) -> Codes:
+        """Codes that :meth:`give` would give rows with these ids, all inserts; nothing changes. O(1) a row."""
+        every = names.tolist()
+        known, found = self._ids.codes_of(every), dict[str | None, int]({None: -1})
+        codes, following = np.empty(len(names), dtype=np.int64), self._next
+        for i, name in enumerate(every):
+            if name not in found:
+                code = known.get(name, -1)
+                if code in self._died and self._died[code][0] + self.remembered <= self._rows + i:
+                    code = -1
+                found[name] = code if code >= 0 else following
+                following += code < 0
+            codes[i] = found[name]
+        return codes
+
+    def give(self, names: Names, op: npt.NDArray[np.int8], *, logged: bool = False) -> Codes:
+        """Give the next updates codes, -1 without an id; ``logged`` deletes are no rows and get no codes."""
+        self._forget()
+        every, codes, new = names.tolist(), np.empty(len(names), dtype=np.int64), list[tuple[int, str]]()
+        known, died, remembered = self._ids.codes_of(every), self._died, self.remembered
+        following, row = self._next, self._rows
+        for i, (name, kind) in enumerate(zip(every, op.tolist(), strict=True)):
+            is_row, code = not (logged and kind == DELETE), known.get(name, -1)
+            if code in died and died[code][0] + remembered <= row:
+                code = -1
+            if code < 0 and name is not None and is_row:
+                code, following = following, following + 1
+                known[name] = code
+                new.append((code, name))
+                if kind == UPDATE:  # it is refused unless the id is live
+                    died[code] = row, name
+            if kind == DELETE:
+                if code >= 0 and code not in died:
+                    died[code] = row, name
+            elif kind != UPDATE:
+                died.pop(code, None)
+            codes[i] = code
+            row += is_row
+        self._next, self._rows = following, row
+        self._ids.add(new)
+        self._hand_over()
+        return codes
+
+    def end(self, inserted: Codes, deleted: Mapping[int, int]) -> None:
+        """Note deletions that a stream has chosen: of code, after so many of the rows ``inserted``, the last given."""
+        names = dict(zip(deleted, self._names_of(list(deleted)), strict=True))
+        for code, rows in sorted(deleted.items(), key=lambda one: one[1]):
+            name = names[code]
+            if name is not None and code not in self._died:
+                self._died[code] = self._rows - len(inserted) + rows, name
+
+    def names_of(self, codes: Codes) -> list[str | None]:
+        """Ids by code, None of -1, for updates that are not followed by others that have codes already."""
+        return self._names_of(codes.tolist())
+
+    def _names_of(self, codes: list[int]) -> list[str | None]:
+        if isinstance(self._ids, OwnIds):
+            return self._ids.names_of(codes)
+        # Of an id that has got a new code the parts may have the old one no longer.
+        found = self._ids.names_of([-1 if code in self._died else code for code in codes])
+        return [self._died[code][1] if code in self._died else name for code, name in zip(codes, found, strict=True)]
+
+    def keep(self, live: set[int]) -> None:
+        """Drop all ids but those of some codes."""
+        assert isinstance(self._ids, OwnIds)
+        self._ids = OwnIds((code, name) for code, name in self._ids.names.items() if code in live)
+        self._died = {code: died for code, died in self._died.items() if code in live}
+
+    def _forget(self) -> None:
+        """Drop what is not remembered any longer. Amortised O(1) for each id."""
+        old = []
+        for code, (row, name) in self._died.items():
+            if row + self.remembered > self._rows:
+                break
+            old.append((code, name))
+        for code, _ in old:
+            del self._died[code]
+        self._ids.remove(old)
+
+    def _hand_over(self) -> None:
+        """Have other processes keep the ids from now on, if there are many, and such processes."""
+        ids = self._ids
+        if self._parts is not None and isinstance(ids, OwnIds) and len(ids) > self.most_here:
+            self._ids = DividedIds.handed(self._parts, ids.names)
+
+    def state(self) -> dict[str, Any]:
+        """Ids with their codes, and when they died (-1: they live); or what can be written of those elsewhere."""
+        self._forget()
+        counts = {"id_next": self._next, "id_rows": self._rows}
+        counts |= {} if self.remembered == TextIds.remembered else {"id_remembered": self.remembered}
+        if isinstance(self._ids, DividedIds):
+            return {
+                "ids": self._ids.take(self._next),
+                "dead": [name for _, name in self._died.values()],
+                "dead_codes": np.array(list(self._died), dtype=np.int64),
+                "dead_rows": np.array([row for row, _ in self._died.values()], dtype=np.int64),
+                **counts,
+            }
+        names = self._ids.names
+        codes = sorted(names)
+        return {
+            "ids": [names[code] for code in codes],
+            "id_codes": np.array(codes, dtype=np.int64),
+            "id_died": np.array([self._died.get(code, (-1,))[0] for code in codes], dtype=np.int64),
+            **counts,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state` gave, or from what was written of it; ModelFileError if that is damaged."""
+        ids = state["ids"]
+        if isinstance(ids, SavedIds) and self._parts is None:
+            state, ids = ids.whole(state), None
+        if isinstance(ids, TakenIds | SavedIds):
+            dead = zip(state["dead_rows"].tolist(), state["dead_codes"].tolist(), state["dead"], strict=True)
+            if isinstance(ids, SavedIds):
+                assert self._parts is not None
+                self._ids = DividedIds.read(self._parts, ids)
+            else:
+                self._ids = ids.ids
+                self._ids.rewind(ids)
+        else:
+            codes, died = state["id_codes"].tolist(), state["id_died"].tolist()
+            self._ids = OwnIds(zip(codes, state["ids"], strict=True))
+            dead = zip(died, codes, state["ids"], strict=True)
+        self._died = {code: (row, name) for row, code, name in sorted(dead) if row >= 0}
+        self._next, self._rows = int(state["id_next"]), int(state["id_rows"])
+        self.remembered = int(state.get("id_remembered", TextIds.remembered))
+        self._hand_over()

@@ -9,15 +9,9 @@ from pydantic import Discriminator
 
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
-from raydt.streams.batches import Batches
-from raydt.streams.changelog import Changelog
-from raydt.streams.deletion_log import DeletionLog
-from raydt.streams.incremental import Incremental
-from raydt.streams.random_updates import RandomUpdates
+from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
 from raydt.streams.row_stream import RowStreamOptions
-from raydt.streams.sliding_window import SlidingWindow
-from raydt.streams.time_window import TimeWindow
-from raydt.streams.training import Training
+from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow, Training
 
 #: Options of any stream model.
 StreamOptions = Annotated[

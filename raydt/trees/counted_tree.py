@@ -32,19 +32,304 @@ Symbols: s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import grown
+from raydt.arrays.elementary import Floats, Int32s, Ints
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.memory import grown
-from raydt.arrays.types import Ints
-from raydt.trees.exact_products import floor_product
-from raydt.trees.records import LEAF, NODES, majority, total
-from raydt.trees.regression_sums import mass_ceiling, number_mass
-from raydt.trees.weighted_counts import in_rows, is_pure, is_pure_enough, weighted_mass
-from raydt.trees.weighted_numbers import add_number, are_close, are_equal, weighted_number_mass
+from raydt.examples.updates import BITS, UNIT, Weights
+from raydt.trees.records import LEAF, NODES, USED, floor_product, majority, rest_of_product, total
+
+# Numeric labels of a tree as whole numbers: their range, the unit they are counted in, and the mass of a node.
+#
+# A label y of the range [low, high] counts as ``q = floor((y - low) / unit + 1/2)`` units, from 0 to ``top``; one
+# outside as the nearer end. The unit is the power of two for which ``top`` is at most 65536, so that whole numbers, and
+# fractions of them by powers of two, are counted exactly. All a node keeps of its labels are n, the sum of q, and the
+# sum of q^2: integers, which do not depend on the order of insertions and deletions.
+#
+# Mass of a node, h = sum (q - mean)^2 in units squared. Its variance is h / n, and h / (n top^2) in units of the range
+# squared, in which alpha and beta are given.
+#
+# Invariant: up to ``MOST_EXAMPLES`` examples, every sum and the numerator of every gain fit into 64 bits.
+
+#: A label has at most so many units.
+MOST_UNITS = 65536
+#: |l n - n_left q| <= n^2 / 4 * 65536 is below 2**63, and n^2 * 65536^2 / 4 as sum of squares.
+MOST_EXAMPLES = 2**24
+#: No node has a greater mass, with classes or with numbers.
+LARGEST_MASS = 2.0**56
+#: Of a power of two: a range below its inverse is none, and no end of one lies beyond it.
+LARGEST_EXPONENT = 900
+
+
+class LabelRange(NamedTuple):
+    """The range that labels are counted in; NaN while it is not known."""
+
+    low: float
+    high: float
+    unit: float  #: A power of two.
+    top: int  #: Units of ``high``.
+
+    @classmethod
+    def of(cls, low: float, high: float) -> LabelRange:
+        """Return the range from ``low`` to ``high``, with its unit; of NaN or infinity the range that is not known."""
+        if not 2.0**-LARGEST_EXPONENT <= high - low < math.inf:
+            return cls(math.nan, math.nan, math.nan, 0)
+        mantissa, exponent = math.frexp(high - low)
+        unit = math.ldexp(1.0, exponent - (mantissa == 0.5) - 16)
+        return cls(low, high, unit, math.floor((high - low) / unit + 0.5))
+
+    @classmethod
+    def seen(cls, y: Floats) -> LabelRange:
+        """A range around the labels of a warm-up, whose ends no label can be read from. O(n).
+
+        The ends are multiples of a step, the power of two for which the labels extend over 8 to 16 steps; a label that
+        they all have counts as if they extended from 0 to twice as far.
+        """
+        if len(y) == 0:
+            return cls.of(0.0, 1.0)
+        low, high = float(y.min()), float(y.max())
+        room = (abs(low) or 1.0) if low == high else 0.0
+        low, high = low - room, high + room
+        step = math.ldexp(1.0, math.frexp(high - low)[1] - 4)
+        return cls.of(low // step * step, 0.0 - -high // step * step)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a range."""
+        return self.top > 0
+
+    def units(self, y: Floats) -> Int32s:
+        """Labels in units, shape (n,); 0 of a range that is not known."""
+        if not self.known:
+            return np.zeros(len(y), dtype=np.int32)
+        near = np.clip(y, self.low, self.high)
+        units: Int32s = np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
+        return units
+
+    def numbers(self, mean: Floats) -> Floats:
+        """Predictions, shape (n,), of means in units; of a negative one, where there is no example, 0."""
+        numbers: Floats = np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
+        return numbers
+
+
+@inner_kernel
+def mass_ceiling(n: int, q: int, squares: int) -> int:
+    """The mass of n labels with these sums, rounded up to whole units squared; exact, and 0 only if all are equal."""
+    if n == 0:
+        return 0
+    mean = q // n
+    rest = q - mean * n
+    ceiling: int = squares - 2 * mean * q + n * mean * mean - rest * rest // n
+    return ceiling
+
+
+@inner_kernel
+def number_mass(n: int, q: int, squares: int) -> float:
+    """The mass of n labels with these sums: around the whole part of their mean, exact integers; then one division."""
+    if n == 0:
+        return 0.0
+    mean = q // n
+    rest = q - mean * n
+    mass: float = np.float64(squares - 2 * mean * q + n * mean * mean) - np.float64(rest * rest) / np.float64(n)
+    return mass
+
+
+@kernel
+def _mass_ceilings(n: Any, sums: Any, out: Any) -> None:
+    for i in range(len(n)):
+        out[i] = mass_ceiling(n[i], sums[i, 0], sums[i, 1])
+
+
+def mass_ceilings(n: Ints, sums: Ints) -> Ints:
+    """:func:`mass_ceiling` of each row of ``sums``, shape (nodes, 2)."""
+    out = np.empty(len(n), dtype=np.int64)
+    _mass_ceilings(np.ascontiguousarray(n), np.ascontiguousarray(sums), out)
+    return out
+
+
+# Sums of numeric labels with weights at the nodes of a tree, in units of 2**-16, and masses made of these sums.
+#
+# A node has n, the sum of the weights w; in ``sums``, of the labels q in units of their range, the sum of w q, and that
+# of w q^2, which 64 bits do not hold: ``sums[:, 1]`` has its whole rows, ``sums[:, 2]`` the rest, from 0 to below
+# 2**16. Where weights are whole numbers the rest is 0, and the whole rows are the sum of squares of repeated rows.
+#
+# Invariant: up to ``LARGEST_SUM`` units of weight all sums are exact, and so is every difference that decides; a mass
+# is the one of repeated rows, to the last bit, where weights are whole (``regression_sums.number_mass``).
+
+#: Largest sum of weights in units: that of as many rows of weight 1 as there may be.
+LARGEST_SUM = MOST_EXAMPLES << BITS
+#: Columns of ``sums`` with weights.
+COLUMNS = 3
+_REST = UNIT - 1
+
+
+@inner_kernel
+def add_number(sums: Any, node: int, q: int, weight: int) -> None:
+    """Add a label to the sums of a node; a negative weight takes it away."""
+    product = weight * q
+    rest = sums[node, 2] + (product & _REST) * q
+    sums[node, 0] += product
+    sums[node, 1] += (product >> BITS) * q + (rest >> BITS)
+    sums[node, 2] = rest & _REST
+
+
+@inner_kernel
+def subtract_sums(sums: Any, node: int, less: int, out: int) -> None:
+    """Write the sums of one node less those of another to a third."""
+    rest = sums[node, 2] - sums[less, 2]
+    sums[out, 0] = sums[node, 0] - sums[less, 0]
+    sums[out, 1] = sums[node, 1] - sums[less, 1] + (rest >> BITS)
+    sums[out, 2] = rest & _REST
+
+
+@inner_kernel
+def _around_mean(n: int, sums: Any, node: int) -> tuple[int, int, int]:
+    """Sum of w (q - mean)^2, in rows and a rest, around the whole part of the mean; and what that part leaves of q."""
+    q = sums[node, 0]
+    mean = q // n
+    rest = sums[node, 2] - 2 * mean * (q & _REST) + mean * mean * (n & _REST)
+    rows = sums[node, 1] - 2 * mean * (q >> BITS) + mean * mean * (n >> BITS) + (rest >> BITS)
+    return rows, rest & _REST, q - mean * n
+
+
+@inner_kernel
+def weighted_number_mass(n: int, sums: Any, node: int) -> float:
+    """The mass of labels whose weights add up to n, in units squared and rows of weight 1."""
+    if n == 0:
+        return 0.0
+    rows, rest, left = _around_mean(n, sums, node)
+    high, low = rows >> 20, ((rows & 0xFFFFF) << BITS) | rest  # so that their sum is rounded once
+    around = np.float64(high) * 1048576.0 + np.float64(low) / np.float64(UNIT)
+    mass: float = around - np.float64(left) * np.float64(left) / np.float64(n) / np.float64(UNIT)
+    return mass
+
+
+@inner_kernel
+def are_equal(n: int, sums: Any, node: int) -> bool:
+    """Return True if all labels of a node that is not empty are equal."""
+    rows, rest, left = _around_mean(n, sums, node)
+    equal: bool = rows == 0 and rest == 0 and left == 0
+    return equal
+
+
+@inner_kernel
+def are_close(n: int, sums: Any, node: int, limit: int) -> bool:
+    """Return True if the mass of a node that is not empty is at most ``limit`` a row; exact."""
+    rows, rest, left = _around_mean(n, sums, node)
+    rest -= limit * (n & _REST)
+    rows += (rest >> BITS) - limit * (n >> BITS)
+    rest &= _REST
+    if rows < 0 or rows >= LARGEST_SUM >> BITS:  # left^2 / n is below n
+        close: bool = rows < 0
+        return close
+    # (rows, rest) n <= left^2, by the rounded products and, if these are equal, by what rounding took.
+    above, size, square = np.float64((rows << BITS) | rest), np.float64(n), np.float64(left) * np.float64(left)
+    product = above * size
+    if product == square:
+        close = rest_of_product(above, size, product) <= rest_of_product(np.float64(left), np.float64(left), square)
+        return close
+    close = product < square
+    return close
+
+
+def sums_of(units: Int32s, weights: Weights) -> Ints:
+    """Add up labels in units with weights: the ``sums`` of a node that has them, shape (COLUMNS,)."""
+    total = squares = 0
+    for q, weight in zip(units.tolist(), weights.tolist(), strict=True):
+        total += q * weight
+        squares += q * q * weight
+    return np.array([total, squares >> BITS, squares & _REST], dtype=np.int64)
+
+
+def in_units(sums: Ints) -> Ints:
+    """Return the ``sums`` of nodes, shape (nodes, 2), whose rows all have weight 1, as those with weights."""
+    return np.column_stack([sums[:, 0] * UNIT, sums[:, 1], np.zeros(len(sums), dtype=np.int64)])
+
+
+# What a tree counts where rows have weights: sums of weights in units of 2**-16, and masses made of them.
+#
+# ``counts``, ``n``, ``s``, ``c``, ``allowed`` and ``gone`` of ``counted_tree`` are then sums of weights: an update of
+# weight w is one step that changes them by w. ``pairs``, which would not fit into 64 bits, is the number of rows
+# instead, and masses, in rows of weight 1, are made of the counts when they are needed.
+#
+# Invariant: counts are exact, and so are their products with rates that decide something. Products of two counts are
+# rounded to float64. Where weights are whole, all products are exact up to 9.4e7 rows, as those of numbers of rows are:
+# everything is decided as for repeated rows that are taken in one step.
+
+
+@inner_kernel
+def weighted_pairs(counts: Any, node: int) -> float:
+    """Sum of c_k (n - c_k) of sums of weights, in units squared: ``pairs`` of repeated rows where weights are whole."""
+    n = np.float64(total(counts, node))
+    pairs = 0.0
+    for k in range(counts.shape[1]):
+        pairs += np.float64(counts[node, k]) * (n - np.float64(counts[node, k]))
+    return pairs
+
+
+@inner_kernel
+def weighted_mass(counts: Any, node: int) -> float:
+    """As :func:`gini_mass` of sums of weights, in rows of weight 1."""
+    n = np.float64(total(counts, node))
+    mass: float = weighted_pairs(counts, node) / n / np.float64(UNIT) if n > 0 else 0.0
+    return mass
+
+
+@inner_kernel
+def is_pure(counts: Any, node: int, n: int) -> bool:
+    """Whether one class has all n units of a node that is not empty."""
+    k = 0
+    while counts[node, k] == 0:
+        k += 1
+    pure: bool = counts[node, k] == n
+    return pure
+
+
+@inner_kernel
+def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
+    """Whether ``weighted_pairs`` are at most ``rate`` n^2, n^2 being rounded to float64 and the product not at all."""
+    pairs, n = weighted_pairs(counts, node), np.float64(total(counts, node))
+    product = rate * (n * n)
+    pure: bool = pairs < product or (pairs == product and rest_of_product(rate, n * n, product) >= 0.0)
+    return pure
+
+
+@inlined_kernel
+def in_rows(size: int, rules: Any) -> float:
+    """A size in rows of weight 1."""
+    rows: float = np.float64(size)
+    if rules.unit > 1:
+        rows /= np.float64(UNIT)
+    return rows
+
+
+@inlined_kernel
+def rows_at(tree: Any, node: int, rules: Any) -> int:
+    """Number of rows below a node, whatever their weights."""
+    rows: int = tree.statistics[node].n if rules.unit == 1 else tree.statistics[node].pairs
+    return rows
+
+
+@kernel
+def weigh(tree: Any, rules: Any) -> None:
+    """Count the rows of a tree, all of weight 1, in units of weights from now on; ``rules`` are those with weights."""
+    for node in range(tree.reg[USED]):
+        for k in range(tree.counts.shape[1]):
+            tree.counts[node, k] *= UNIT
+        tree.statistics[node].pairs = tree.statistics[node].n
+        tree.statistics[node].n *= UNIT
+        tree.statistics[node].s *= UNIT
+        tree.statistics[node].c *= UNIT
+        tree.statistics[node].gone *= UNIT
+        tree.statistics[node].allowed *= UNIT
+        if tree.nodes[node].feature < 0 or not rules.certified:
+            tree.statistics[node].allowed = floor_product(rules.epsilon, tree.statistics[node].s)
+
 
 #: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
 #: that a warm-up still waits for.

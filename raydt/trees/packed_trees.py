@@ -7,18 +7,242 @@ steps of eight rows overlap. A leaf is a node whose test fails for every value a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import SparseRows, grown, taken
+from raydt.arrays.digest import SIZE, Words, hash_all, room_for, start
+from raydt.arrays.elementary import Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import Bools, Floats, Int32s, Ints
 from raydt.batches.rows_on_shards import RowBlock
-from raydt.parallel.threads import ranges, run
-from raydt.trees.tree_sum import TreeSum, passes, tests_of
+from raydt.examples.updates import Features, Targets
+from raydt.parallel import ranges, run
+from raydt.trees.canonical_arrays import RANGE, SIDES, SUMS, missing_left
+from raydt.trees.counted_tree import CountedTree, LabelRange
+from raydt.trees.records import NODES, smoothed_shares
+from raydt.trees.shapley import StoredTrees, TreeSum, one_category_left, passes, tests_of
+from raydt.trees.state_schema import unit_of
+
+# The shape of a fully dynamic tree and its digest, kept up with the nodes that changed: O(depth) for an update.
+#
+# Every update raises the counter c of all nodes on its path, and a rebuild gives new nodes with a later stamp
+# ``built``. So a subtree whose root has the same c and ``built`` as before is as it was, and only the others are
+# visited. In a warm-up, when nothing is counted yet, the tree is one leaf, which is always visited.
+#
+# Invariant: after :meth:`Outline.follow` sizes and heights are those of the tree. The hash of a node is that of its
+# numbers and of the hashes of its children (BLAKE2b), so that the root's stands for the whole tree, whatever
+# the numbers of its nodes. Format: ``docs/reference/formats.md``; ``tests/oracles/digests.py`` hashes everything.
+
+#: What tells hashes of leaves from those of other nodes.
+LEAF, INNER = start(b"raydt-tree-leaf"), start(b"raydt-tree-node")
+#: Words of a hash.
+_WORDS = SIZE // 8
+_32 = np.uint64(32)
+
+
+class Shape(NamedTuple):
+    """By number of a node: c and ``built`` when it was last visited, nodes and levels from it down, and its hash's age.
+
+    ``hashed`` is False where the node has changed since its hash was made.
+    """
+
+    c: Ints
+    built: Ints
+    size: Int32s
+    height: Int32s
+    hashed: Bools
+
+
+@kernel
+def _follow(tree: Any, shape: Any, stack: Any) -> None:
+    """Visit the nodes that have changed, and make sizes and heights anew from the bottom up."""
+    nodes, statistics = tree.nodes, tree.statistics
+    top = np.int64(1)
+    stack[0] = 0
+    while top > 0:
+        node = np.int64(stack[top - 1])
+        if node < 0:  # its children were visited
+            top -= 1
+            node = -1 - node
+            left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
+            shape.size[node] = 1 + shape.size[left] + shape.size[right]
+            shape.height[node] = 1 + max(shape.height[left], shape.height[right])
+            continue
+        now = statistics[node]
+        if shape.c[node] == now.c and shape.built[node] == now.built and now.built >= 0:
+            top -= 1
+            continue
+        shape.c[node], shape.built[node], shape.hashed[node] = now.c, now.built, False
+        if nodes[node].feature < 0:
+            shape.size[node], shape.height[node] = 1, 0
+            top -= 1
+            continue
+        stack[top - 1] = -1 - node
+        stack[top], stack[top + 1] = nodes[node].right, nodes[node].left
+        top += 2
+
+
+@kernel
+def _list_changed(tree: Any, hashed: Any, out: Any, levels: Any) -> int:
+    """Nodes without a hash, level by level from the root. Returns the number of levels.
+
+    Those of level i are ``out[levels[i] : levels[i + 1]]``.
+    """
+    level, begin, end = np.int64(0), np.int64(0), np.int64(0)
+    if not hashed[0]:
+        out[0], end = 0, 1
+    while begin < end:
+        levels[level] = begin
+        level += 1
+        n = end
+        for i in range(begin, end):
+            node = out[i]
+            if tree.nodes[node].feature >= 0:
+                for child in (np.int64(tree.nodes[node].left), np.int64(tree.nodes[node].right)):
+                    if not hashed[child]:
+                        out[n] = child
+                        n += 1
+        begin, end = end, n
+    levels[level] = end
+    return int(level)
+
+
+@inner_kernel
+def _append(contents: Any, i: int, at: int, carry: Any, word: Any) -> Any:
+    """Put a word behind one that begins with half a word, ``carry``; returns its other half, which is carried on."""
+    word = np.uint64(word)
+    contents[i, at] = carry | word << _32
+    return word >> _32
+
+
+@kernel
+def _write(tree: Any, bits: Any, certified: bool, changed: Any, contents: Any, ends: Any) -> None:
+    """Write what is hashed of each node, behind room for the hashes of its children, and where in its row that ends.
+
+    ``bits`` has the bits of all thresholds and of all ``m0``.
+    """
+    for i in range(len(changed)):
+        node = changed[i]
+        now = tree.statistics[node]
+        first = np.int64(tree.nodes[node].feature)
+        if tree.nodes[node].missing:  # of dense features only, of which there are fewer than 2^30
+            first = -2 * first - np.int64(tree.nodes[node].missing)
+        carry = np.uint64(np.uint32(first))  # four bytes, and all that follow are eight
+        at = np.int64(2 * _WORDS)
+        for word in (bits[0][node], now.s, now.c):
+            carry = _append(contents, i, at, carry, word)
+            at += 1
+        if certified:
+            for word in (bits[1][node], now.gone):
+                carry = _append(contents, i, at, carry, word)
+                at += 1
+        for k in range(tree.sums.shape[1]):
+            carry = _append(contents, i, at, carry, tree.sums[node, k])
+            at += 1
+        classes = tree.counts.shape[1]
+        while classes > 0 and tree.counts[node, classes - 1] == 0:
+            classes -= 1
+        for k in range(classes):
+            carry = _append(contents, i, at, carry, tree.counts[node, k])
+            at += 1
+        contents[i, at] = carry
+        ends[i] = 8 * at + 4
+
+
+@kernel
+def _hash_nodes(changed: Any, levels: Any, nodes: Any, contents: Any, ends: Any, rest: Any) -> None:
+    """Hash nodes: all leaves, then the others, the deepest level first."""
+    data, jobs, room, hashes = rest
+    width = 8 * np.int64(contents.shape[1])
+    n = np.int64(0)
+    for i in range(len(changed)):
+        if nodes[changed[i]].feature < 0:
+            jobs.to[n], jobs.begin[n], jobs.end[n] = changed[i], i * width + 2 * SIZE, i * width + ends[i]
+            n += 1
+    hash_all(LEAF, data, jobs, n, room, hashes)
+    for level in range(len(levels) - 2, -1, -1):
+        n = np.int64(0)
+        for i in range(levels[level], levels[level + 1]):
+            node = nodes[changed[i]]
+            if node.feature < 0:
+                continue
+            for j in range(_WORDS):
+                contents[i, j] = hashes[node.left, j]
+                contents[i, _WORDS + j] = hashes[node.right, j]
+            jobs.to[n], jobs.begin[n], jobs.end[n] = changed[i], i * width, i * width + ends[i]
+            n += 1
+        hash_all(INNER, data, jobs, n, room, hashes)
+
+
+@kernel
+def _place(nodes: Any, size: Any, leaves: Any, out: Any) -> None:
+    """Position of some nodes in preorder. O(depth) each."""
+    for i in range(len(leaves)):
+        node = np.int64(leaves[i])
+        if node < 0:  # of an example that is in no leaf
+            out[i] = node
+            continue
+        place = np.int64(0)
+        up = np.int64(nodes[node].parent)
+        while up >= 0:
+            place += 1
+            if nodes[up].right == node:
+                place += size[nodes[up].left]
+            node, up = up, np.int64(nodes[up].parent)
+        out[i] = place
+
+
+class Outline:
+    """What is known of a tree, ``certified`` or not, from its last visit; of another tree a new one is made."""
+
+    def __init__(self, certified: bool) -> None:
+        self._certified = certified
+        wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        self._shape = Shape(wide, wide, narrow, narrow, np.empty(0, dtype=np.bool_))
+        self._hashes: Words = np.empty((0, _WORDS), dtype="<u8")
+
+    def follow(self, tree: CountedTree) -> None:
+        """Take over what has changed. O(nodes changed)."""
+        have = len(self._shape.c)
+        if len(tree.nodes) > have:
+            shape = Shape(*(grown(array, len(tree.nodes)) for array in self._shape))
+            shape.built[have:] = -1
+            self._shape = shape
+        _follow(tree, self._shape, np.empty(2 * int(tree.reg[NODES]) + 2, dtype=np.int64))
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest node."""
+        return int(self._shape.height[0])
+
+    def places(self, tree: CountedTree, nodes: Int32s) -> Int32s:
+        """Positions of some nodes in preorder, shape (nodes,). O(depth) each."""
+        out = np.empty(len(nodes), dtype=np.int32)
+        _place(tree.nodes, self._shape.size, nodes, out)
+        return out
+
+    def root(self, tree: CountedTree) -> npt.NDArray[np.uint8]:
+        """Hash of the tree, 32 bytes. O(nodes changed)."""
+        if len(self._hashes) < len(tree.nodes):
+            self._hashes = grown(self._hashes, len(tree.nodes))
+        changed = np.empty(int(tree.reg[NODES]), dtype=np.int64)
+        levels = np.empty(self.depth + 2, dtype=np.int64)
+        levels = levels[: 1 + int(_list_changed(tree, self._shape.hashed, changed, levels))]
+        changed = changed[: levels[-1]]
+        most = 2 * _WORDS + 6 + tree.sums.shape[1] + tree.counts.shape[1]
+        contents, ends = np.empty((len(changed), most), dtype="<u8"), np.empty(len(changed), dtype=np.int64)
+        bits = tree.nodes["threshold"].view(np.int64), tree.statistics["m0"].view(np.int64)
+        _write(tree, bits, self._certified, changed, contents, ends)
+        rest = contents.view(np.uint8).reshape(-1), *room_for(len(changed)), self._hashes
+        _hash_nodes(changed, levels, tree.nodes, contents, ends, rest)
+        self._shape.hashed[changed] = True  # last: a call that is broken off hashes them again
+        root: npt.NDArray[np.uint8] = self._hashes[0].view(np.uint8).copy()
+        return root
+
 
 #: A test: ``low <= x <= high`` goes to ``child``, any other value, and NaN, to the node after it. Where missing numbers
 #: go left, the test is ``x > threshold``, and the right side comes first.
@@ -187,3 +411,112 @@ def _in_blocks(walk: Any, trees: PackedTrees, X: Any, sparse: SparseRows | None,
 
     smallest = max(_TOGETHER, _TASK_NS // (_STEP_NS * max(1, len(trees.roots))))
     run([partial(work, part) for part in ranges(len(rows.X), smallest)])
+
+
+# Predictions of a tree, from its canonical arrays; its features may be dense, sparse or both.
+
+
+class TreePredictor:
+    """Predictions of canonical arrays; ``smoothing`` is that of :func:`raydt.trees.records.refine`, 0 for none."""
+
+    def __init__(self, features: Features, model: Arrays, smoothing: float = 0.0) -> None:
+        self._categorical, self._sparse = features.kinds.astype(np.bool_), features.sparse
+        self._model = {
+            name: np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right", "counts")
+        }
+        if SIDES in model:
+            self._model[SIDES] = model[SIDES]
+        self._smoothing, self._unit = smoothing, unit_of(model)
+        self._packed: PackedTrees | None = None  # once it is needed
+        self._cover = model["live"] if "live" in model else self._model["counts"].sum(axis=1)
+
+    def apply(self, X: Floats, sparse: SparseRows | None = None) -> Int32s:
+        """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
+        return self._reached(X, sparse).astype(np.int32)
+
+    def _reached(self, X: Floats, sparse: SparseRows | None) -> Ints:
+        if self._packed is None:
+            outputs = np.empty((len(self._model["feature"]), 0))
+            self._packed = packed(self._as_sum(outputs, np.arange(0)))
+        return leaves(self._packed, X, sparse)[:, 0]
+
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:
+        """Class of the largest share in each row's leaf (the smaller on a tie), shape (n,).
+
+        Without smoothing, it is the leaf's majority, and class 0 in an empty leaf.
+        """
+        counts = self._model["counts"]
+        weights = self._shares(counts.shape[1]) if self._smoothing else counts
+        labels: Int32s = weights.argmax(axis=1).astype(np.int32)
+        return taken(labels, self._reached(X, sparse))
+
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
+        """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf if not smoothed."""
+        return taken(self._shares(n_classes), self._reached(X, sparse))
+
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """The tree, whose leaves predict the shares of :meth:`predict_proba`."""
+        return self._as_sum(self._shares(n_classes), np.arange(n_classes))
+
+    def importances(self) -> Floats:
+        """Share of each feature in the Gini impurity that all splits take away, shape (d,); all 0 without any."""
+        counts = self._model["counts"].astype(np.float64)
+        n = counts.sum(axis=1)
+        return self._gained(np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0))
+
+    def _gained(self, kept: Floats) -> Floats:
+        """Shares of the features in what is ``kept`` at the sides and not at their node, summed in preorder."""
+        feature, left, right = (self._model[name] for name in ("feature", "left", "right"))
+        inner = np.flatnonzero(feature >= 0)
+        gain = np.maximum(kept[left[inner]] + kept[right[inner]] - kept[inner], 0.0)
+        d = len(self._categorical) + self._sparse
+        total: Floats = np.bincount(feature[inner], gain, minlength=d).astype(np.float64)
+        return total / max(float(total.sum()), float(np.finfo(np.float64).tiny))
+
+    def _as_sum(self, outputs: Floats, codes: Ints) -> TreeSum:
+        feature, threshold, left, right = (self._model[name] for name in ("feature", "threshold", "left", "right"))
+        stored = StoredTrees(np.array([0, len(feature)]), feature, threshold, left, right)
+        trees = one_category_left(stored, self._categorical, self._sparse, outputs)
+        sides = self._missing_left() & trees.asks_number
+        return replace(trees, cover=self._cover, codes=codes, missing_left=sides, unit=self._unit)
+
+    def _missing_left(self) -> Bools:
+        """Nodes at which missing numbers go left, if they ask for a number; shape (nodes,)."""
+        return missing_left(self._model, self._cover)
+
+    def _shares(self, n_classes: int) -> Floats:
+        return smoothed_shares(self._model, n_classes, self._smoothing)
+
+
+class NumberPredictor(TreePredictor):
+    """Predictions of a tree of numeric labels: the mean of a leaf or, if it is empty, of the nearest node above it."""
+
+    def __init__(self, features: Features, model: Arrays) -> None:
+        super().__init__(features, model)
+        self.numbers = node_numbers(model)  #: Shape (nodes,): prediction of each node.
+        self._sums = model[SUMS]
+
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:
+        """Numbers, shape (n,)."""
+        return taken(self.numbers, self._reached(X, sparse))
+
+    def tree_sum(self, n_classes: int = 0) -> TreeSum:
+        """The tree, whose leaves predict numbers."""
+        return self._as_sum(self.numbers[:, None], np.empty(0, dtype=np.int64))
+
+    def importances(self) -> Floats:
+        """Share of each feature in the variance that all splits take away, shape (d,); all 0 without any."""
+        n, total = self._model["counts"][:, 0].astype(np.float64), self._sums[:, 0].astype(np.float64)
+        return self._gained(np.divide(total * total, n, out=np.zeros(len(n)), where=n > 0))
+
+
+def node_numbers(model: Arrays) -> Floats:
+    """Mean label of each node or, if it is empty, of the nearest node above it; 0 without any."""
+    n, left, right = model["counts"][:, 0], model["left"], model["right"]
+    mean = np.full(len(n), -1.0)
+    np.divide(model[SUMS][:, 0].astype(np.float64), n.astype(np.float64), out=mean, where=n > 0)
+    for node in np.flatnonzero(left >= 0).tolist():  # children come after their parents
+        for child in (left[node], right[node]):
+            if not n[child]:
+                mean[child] = mean[node]
+    return LabelRange.of(*model[RANGE].tolist()).numbers(mean)

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import empty, is_one, trimmed
+from raydt.arrays.elementary import AnyArray, Floats, Int32s, Ints
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.memory import empty, trimmed
-from raydt.arrays.sparse import is_one
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
-from raydt.evaluation.ranking import LEVELS
+from raydt.evaluation.scoring import LEVELS
+from raydt.examples.store import SlotColumns, Weighting
+from raydt.examples.updates import Weights
+from raydt.trees.state_schema import UNIT_ARRAY, AnyInts, Arrays, unit_of, weights_of_state
 
 #: Registers of a tree: nodes ever used, head of the free ones (-1: none), nodes, leaves.
 USED, FREE, NODES, LEAVES = range(4)
@@ -63,7 +65,7 @@ def total(counts: Any, node: int) -> int:
 
 @inner_kernel
 def level_at(counts: Any, node: int) -> int:
-    """The share of class 1 at a node as a level (:mod:`raydt.evaluation.ranking`); of no examples one half. O(K)."""
+    """The share of class 1 at a node as a level (:mod:`raydt.evaluation.scoring`); of no examples one half. O(K)."""
     n = np.int64(total(counts, node))
     return (2 * LEVELS * counts[node, 1] + n) // (2 * n) if n > 0 else LEVELS // 2
 
@@ -380,3 +382,124 @@ def threshold_between(a: float, b: float) -> float:
         return np.inf
     t = 0.5 * a + 0.5 * b
     return t if a <= t < b else a
+
+
+# Masses: what learners count where examples have weights.
+#
+# A count is a number of rows as long as all weights are 1. With the first other weight all counts become *masses*:
+# whole numbers of units of ``2**-16`` (``raydt.examples.updates``), to which an example adds its weight. Ratios of
+# counts, and the scores that are made of products of them, have the same bits for either, because floats scale by
+# powers of two exactly. Whatever compares a count with a number of rows takes ``unit`` units for a row: 1, or ``UNIT``
+# of masses.
+#
+# States and models have ``unit`` where counts are masses. They stay so when the last weight other than 1 is deleted.
+
+
+@inlined_kernel
+def mass_of(weights: Any, slot: int, unit: int = 1) -> int:
+    """Mass of one example, by the weights of all slots in units; ``unit`` if there are none."""
+    mass: int = np.int64(weights[slot]) if len(weights) > 0 else np.int64(unit)
+    return mass
+
+
+def masses_by_slot(weighting: Weighting, store: SlotColumns) -> Weights:
+    """What all examples of a store count, by slot, in units; all one row if those with other weights are gone."""
+    if weighting.factors is None:
+        store.weigh()
+    return weighting.by_slot(store)
+
+
+def unit_array(unit: int) -> dict[str, AnyArray]:
+    """Return the array that says in a state or model that counts are masses; none if they are not."""
+    return {UNIT_ARRAY.name: np.array([unit], dtype=UNIT_ARRAY.dtype)} if unit > 1 else {}
+
+
+def masses_of(state: Arrays) -> AnyInts:
+    """Mass of each example of a state, shape (rows,); 1 where counts are numbers of rows."""
+    if unit_of(state) == 1:
+        return np.ones(len(state["y"]), dtype=np.int64)
+    return weights_of_state(state).astype(np.int64)
+
+
+# The oldest example of a leaf that equals a row: for deletions of one example by value.
+
+
+@kernel
+def oldest_equal(tree: Any, examples: Any, X: Any, row: Any, leaf: int, code: int) -> int:
+    """Slot of the oldest live example of a leaf that equals a row, shape (1, d), and has a class; -1 of none.
+
+    ``X`` has the features by slot. NaN equals NaN. O(examples in the leaf x d).
+    """
+    oldest: int = np.int64(-1)
+    slot = np.int64(tree.nodes[leaf].head)
+    while slot >= 0:
+        if examples.y[slot] == code and (oldest < 0 or examples.born[slot] < examples.born[oldest]):
+            equal = True
+            for j in range(row.shape[1]):
+                a, b = X[slot, j], row[0, j]
+                if a != b and (a == a or b == b):
+                    equal = False
+                    break
+            if equal:
+                oldest = slot
+        slot = np.int64(examples.members[slot].next)
+    return oldest
+
+
+# Products, and differences of products, of which nothing is lost to rounding, or which are rounded once.
+
+
+@inlined_kernel
+def rest_of_product(rate: float, size: float, product: float) -> float:
+    """What rounding has taken from a product of float64: ``rate * size - product``, exactly (Dekker's two-product)."""
+    split = 134217729.0
+    a = split * rate
+    a_high = a - (a - rate)
+    a_low = rate - a_high
+    b = split * size
+    b_high = b - (b - size)
+    b_low = size - b_high
+    rest: float = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return rest
+
+
+@kernel
+def floor_product(rate: float, size: int) -> int:
+    """``floor(rate * size)`` of the exact product of a float64 and an integer below 2**53."""
+    product = rate * size
+    whole = np.floor(product)
+    if whole == product and rest_of_product(rate, np.float64(size), product) < 0.0:
+        whole -= 1.0
+    return int(whole)
+
+
+@inner_kernel
+def difference_words(a: int, b: int, c: int, d: int) -> tuple[int, int]:
+    """a b - c d in two words, ``high 2**48 + low``: a, d up to 2**58 in absolute value, b, c from 0 up to 2**40."""
+    a_high, a_low, d_high, d_low = a >> 28, a & 0xFFFFFFF, d >> 28, d & 0xFFFFFFF
+    b_high, b_low, c_high, c_low = b >> 20, b & 0xFFFFF, c >> 20, c & 0xFFFFF
+    middle = ((a_high * b_low - c_low * d_high) << 8) + a_low * b_high - c_high * d_low  # in units of 2**20
+    low = a_low * b_low - c_low * d_low + ((middle & 0xFFFFFFF) << 20)
+    return a_high * b_high - c_high * d_high + (middle >> 28) + (low >> 48), low & 0xFFFFFFFFFFFF
+
+
+@inner_kernel
+def difference(a: int, b: int, c: int, d: int) -> float:
+    """a b - c d, rounded once to float64: sums of labels a, d up to 2**56, of weights b, c up to 2**40."""
+    high, low = difference_words(a, b, c, d)
+    rounded: float = np.float64(high) * 281474976710656.0 + np.float64(low)
+    return rounded
+
+
+@inner_kernel
+def rounded_words(high: int, low: int) -> float:
+    """``high 2**60 + low``, rounded once to float64: high up to 2**53 in absolute value, low from 0 to below 2**60."""
+    upper = np.float64(high) * 1152921504606846976.0
+    middle, rest = np.float64(low >> 30) * 1073741824.0, np.float64(low & 0x3FFFFFFF)
+    total = upper + middle
+    lost = middle - (total - upper)  # by rounding, exactly: a multiple of 2**30
+    if rest > 0.0 and abs(total) >= 19342813113834066795298816.0:
+        # From 2**84 on the rest only says between which multiples of 2**30 the number lies; so it stays exact.
+        rest = 536870912.0
+    rounded: float = total + (lost + rest)
+    return rounded

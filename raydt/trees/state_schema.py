@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray
+from raydt.arrays.blocks import SparseRows
+from raydt.arrays.elementary import AnyArray
 from raydt.batches.binning import Bins
-from raydt.examples.features import CATEGORICAL, NUMERIC, Features
-from raydt.examples.weighting import Weighting
-from raydt.examples.weights import LARGEST_SUM, LEAST, MOST, UNIT, Weights, filled
+from raydt.examples.store import Weighting
+from raydt.examples.updates import CATEGORICAL, LARGEST_SUM, LEAST, MOST, NUMERIC, UNIT, Features, Weights, filled
 from raydt.messages import message
 
 Arrays = Mapping[str, AnyArray]

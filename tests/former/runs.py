@@ -130,7 +130,7 @@ def write_files() -> None:
 def write_over_files(number: str) -> None:
     """Write the runs of a format over files."""
     from pipelines.cli import main as raydt
-    from raydt.exchange import faults
+    from raydt.exchange import messages as faults
 
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir()

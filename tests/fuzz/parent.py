@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines import replay
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import compile_kernels
 from tests.corpus.cases import config_of
 from tests.fuzz.learners import BY_KEY, LEARNERS
 from tests.fuzz.targets import Target, all_targets

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.folders.manifest import MANIFEST, seal
+from raydt.folders.arrays import MANIFEST, seal
 from tests.fuzz.mutations import INTERESTING
 
 

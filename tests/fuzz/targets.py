@@ -24,32 +24,29 @@ from pydantic import TypeAdapter
 
 from pipelines.cli import cli
 from pipelines.config import load_config
-from pipelines.exporting import interface_of, trees_of
-from pipelines.keyed.prediction import KeyedPredictor
+from pipelines.keyed.purging import KeyedPredictor
+from pipelines.operation import load_yaml
+from pipelines.prediction import interface_of, trees_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import PlanLog
 from pipelines.saved_runs import load_model
 from pipelines.updating import update
-from pipelines.yaml12 import load_yaml
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.blocks import SparseRows
 from raydt.errors import InputError, ModelFileError
-from raydt.examples.history import history_of_live
-from raydt.examples.reading import CLASSES, Reading
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.examples.weights import fixed
+from raydt.examples.updates import CLASSES, DELETE, INSERT, Reading, UpdateBatch, fixed, history_of_live
 from raydt.export import build
 from raydt.export.paths import sentences
-from raydt.folders.manifest import MANIFEST
-from raydt.keyed.saved import open_keys
+from raydt.folders.arrays import MANIFEST
+from raydt.keyed.packing import open_keys
 from raydt.learners import traits_of
+from raydt.sessions.receipt import encoded
 from raydt.sessions.receipt_chain import read_chain
-from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
+from raydt.sources.divided import open_source
 from raydt.sources.live.base import Part, Plan
 from raydt.sources.live.followed import FollowedSource, Step
 from raydt.sources.live.kafka import Kafka, KafkaChanges
-from raydt.sources.opening import open_source
 from raydt.sources.options import SourceOptions
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import SourceOptions
 from raydt.streams.options import StreamOptions, make_stream
 

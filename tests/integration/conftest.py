@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from actors.cluster import bundles, connect
-from actors.environment import set_numba_cache_dir
+from actors.cluster import bundles, connect, set_numba_cache_dir
 
 set_numba_cache_dir()
 # Ray has its workers give way to everything else. What else runs here is other tests: an actor that they starve

@@ -11,7 +11,7 @@ from raydt.errors import UpdateError
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.messages import Ask, Tell
 from raydt.learners.base import LearnerOptions, Traits, WorkPlan
-from raydt.parallel.threads import clocks
+from raydt.parallel import clocks
 
 ACTS = (
     "report",

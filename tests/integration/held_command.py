@@ -1,6 +1,6 @@
 """A ``raydt`` command whose main thread is held at named places: ``held_command.py PLACES MARKS arguments...``.
 
-``PLACES`` is a comma-separated list of ``place@n=act``, where a place is one of ``raydt.exchange.faults`` in this
+``PLACES`` is a comma-separated list of ``place@n=act``, where a place is one of ``raydt.exchange.messages`` in this
 process or
 ``report``, and ``n`` is the pass it is about, or ``*``. An act is ``mark``, ``pause``, ``sleep`` (a wait in which
 Python's handlers run) or ``kernel`` (a call without the interpreter lock, in which they do not). Every pass listed is
@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pipelines.running.ending as ending
-import pipelines.running.interruption as interruption
+import pipelines.running.ending as interruption
 from pipelines.cli import main
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 
 _, places, marks, *arguments = sys.argv
 ACTS = {tuple(what.split("@")): act for what, act in (place.split("=") for place in places.split(","))}

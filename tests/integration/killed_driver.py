@@ -15,11 +15,11 @@ import pyarrow as pa
 
 import pipelines
 from pipelines.running.checkpoint import Checkpointer
-from pipelines.running.job import replay
-from raydt.exchange.faults import Plan, injected
+from pipelines.running.replay import replay
+from raydt.exchange.messages import Plan, injected
 from raydt.learners import learners
-from raydt.sessions.warmup import compile_kernels
-from raydt.streams.random_updates import warmup
+from raydt.sessions.session import compile_kernels
+from raydt.streams.deletion_log import warmup
 
 assert pipelines is not None
 if "pytest" not in sys.modules:  # in the server that drivers are forked from, not where tests are collected

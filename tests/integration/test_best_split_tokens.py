@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pipelines.cli import cli
 from pipelines.prediction import predict_file
-from pipelines.running.job import replay
+from pipelines.running.replay import replay
 from pipelines.updating import update
 from raydt import load_model
 from raydt.errors import InputError

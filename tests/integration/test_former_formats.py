@@ -15,12 +15,12 @@ import pytest
 import pipelines
 from pipelines.cli import main
 from pipelines.saved_runs import open_stream
-from pipelines.serving.snapshots import Snapshots
+from pipelines.serving.application import Snapshots
 from raydt.estimators import load_model
-from raydt.examples.reading import NEWEST_RULES
+from raydt.examples.updates import NEWEST_RULES
+from raydt.folders.arrays import FORMAT_VERSION, newest
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import FORMAT_VERSION, newest
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.saved_model import understood

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.running import interruption
-from pipelines.running.interruption import Interruption
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
+from pipelines.running import ending as interruption
+from pipelines.running.ending import Interruption
 from raydt.messages import message
 
 pytestmark = pytest.mark.nightly

@@ -10,10 +10,10 @@ from raydt.evaluation.classification import Prequential
 from raydt.examples.updates import CARRIES_ROW
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.incremental import Incremental
 from raydt.streams.options import make_stream
+from raydt.streams.windows import Incremental
 
 
 @pytest.mark.data

@@ -14,16 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines import divided_audit
-from pipelines.auditing import audit_run
-from pipelines.divided_audit import PartOfRun, open_part, saved_state
+from pipelines import auditing as divided_audit
+from pipelines.auditing import PartOfRun, audit_run, open_part, saved_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import config_of, last_state, states_of
-from raydt.audits.parts import PartsHere
+from raydt.audits.bins import PartsHere
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.examples.row_owners import RowOwners
 from raydt.learners import learners
-from raydt.learners.auditing import audit_divided
+from raydt.learners.base import audit_divided
 from tests.refusals import refused
 
 pytestmark = pytest.mark.ray

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import pipelines
-from pipelines.progress import Reporter
+from pipelines.display import Reporter
 from raydt.messages import message
 from tests.nets.test_nodes import Nodes, of_a_process
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import raydt
-from actors.identity import identity
+from actors.shard import identity
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -22,12 +22,12 @@ signal.signal(signal.SIGTERM, handler)
 from pathlib import Path
 import psutil
 from types import SimpleNamespace
-from actors.placement import Placement
+from actors.cluster import Placement
 from pipelines.config import Cluster
 from pipelines.running import incarnations
 from pipelines.doctor import listeners, serves_metrics
 from raydt.errors import ProcessLostError
-from raydt.examples.features import Features
+from raydt.examples.updates import Features
 from raydt.learners.base import LearnerOptions, WorkPlan
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
@@ -40,7 +40,7 @@ session = connection.open()
 processes = psutil.Process().children(recursive=True)
 facts = {
     "rows": [result.applied for _, result in session.process([act("report", 0), act("report", 1)])],
-    "sources": sys.modules["actors.identity"].identity().sources,
+    "sources": sys.modules["actors.shard"].identity().sources,
     "commands": [" ".join(process.cmdline()) for process in processes],
     "handler": signal.getsignal(signal.SIGTERM) is handler,
     "directory": os.getcwd(),

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.running.incarnations import RestartBudget
+from pipelines.running.intake import RestartBudget
 from raydt.errors import CheckpointsFailError, RestartsSpentError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners.base import WorkPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import raydt
-from actors.telemetry import COUNTERS, GAUGES
+from actors.liveness import COUNTERS, GAUGES
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -22,7 +22,7 @@ import json, sys, threading, time, urllib.request
 import pipelines
 import psutil
 from pipelines.doctor import listeners, serves_metrics
-from pipelines.progress import Reporter
+from pipelines.display import Reporter
 
 def served():
     found = [entry for process in psutil.Process().children(recursive=True) for entry in listeners(process)]

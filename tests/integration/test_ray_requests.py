@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from pipelines import replay
-from pipelines.verifying import verify_receipts
+from pipelines.auditing import verify_receipts
 from tests.unit.test_live_kafka import Broker, job, plain
 from tests.unit.test_requests import said
 

@@ -14,9 +14,9 @@ import ray
 
 import actors.session
 from actors.cluster import Cluster, connect
-from actors.identity import identity
 from actors.liveness import Watch
 from actors.session import RaySession
+from actors.shard import identity
 from raydt.errors import (
     ConfigError,
     ExchangeError,
@@ -26,8 +26,8 @@ from raydt.errors import (
     StaleEpochError,
     UpdateError,
 )
-from raydt.examples.features import Features
-from raydt.exchange.snapshot import Barrier
+from raydt.examples.updates import Features
+from raydt.exchange.messages import Barrier
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import ON_SHARDS, SLOW_SECONDS, Faulty, act
 from tests.refusals import refused

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from actors.cluster import cpus
-from actors.tasks import run_tasks
+from actors.keyed_session import run_tasks
 from raydt.errors import InputError, ProcessLostError
 from raydt.messages import message
 

@@ -11,11 +11,11 @@ import pytest
 import pipelines
 from pipelines.auditing import audit_run
 from raydt.errors import InputError, RaydtError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
+from raydt.folders.arrays import complete
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import complete
-from raydt.streams.text_ids import TextIds
+from raydt.streams.id_dictionary import TextIds
 from tests.integration.test_ray_kills import results
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
@@ -143,7 +143,7 @@ def test_a_bad_update_after_divided_ids(files, tmp_path, cluster):
 def test_chapters_hand_divided_ids_over(tmp_path, monkeypatch, cluster):
     """The session goes on with the ids of its shards; what a lost process had comes from the chapter before."""
     pytest.importorskip("deltalake")
-    from pipelines.following.follow import follow
+    from pipelines.following import follow
     from tests import live_tables
     from tests.chapter_runs import folders, in_chapters
     from tests.unit.test_follow import changed, job, same

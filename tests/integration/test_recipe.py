@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pipelines
-from pipelines.progress import Reporter
+from pipelines.display import Reporter
 from raydt.messages import message
 from tests import namespaces, pages
 from tests.nets.test_nodes import ROOT

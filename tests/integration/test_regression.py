@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prediction import predict_file
-from pipelines.running.job import replay
+from pipelines.running.replay import replay
 from pipelines.saved_runs import open_state
-from pipelines.sweeping.job import sweep
+from pipelines.sweeping.sweep import sweep
 from pipelines.updating import update
 from raydt.errors import ConfigError, UpdateError
 from tests.refusals import refused

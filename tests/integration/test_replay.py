@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from pipelines import load_config, replay
 from pipelines.auditing import audit_run
-from pipelines.demo import run_demo, story
+from pipelines.doctor import run_demo, story
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError

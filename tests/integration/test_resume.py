@@ -1,6 +1,6 @@
 """Runs whose driver was killed or stopped, resumed: what comes out is what comes out of a run that nothing happened to.
 
-Killed for real, at named places (``raydt.exchange.faults``), for every stream model.
+Killed for real, at named places (``raydt.exchange.messages``), for every stream model.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pytest
 
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
-from pipelines.yaml12 import dump_yaml
-from raydt.exchange.faults import injected
+from pipelines.operation import dump_yaml
+from raydt.exchange.messages import injected
 from raydt.messages import message
 from tests.integration.killed_driver import killed_replay
 

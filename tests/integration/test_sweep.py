@@ -21,7 +21,8 @@ import pytest
 import pipelines
 from pipelines import replay, sweep
 from pipelines.cli import cli
-from pipelines.sweeping import job, rows
+from pipelines.sweeping import sweep as job
+from pipelines.sweeping import sweep as rows
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message
 from tests.refusals import refused

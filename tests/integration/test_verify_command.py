@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 import pipelines
+from pipelines.auditing import verify_run
 from pipelines.cli import cli
-from pipelines.verifying import verify_run
 from tests import volume
 from tests.cases import CASES
 from tests.fuzz.reseal import with_arrays

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import raydt
-from raydt.streams.random_updates import warmup
+from raydt.streams.deletion_log import warmup
 
 pytestmark = pytest.mark.nightly
 
@@ -66,7 +66,7 @@ def test_what_is_installed(site, user):
 def test_what_the_sources_have_compiled_is_not_compiled_again(user):
     warmup()
     looked_up = "; print(*(sum(found.values()) for found in draw.stats[1:]))"
-    program = "from raydt.streams.random_updates import _draw as draw, warmup; warmup()"
+    program = "from raydt.streams.deletion_log import _draw as draw, warmup; warmup()"
     assert user("-c", program + looked_up).split() == ["1", "0"]  # hits, misses
 
 

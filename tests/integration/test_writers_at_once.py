@@ -16,11 +16,10 @@ import pytest
 
 import pipelines
 import pipelines.auditing
-from pipelines.report.document import is_page
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
+from pipelines.report.page import is_page
 from raydt import load_model
-from raydt.folders.folder import Folder
-from raydt.folders.lock import locked
+from raydt.folders.folder import Folder, locked
 from raydt.sessions.receipt_chain import read_chain
 
 WRITERS = 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raydt.streams.history import history_of
+from raydt.streams.base import history_of
 from tests.cases import CASES, Trial
 from tests.crews import crew, number_of
 from tests.integration.conftest import cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.learners.auditing import audit
+from raydt.learners.base import audit
 from tests.cases import Trial, every_case, never, one_of_each
 from tests.refusals import findings
 

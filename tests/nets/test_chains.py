@@ -21,7 +21,7 @@ from pipelines import replay, resume
 from pipelines.cli import cli
 from pipelines.saved_runs import open_state
 from raydt.errors import RaydtError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from tests import volume
 from tests.cases import Trial, change_log, every_case
 from tests.cut_runs import Gone, at
@@ -141,7 +141,7 @@ def cut(lines: Lines, draw: random.Random) -> Lines:
 
 def forged(lines: Lines) -> Lines:
     """The same values with hashes that fit, as somebody writes them who knows the format."""
-    sealed = pytest.importorskip("raydt.sessions.receipt_entry").sealed
+    sealed = pytest.importorskip("raydt.sessions.receipt").sealed
     hashed = pytest.importorskip("raydt.sessions.receipt_chain")._hash
     found: Lines = []
     for line in lines:

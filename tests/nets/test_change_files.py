@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import pipelines
-from pipelines.auditing import audit_run, audit_state
+from pipelines.auditing import audit_run, audit_state, verify_run
 from pipelines.saved_runs import open_state
 from pipelines.updating import apply_changes
-from pipelines.verifying import verify_run
 from raydt.sessions.session import InProcessSession
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import Trial, change_log, every_case, one_of_each
 from tests.nets.test_continued import numbered
 from tests.nets.test_runs import exactly

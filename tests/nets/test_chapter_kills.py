@@ -16,8 +16,8 @@ pytest.importorskip("deltalake")
 
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
-from pipelines.following.follow import follow
-from raydt.exchange.faults import injected
+from pipelines.following import follow
+from raydt.exchange.messages import injected
 from tests.chapter_runs import folders, in_chapters, rows, summary
 from tests.cut_runs import Gone, at
 from tests.unit.test_follow import changed, job, same

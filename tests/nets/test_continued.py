@@ -16,15 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_run
 from pipelines.purging import purge
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
-from pipelines.verifying import verify_run
 from raydt.errors import ConfigError, InputError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.sessions.session import InProcessSession
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import Trial, change_log, every_case, never, one_of_each
 from tests.cut_runs import Gone, at, cut
 from tests.nets.test_runs import exactly

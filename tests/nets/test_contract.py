@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 import pipelines
 from pipelines.auditing import audit_state
-from pipelines.receipt_lines import receipt_lines
+from pipelines.display import receipt_lines
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
 from raydt import load_model
@@ -62,7 +62,7 @@ def test_restored_anywhere_a_state_goes_on_alike(trial: Trial, tmp_path: Path, m
         size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * kind.itemsize
         return np.frombuffer(bytearray(b"\x05" * size), dtype=kind).reshape(shape)
 
-    monkeypatch.setattr("raydt.arrays.memory.empty", used)
+    monkeypatch.setattr("raydt.arrays.blocks.empty", used)
     for number, batch in enumerate(trial.stream(tmp_path).batches(4)):
         if number in RELAY:
             state = runner.state()

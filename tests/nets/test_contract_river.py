@@ -12,7 +12,7 @@ import pytest
 import raydt
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.river import RiverClassifier
-from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.updates import CLASSES, Reading
 from raydt.learners import learners
 from tests.small_tables import derived, examples
 

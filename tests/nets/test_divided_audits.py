@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.audits.audit_report import AuditReport
-from raydt.audits.parts import PartsHere
-from raydt.examples.history import History
+from raydt.audits.bins import PartsHere
+from raydt.audits.recorded_tree import AuditReport
 from raydt.examples.row_owners import RowOwners, are_in
+from raydt.examples.updates import History
 from raydt.exchange.messages import Buckets
-from raydt.learners.auditing import AuditedPart, audit, audit_divided, rows_within
+from raydt.learners.base import AuditedPart, audit, audit_divided, rows_within
 from raydt.learners.gbdt import audit as gbdt_audit
 from tests.cases import CASES, Trial
 from tests.nets.test_audit_mutants import mutants

@@ -24,22 +24,22 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from pipelines.purging.dictionaries import read_ids
+from pipelines.auditing import _hashes
+from pipelines.purging.runs import read_ids
 from pipelines.saved_runs import open_state
-from pipelines.serving.rows import RowReader, parsed
+from pipelines.serving.served import RowReader, parsed
 from pipelines.updating.change_files import find_changes, source_of
 from pipelines.updating.changes import StateNames, open_insertions, read_deletions
-from pipelines.verifying import _hashes
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import RaydtError
-from raydt.estimators.keyed_rows import checked_keys
-from raydt.estimators.keys import keys_of
-from raydt.examples.reading import CLASSES
-from raydt.keyed.saved import SavedKeys
+from raydt.estimators.arguments import keys_of
+from raydt.estimators.keyed_models import checked_keys
+from raydt.examples.updates import CLASSES
+from raydt.keyed.packing import SavedKeys
 from raydt.redaction import text as plain
+from raydt.sources.divided import open_source
 from raydt.sources.live.followed import FollowedSource
 from raydt.sources.live.kafka import Kafka, KafkaChanges
-from raydt.sources.opening import open_source
 from raydt.sources.options import SourceOptions
 from tests import volume
 

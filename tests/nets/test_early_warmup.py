@@ -14,9 +14,9 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.keyed.groups import digest_of
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import Trial, change_log, every_case, one_of_each
 from tests.cut_runs import Gone, at
 from tests.keyed_cases import KEYS, config, files, rows_of

@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.exporting import explain_row
-from pipelines.prediction import predict_file
+from pipelines.prediction import explain_row, predict_file
 from pipelines.purging import purge
 from pipelines.updating import apply_changes, update
 from raydt.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.yaml12 import load_yaml
+from pipelines.operation import load_yaml
 from tests.cases import Trial, every_case, first_cases
 from tests.golden.small import CONFIGS, FILE, SMALL, of_case, of_config, of_keys
 

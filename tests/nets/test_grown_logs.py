@@ -11,7 +11,7 @@ import pytest
 import pipelines
 from pipelines.auditing import audit_run
 from raydt.errors import ConfigError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from tests.cases import Trial, change_log, every_case, one_of_each
 from tests.cut_runs import Gone, at
 from tests.nets.test_continued import numbered

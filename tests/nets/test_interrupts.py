@@ -32,14 +32,14 @@ import pytest
 
 import raydt
 from raydt import load_model
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.blocks import SparseRows
 from raydt.errors import HalfAppliedError
 from raydt.estimators import estimator_of
-from raydt.estimators.confidence_tree_river import RiverConfidenceTreeClassifier
-from raydt.estimators.forest_river import RiverForestClassifier
-from raydt.estimators.fudyadt_river import RiverTreeClassifier
-from raydt.examples.weights import filled
-from raydt.parallel.threads import limited
+from raydt.estimators.confidence_tree import RiverConfidenceTreeClassifier
+from raydt.estimators.forest import RiverForestClassifier
+from raydt.estimators.fudyadt import RiverTreeClassifier
+from raydt.examples.updates import filled
+from raydt.parallel import limited
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, one_of_each
 from tests.crews import NUMBERS

@@ -10,15 +10,14 @@ import pyarrow as pa
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_run
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import config_of
-from pipelines.verifying import verify_run
 from raydt.errors import ConfigError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.keyed.groups import digest_of
 from raydt.learners import traits_of
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import Trial, change_log, every_case
 from tests.cut_runs import Gone, at, cut
 from tests.keyed_runs import by_day, of_keys, table

@@ -18,11 +18,11 @@ import pipelines
 from pipelines.auditing import audit_run, audit_state
 from pipelines.prediction import predict_file
 from raydt.errors import InputError, RaydtError
-from raydt.exchange.snapshot import OWNED
+from raydt.exchange.messages import OWNED
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.keyed.groups import digest_of, group_of, in_order
-from raydt.keyed.saved import keys_of, open_keys
+from raydt.keyed.packing import keys_of, open_keys
 from raydt.learners import learners
 from tests.refusals import refused
 
@@ -245,7 +245,7 @@ def test_an_audit_reads_each_group_and_checks_each_state_once(tmp_path: Path, mo
         read.append(group)
         return keys_of(arrays, group, place)
 
-    monkeypatch.setattr("raydt.keyed.saved.keys_of", counted)
+    monkeypatch.setattr("raydt.keyed.packing.keys_of", counted)
     monkeypatch.setattr(learner, "check", lambda *given: (checked.append(1), check(*given))[1], raising=False)
     assert audit_run(run.path).ok
     assert (sorted(read), len(checked)) == ([3, 99, 200], 40)
@@ -261,7 +261,7 @@ def test_a_key_cannot_say_that_its_rows_are_apart(tmp_path: Path, monkeypatch: p
             one |= {OWNED: np.zeros(3, dtype=np.int64), "leaf": one["leaf"].astype(np.int64)}
         return held
 
-    monkeypatch.setattr("raydt.keyed.saved.keys_of", forged)
+    monkeypatch.setattr("raydt.keyed.packing.keys_of", forged)
     report = audit_run(run.path)
     assert not report.ok
     assert len(report.failures) == 1

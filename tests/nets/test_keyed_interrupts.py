@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from raydt import KeyedClassifier, KeyedRegressor, load_model
-from raydt.estimators.targets import Regressor
+from raydt.estimators.base import Regressor
 from tests.cases import CASES, Trial, every_case, first_cases, one_of_each
 from tests.nets.test_interrupts import FEW, READS, Call, Data, fingerprint, live, refuses, struck, with_estimator
 from tests.small_tables import Row

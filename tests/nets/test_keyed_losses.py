@@ -16,11 +16,11 @@ import pytest
 import pipelines
 from pipelines.auditing import audit_run
 from raydt.errors import ProcessLostError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
+from raydt.folders.arrays import read_manifest
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import read_manifest
-from raydt.keyed.saved import open_keys
+from raydt.keyed.packing import open_keys
 from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each
 from tests.cut_runs import Gone, Handler, at
 from tests.keyed_cases import KEYS, config, files, rows_of

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_run, audit_state
+from pipelines.auditing import audit_run, audit_state, verify_receipts
 from pipelines.purging import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
-from pipelines.verifying import verify_receipts
 from tests.canaries import TEXT, WIDTH, canary, hits
 from tests.cases import Trial, every_case, never, one_of_each
 from tests.keyed_runs import by_day, of_keys, replayed, table

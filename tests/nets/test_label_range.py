@@ -12,8 +12,7 @@ import pytest
 import raydt
 from raydt import load_model
 from raydt.errors import InputError
-from raydt.estimators.base import Estimator
-from raydt.estimators.targets import Regressor
+from raydt.estimators.base import Estimator, Regressor
 
 ESTIMATORS = sorted(
     (

@@ -28,14 +28,14 @@ pytest.importorskip("deltalake")
 
 from pipelines import replay
 from pipelines.auditing import audit_run
-from pipelines.following.follow import follow
+from pipelines.following import follow
 from pipelines.running.plans import PLANS
 from pipelines.saved_runs import find_state, open_state
-from pipelines.serving.reader import SnapshotReader
-from pipelines.serving.rows import Table
+from pipelines.serving.application import SnapshotReader
+from pipelines.serving.served import Table
 from raydt.errors import InputError, ModelFileError
-from raydt.examples.history import history_of_live
-from raydt.keyed.saved import open_keys
+from raydt.examples.updates import history_of_live
+from raydt.keyed.packing import open_keys
 from raydt.sessions.receipt_chain import Key
 from raydt.sources.live.kafka import KafkaChanges
 from tests.chapter_runs import folders, rows

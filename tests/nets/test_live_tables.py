@@ -16,14 +16,12 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from pipelines.auditing import audit_run
-from pipelines.following.follow import follow
-from pipelines.following.table_audit import CHECKED
+from pipelines.auditing import audit_run, verify_run
+from pipelines.following import CHECKED, follow
 from pipelines.saved_runs import find_state, open_state
-from pipelines.verifying import verify_run
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
-from raydt.examples.history import history_of_live
+from raydt.examples.updates import history_of_live
 from tests.cases import Trial, every_case, place_of
 from tests.live_tables import StoryTable
 

@@ -18,12 +18,12 @@ from unittest.mock import patch
 import pytest
 
 from pipelines.auditing import audit_run
-from pipelines.following.follow import follow
-from pipelines.running.attending import Attending
+from pipelines.following import follow
+from pipelines.running.intake import Attending
 from pipelines.saved_runs import find_state, open_state
 from raydt.errors import RaydtError
-from raydt.examples.history import history_of_live
-from raydt.exchange.faults import injected
+from raydt.examples.updates import history_of_live
+from raydt.exchange.messages import injected
 from raydt.messages import message_of
 from raydt.sources.live import partitions as client
 from tests.cut_runs import Gone
@@ -289,8 +289,8 @@ def live_rows(run: Path) -> dict[int, tuple[float, float, str]]:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.running.attending.AWAY", (0.0, 0.001))
-    monkeypatch.setattr("pipelines.running.attending.IDLE", (0.0, 0.001))
+    monkeypatch.setattr("pipelines.running.intake.AWAY", (0.0, 0.001))
+    monkeypatch.setattr("pipelines.running.intake.IDLE", (0.0, 0.001))
     monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
 
 

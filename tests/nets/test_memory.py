@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.arrays.sparse import LARGEST_WIDTH
-from raydt.sources.opening import open_source
+from raydt.arrays.blocks import LARGEST_WIDTH
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles
-from raydt.streams.sliding_window import SlidingWindow
-from raydt.streams.text_ids import TextIds
+from raydt.streams.id_dictionary import TextIds
+from raydt.streams.windows import SlidingWindow
 from tests.cases import Trial, every_case
 from tests.small_tables import derived, examples, table_of, written
 

@@ -24,7 +24,7 @@ import yaml
 
 import pipelines
 import raydt
-from actors.services import without_idle_services
+from actors.cluster import without_idle_services
 from pipelines.running.ending import RunResult
 from raydt.errors import RaydtError
 from tests.cases import CASES, Trial, every_case, first_cases, never
@@ -192,7 +192,7 @@ def watched(nodes: Nodes, *strikes: tuple[int, Callable[[list[int]], None]]) -> 
     So a second loss comes after the first was found, however rarely a learner asks its shards anything.
     """
     from actors.session import RaySession
-    from raydt.exchange.faults import injected
+    from raydt.exchange.messages import injected
 
     opened, actors, recorded, left = RaySession._start, list[int](), 0, [*strikes]
 

@@ -25,18 +25,17 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run
-from pipelines.exporting import interface_of
-from pipelines.prediction import predict_file
+from pipelines.prediction import interface_of, predict_file
 from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
 from pipelines.saved_runs import load_state, open_state
 from raydt.examples.updates import DELETE
-from raydt.exchange.snapshot import Barrier
+from raydt.exchange.messages import Barrier
 from raydt.folders.folder import Folder
 from raydt.streams.base import Stream
-from raydt.streams.random_updates import RandomUpdates
+from raydt.streams.deletion_log import RandomUpdates
 from tests import strangers
 from tests.canaries import IDS, INDICES, LARGEST, SMALLEST, TIME, WIDTH, canary, hits, learned_first
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pytest
 
-from raydt.exchange.driver import InProcessDriver, Traffic
 from raydt.exchange.messages import MET, Ask, Combine, Exchange
+from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt.owned_coordinator import OwnedGBDTCoordinator
+from raydt.learners.gbdt.coordinator import OwnedGBDTCoordinator
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import CASES, Trial, every_case
 from tests.small_tables import random_changes, table_of, written
 

@@ -19,10 +19,10 @@ from pipelines.prediction import predict_file
 from raydt import load_model
 from raydt.errors import ModelFileError, ProcessLostError
 from raydt.estimators import estimator_of
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
+from raydt.folders.arrays import read_manifest
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import read_manifest
 from raydt.learners import learners
 from raydt.sessions.saved_model import find_model, open_model
 from raydt.sessions.session import InProcessSession
@@ -132,7 +132,7 @@ def test_what_is_loaded_is_what_was_saved(trial: Trial, run_of) -> None:
 @every_case("save and load")
 def test_a_state_is_restored_group_by_group(trial: Trial, run_of, monkeypatch) -> None:
     """Nothing is kept of what was read, and nothing is read later."""
-    monkeypatch.setattr("raydt.folders.rows.KEEP_BYTES", 0)
+    monkeypatch.setattr("raydt.folders.segments.KEEP_BYTES", 0)
     run = run_of(trial)
     checkpoints = Path(run.path, "checkpoints")
     state = open_model(max((path for path in checkpoints.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)))

@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from raydt.examples.features import NUMERIC
-from raydt.examples.history import history_of_live
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import NUMERIC, UpdateBatch, history_of_live
 from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.cases import CASES, Trial, every_case

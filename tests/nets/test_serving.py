@@ -13,9 +13,7 @@ import pytest
 
 import pipelines
 from pipelines.prediction import predict_file
-from pipelines.serving.application import Application
-from pipelines.serving.loading import Loader
-from pipelines.serving.reader import SnapshotReader
+from pipelines.serving.application import Application, Loader, SnapshotReader
 from tests.cases import Trial, every_case, one_of_each
 from tests.keyed_cases import KEYS, config, files
 from tests.small_tables import derived, examples

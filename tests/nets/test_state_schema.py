@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import DELETE, Features, UpdateBatch
 from raydt.trees.state_schema import Array, check_arrays
 from tests.cases import CASES, Trial, every_case
 

@@ -15,10 +15,10 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import ModelFileError
 from raydt.examples.row_owners import buckets_of
-from raydt.exchange.snapshot import OWNED
+from raydt.exchange.messages import OWNED
 from tests.cases import CASES, Trial, every_case
 from tests.fuzz.reseal import with_arrays
 

@@ -16,15 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_run
 from pipelines.prediction import predict_file
 from pipelines.running import loop
 from pipelines.updating import update
-from pipelines.verifying import verify_run
 from raydt.errors import ProcessLostError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.sources.base import Rows
-from raydt.streams.training import held_out
+from raydt.streams.windows import held_out
 from tests.cases import CASES, Trial, every_case, net, one_of_each, place_of
 from tests.cut_runs import Gone, at
 from tests.small_tables import examples, table_of

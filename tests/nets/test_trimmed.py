@@ -22,15 +22,13 @@ import pytest
 
 import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor
-from raydt.arrays.compressed import Compressed
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
-from raydt.keyed.awake import ROUNDS, Awake
-from raydt.keyed.members import apply_all
+from raydt.arrays.blocks import Compressed
+from raydt.examples.updates import Features, UpdateBatch
+from raydt.keyed.members import ROUNDS, Awake, apply_all
 from raydt.learners.base import NOTHING_DIVIDED, WorkPlan
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.forest.folded import Folded, unfolded
+from raydt.learners.forest.model import Folded, unfolded
 from raydt.sessions.session import InProcessSession
 from tests.cases import Trial, every_case, one_of_each
 

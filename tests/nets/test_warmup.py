@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import LOOP_CELLS
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.session import InProcessSession, compile_kernels
 from tests.cases import Trial, every_case, never
 from tests.typical_uses import ESTIMATORS
 

@@ -11,10 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    QUERY,
+    UPDATE,
+    Features,
+    History,
+    UpdateBatch,
+)
 from raydt.learners.best_split.options import BestSplitOptions
 from tests.oracles.confidence_tree import round_half_up
 from tests.oracles.sparse_splits import BruteForce, BucketTwin

@@ -3,7 +3,7 @@
 Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining",
 Algorithm 1. Where this leaves the paper: the best split has the smallest Phi-hat (line 5 prints argmax); leaves are
 checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted;
-with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.drift_kernels``).
+with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.statistics``).
 
 Where rows have weights everything counted is in units of 2**-16 of a row (``unit``), and an example counts its weight,
 times that of its class where classes are balanced. With a ``unit`` of 1 weights are whole, and an example is so many

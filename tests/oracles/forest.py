@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.digest import digest
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT
 from tests.oracles.digests import row_parts
 
 MASK = 2**64 - 1

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from raydt.examples.history import History
 from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
@@ -34,13 +33,14 @@ from raydt.examples.updates import (
     DUPLICATE_ID,
     INSERT,
     QUERY,
+    UNIT,
     UNKNOWN_ID,
     UNKNOWN_VALUE,
     UPDATE,
+    History,
     UpdateBatch,
 )
-from raydt.examples.weights import UNIT
-from raydt.learners.fully_dynamic import auto_epsilon
+from raydt.learners.base import auto_epsilon
 
 ALIVE = np.iinfo(np.int64).max
 #: Sides of missing numbers.

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays import rng
+from raydt.arrays import elementary as rng
 from raydt.arrays.elementary import softmax
 from raydt.learners.gbdt.derivatives import Loss, quantised
 from raydt.learners.gbdt.staleness import log_odds

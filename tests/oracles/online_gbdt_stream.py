@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from raydt.examples.history import History
 from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
@@ -23,6 +22,7 @@ from raydt.examples.updates import (
     UNKNOWN_ID,
     UNKNOWN_VALUE,
     UPDATE,
+    History,
     UpdateBatch,
 )
 from tests.oracles.binning import CategoryBins

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.rng import below, stream_key, uniform
-from raydt.encoding.operations import IGNORED
-from raydt.encoding.times import TimeColumn
+from raydt.arrays.elementary import below, stream_key, uniform
+from raydt.encoding.columns import TimeColumn
+from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
-from raydt.examples.features import Features
-from raydt.examples.targets import CODES
-from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE
+from raydt.examples.updates import CARRIES_ROW, CODES, DELETE, INSERT, UPDATE, Features
 from raydt.sources.base import Rows
 
 

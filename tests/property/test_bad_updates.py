@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raydt.examples.reading import CLASSES
-from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.sources.opening import open_source
+from raydt.examples.updates import CLASSES, DELETE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.sources.divided import open_source
 from raydt.sources.options import JsonLinesFiles, ParquetFiles
-from raydt.streams.changelog import Changelog, ChangelogStream
+from raydt.streams.deletion_log import Changelog, ChangelogStream
 
 KINDS = {"parquet": ParquetFiles, "jsonl": JsonLinesFiles}
 NAMES = ("id", "a", "s", "y")

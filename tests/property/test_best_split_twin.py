@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.examples.weights import UNIT
-from raydt.finders.buckets import among_masses, buckets_of
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UNIT, UPDATE, Features, UpdateBatch
+from raydt.finders.pool import among_masses, buckets_of
 from raydt.learners import learners
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.sessions.session import InProcessSession

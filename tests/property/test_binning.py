@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.arrays.kernel import kernel
-from raydt.batches.binning import SPARSE, Bins, code_of, joined, learn_bins
-from raydt.batches.cells import CellStore
-from raydt.examples.features import CATEGORICAL, NUMERIC
+from raydt.batches.binning import SPARSE, Bins, CellStore, code_of, joined, learn_bins
+from raydt.examples.updates import CATEGORICAL, NUMERIC
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from raydt.arrays.blocks import block, blocks, taken, turned_block
-from raydt.arrays.memory import HUGE, LARGE, empty, grown
-from raydt.parallel.threads import limited
+from raydt.arrays.blocks import HUGE, LARGE, block, blocks, empty, grown, taken, turned_block
+from raydt.parallel import limited
 from tests.refusals import refused
 
 

@@ -8,14 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UPDATE, UpdateBatch
-from raydt.exchange.snapshot import Barrier, Segment
+from raydt.examples.updates import DELETE, INSERT, UPDATE, Features, UpdateBatch
+from raydt.exchange.messages import Barrier, Segment
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners import learners
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.snapshots import next_segment
+from raydt.sessions.session import InProcessSession, next_segment
 from tests.volume import examples
 
 FEATURES = Features(("a", "b", "c"), (False, False, True), groups=2)

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.updates import DELETE, INSERT, QUERY
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import DELETE, INSERT, QUERY, UNIT
 from raydt.learners.confidence_tree import coordinator as coordinator_module
 from raydt.sessions.session import InProcessSession
-from raydt.streams.history import history_of
+from raydt.streams.base import history_of
 from tests import volume
 from tests.confidence_streams import (
     LEARNER,

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.audits.derived_bins import Question, SortedValues, derived_together
-from raydt.audits.recorded_bins import FeatureBins
+from raydt.audits.bins import FeatureBins, Question, SortedValues, derived_together
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.property.test_binning import bins_at_most, categories, methods, numbers
 from tests.volume import examples

@@ -15,18 +15,14 @@ from hypothesis import strategies as st
 
 from actors import shard as actor
 from actors.liveness import Peer
-from actors.text_ids import IdsOnShards
+from actors.session import IdsOnShards
 from raydt.errors import ModelFileError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
-from raydt.exchange.messages import Buckets
-from raydt.exchange.snapshot import Snapshot
+from raydt.exchange.messages import Buckets, Snapshot
+from raydt.folders.arrays import SavedIds, apart, packed, read_manifest, unpacked
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import read_manifest
-from raydt.folders.text_ids import SavedIds, apart, packed, unpacked
-from raydt.streams.id_dictionary import DividedIds
-from raydt.streams.id_part import IdPart
-from raydt.streams.text_ids import TextIds
+from raydt.streams.id_dictionary import DividedIds, IdPart, TextIds
 from tests.actors_here import Handle, Waiting
 from tests.property.test_text_ids import MODELS, opener
 from tests.volume import examples

@@ -17,12 +17,10 @@ import pytest
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources.divided import DividedReading
-from raydt.sources.feature_reader import Opening, SourceFeatures
-from raydt.sources.opening import open_source
+from raydt.sources.divided import DividedReading, Opening, SourceFeatures, open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.options import make_stream
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.windows import SlidingWindow
 from tests import volume
 from tests.property.test_divided_reading import Shards
 

@@ -22,19 +22,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows, merged
+from raydt.arrays.blocks import SparseRows, merged
 from raydt.errors import InputError
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
-from raydt.examples.updates import UpdateBatch
-from raydt.exchange.blocks import Block
+from raydt.examples.updates import Features, Reading, UpdateBatch
+from raydt.exchange.messages import Block
 from raydt.messages import message
-from raydt.parallel.threads import limited
+from raydt.parallel import limited
 from raydt.sources import file_source
-from raydt.sources.divided import DividedReading
-from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
+from raydt.sources.divided import BlockReport, DividedReading, Opening, SourceFeatures, open_source
 from raydt.sources.files import libsvm
-from raydt.sources.opening import open_source
 from raydt.sources.options import (
     ArrowFiles,
     CsvFiles,
@@ -46,14 +42,9 @@ from raydt.sources.options import (
     Sea,
     SparseSynthetic,
 )
-from raydt.streams.batches import Batches
-from raydt.streams.changelog import Changelog
-from raydt.streams.deletion_log import DeletionLog
-from raydt.streams.incremental import Incremental
+from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
 from raydt.streams.options import make_stream
-from raydt.streams.random_updates import RandomUpdates
-from raydt.streams.sliding_window import SlidingWindow
-from raydt.streams.time_window import TimeWindow
+from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
 from tests.volume import examples
 
 NAN, INF = float("nan"), float("inf")

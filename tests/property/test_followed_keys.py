@@ -16,16 +16,14 @@ import pytest
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
 from raydt.keyed.members import KeyedJob
-from raydt.keyed.records import Records
-from raydt.keyed.session import KeyedSession
-from raydt.keyed.source import SharedSource
+from raydt.keyed.session import KeyedSession, Records
+from raydt.keyed.source import SharedSource, TableKeys, told_apart
 from raydt.keyed.stream import KeyedStream
-from raydt.keyed.table_keys import TableKeys, told_apart
 from raydt.learners import learners
+from raydt.sources.divided import open_source
 from raydt.sources.live.followed import FollowedSource
-from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.changing_table import ChangingTable, Told
 
 LEARNERS: dict[str, dict[str, Any]] = {

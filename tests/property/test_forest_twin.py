@@ -19,9 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt import ExactForestClassifier
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.examples.weights import UNIT, unless_equal
+from raydt.examples.updates import DELETE, INSERT, QUERY, UNIT, UPDATE, Features, UpdateBatch, unless_equal
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest import nodes

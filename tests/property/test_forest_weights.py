@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from raydt import ExactForestRegressor
 from raydt.arrays.kernel import kernel
-from raydt.examples.weights import UNIT
-from raydt.learners.forest.weighted_labels import (
+from raydt.examples.updates import UNIT
+from raydt.learners.forest.labels import (
     MOST_WEIGHT,
     SUMS,
     add_weighted,
@@ -26,7 +26,7 @@ from raydt.learners.forest.weighted_labels import (
     floor_means,
     weighted_lack,
 )
-from raydt.trees.exact_products import rounded_words
+from raydt.trees.records import rounded_words
 from tests.volume import examples
 
 pytestmark = pytest.mark.timeout(900)

@@ -14,10 +14,10 @@ from raydt.learners.fudyadt import build_divided
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.build_divided import NODES_AT_ONCE, DividedBuild
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
-from raydt.parallel.threads import limited
+from raydt.parallel import limited
+from raydt.trees.canonical_arrays import route
 from raydt.trees.counted_tree import TreeRules, new_tree
 from raydt.trees.records import FREE, LEAVES, MEMBER, NODES, USED
-from raydt.trees.routes import route
 from tests.volume import examples
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most", "few or none", "many or none")

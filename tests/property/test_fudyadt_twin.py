@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT
 from raydt.learners import learners
-from raydt.learners.auditing import audit
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import WorkPlan, audit
 from raydt.sessions.session import InProcessSession
 from tests.oracles import fudyadt, fudyadt_numbers
 from tests.oracles.feasibility import violations

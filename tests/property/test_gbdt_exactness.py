@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.examples.features import Features
-from raydt.examples.history import history_of_live
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch, history_of_live
 from raydt.learners import learners
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions

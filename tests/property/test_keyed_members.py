@@ -17,14 +17,11 @@ from raydt.keyed.packing import packed, unpacked
 from raydt.keyed.source import SharedSource
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles
-from raydt.streams.changelog import Changelog
-from raydt.streams.incremental import Incremental
-from raydt.streams.random_updates import RandomUpdates
-from raydt.streams.sliding_window import SlidingWindow
-from raydt.streams.tally import Tally
-from raydt.streams.time_window import TimeWindow
+from raydt.streams.base import Tally
+from raydt.streams.deletion_log import Changelog, RandomUpdates
+from raydt.streams.windows import Incremental, SlidingWindow, TimeWindow
 from tests.cases import CASES, Trial, change_log, net, one_of_each, place_of
 from tests.small_tables import table_of, written
 from tests.volume import nightly

@@ -18,7 +18,7 @@ from raydt.examples.updates import DELETE, INSERT, BatchResult, UpdateBatch
 from raydt.keyed.members import apply_all
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import Trial, every_case, one_of_each
 from tests.confidence_streams import drawn_options, grown, session_of
 from tests.small_tables import random_changes, table_of, written

@@ -13,14 +13,12 @@ import pytest
 import pipelines
 from pipelines.auditing import audit_run, audit_state
 from pipelines.display import run_lines
-from pipelines.exporting import export_model
-from pipelines.prediction import predict_file
+from pipelines.prediction import export_model, predict_file
 from pipelines.reporting import report_of
 from raydt.errors import InputError, ModelFileError, RaydtError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.keyed.groups import digest_of, in_order
-from raydt.keyed.packing import packed, unpacked
-from raydt.keyed.saved import open_keys
+from raydt.keyed.packing import open_keys, packed, unpacked
 from raydt.learners import traits_of
 from tests.cases import CASES, Trial, change_log, every_case, one_of_each
 from tests.keyed_cases import KEYS, config, files, rows_of

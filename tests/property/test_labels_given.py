@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import RaydtError
-from raydt.estimators import arguments, targets
+from raydt.estimators import arguments
+from raydt.estimators import base as targets
 from raydt.estimators.arguments import ids_of
 
 TEXTS = st.sampled_from(["no", "yes", "é", "", "1"])

@@ -14,10 +14,10 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable, write_deltalake
 
 from raydt.errors import InputError
+from raydt.sources.divided import open_source
 from raydt.sources.live.base import SourceAwayError
 from raydt.sources.live.delta import Delta
-from raydt.sources.opening import open_source
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.live_tables import COLUMNS, LiveTable, StoryTable, rows_of
 from tests.refusals import refused
 

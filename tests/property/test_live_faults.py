@@ -18,9 +18,9 @@ pytest.importorskip("deltalake")
 from deltalake import write_deltalake
 
 from pipelines.auditing import audit_run
-from pipelines.following.follow import follow
+from pipelines.following import follow
 from pipelines.saved_runs import find_state, open_state
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.messages import Message, message
 from raydt.sources.live.base import Part, Plan, SourceAwayError
 from raydt.sources.live.delta import Delta, DeltaChanges
@@ -151,7 +151,7 @@ def followed_through(given: dict[str, Any], run: Path, seed: int) -> Any:
 def opened_by(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
     """Have the config of a Delta table open another source."""
     monkeypatch.setattr(Delta, "open", lambda self, *_: source(self))
-    monkeypatch.setattr("pipelines.running.attending.AWAY", (0.0, 0.001))
+    monkeypatch.setattr("pipelines.running.intake.AWAY", (0.0, 0.001))
 
 
 def one_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:

@@ -17,8 +17,7 @@ import pytest
 
 from raydt.examples.updates import DELETE, QUERY, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
-from raydt.learners.fully_dynamic import auto_epsilon
+from raydt.learners.base import WorkPlan, auto_epsilon
 from raydt.sessions.session import InProcessSession
 from tests.oracles.adversarial_streams import STREAMS
 from tests.oracles.feasibility import violations

@@ -16,20 +16,23 @@ from hypothesis import strategies as st
 
 from raydt.arrays.kernel import kernel
 from raydt.audits.recorded_tree import _rounded_difference
-from raydt.examples.targets import NUMBERS_FROM, NUMBERS_TO, out_of_range
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import NUMBERS_FROM, NUMBERS_TO, UNIT
+from raydt.examples.updates import out_of_range_targets as out_of_range
 from raydt.learners.fudyadt.recompute import Variance
-from raydt.trees.exact_products import difference
-from raydt.trees.regression_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
-from raydt.trees.weighted_numbers import (
+from raydt.trees.counted_tree import (
     COLUMNS,
+    MOST_EXAMPLES,
+    MOST_UNITS,
+    LabelRange,
     add_number,
     are_close,
     are_equal,
+    mass_ceilings,
     subtract_sums,
     sums_of,
     weighted_number_mass,
 )
+from raydt.trees.records import difference
 from tests.oracles.fudyadt_numbers import NumberTwin, variance
 
 Labels = tuple[Fraction, ...]

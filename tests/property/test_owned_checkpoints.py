@@ -14,30 +14,28 @@ import pytest
 from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import ShardParts
-from raydt.batches import owning_shard
+from raydt.batches import rows_on_shards as owning_shard
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples import owned_rows
 from raydt.examples.row_owners import RowOwners, are_in, component_of
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, UpdateBatch
-from raydt.examples.weights import UNIT
-from raydt.exchange.faults import injected
-from raydt.exchange.messages import Buckets
-from raydt.exchange.snapshot import Snapshot
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, UNIT, UpdateBatch
+from raydt.exchange.messages import Buckets, Snapshot, injected
 from raydt.folders import arrays
-from raydt.folders import rows as stored_rows
+from raydt.folders import segments as stored_rows
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt import dynamic_tree, owned_coordinator
+from raydt.learners.fudyadt import coordinator as owned_coordinator
+from raydt.learners.fudyadt import dynamic_tree
 from raydt.learners.fudyadt import shard as fudyadt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state_components, understood
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import Hyperplane
 from raydt.streams.options import make_stream
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.windows import SlidingWindow
 from tests import volume
 from tests.actors_here import Handle, Waiting
 
@@ -117,7 +115,7 @@ def remote_parts(session: InProcessSession, snapshot: Snapshot, here: bool) -> S
 
 def snapshot_of(session: InProcessSession, store: CheckpointStore) -> Snapshot:
     """A snapshot whose parts are not taken yet."""
-    from raydt.sessions.snapshots import take_snapshot
+    from raydt.sessions.session import take_snapshot
 
     return session.driver.run(take_snapshot(session.coordinator, store.segments))
 

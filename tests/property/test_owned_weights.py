@@ -13,9 +13,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from raydt.examples.features import Features
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UNIT, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows
-from raydt.parallel.threads import limited
+from raydt.arrays.blocks import SparseRows
+from raydt.parallel import limited
 from raydt.trees import packed_trees
 from raydt.trees.packed_trees import add_values, add_votes, leaves, packed
-from raydt.trees.tree_sum import TreeSum
+from raydt.trees.shapley import TreeSum
 
 NUMBERS = (-np.inf, -1.5, -0.0, 0.0, 1.0, 2.0, 3.0, np.finfo(np.float64).max, np.inf, np.nan)
 DENSE, SPARSE = 4, 5

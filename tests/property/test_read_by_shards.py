@@ -23,16 +23,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.running import incarnations
+from pipelines.running import intake as incarnations
 from pipelines.validation import look_at
 from raydt.errors import ConfigError, InputError, RaydtError
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners.base import Learner, WorkPlan
 from raydt.sessions.session import InProcessSession
 from raydt.sources import divided
-from raydt.sources.divided import DividedReading
-from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
+from raydt.sources.divided import BlockReport, DividedReading, Opening, SourceFeatures
 from tests.nets.test_runs import HOW
 from tests.refusals import refused
 

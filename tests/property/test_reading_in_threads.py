@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.blocks import SparseRows
 from raydt.encoding import features
 from raydt.errors import InputError, RaydtError
-from raydt.parallel.threads import limited
+from raydt.parallel import limited
 from raydt.sources import file_source
 from raydt.sources.base import Rows, Source
+from raydt.sources.divided import open_source
 from raydt.sources.files import csv
-from raydt.sources.opening import open_source
 from raydt.sources.options import SourceOptions
 
 NUMBERS = (1, 2, 3, 5)

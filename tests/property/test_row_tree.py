@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.row_tree import RowTree
-from raydt.examples.row_trie import CHILDREN, keys_of
+from raydt.examples.row_digest import RowTree
+from raydt.examples.row_owners import CHILDREN, keys_of
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
 

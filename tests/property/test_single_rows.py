@@ -10,10 +10,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE_VALUE, INSERT, QUERY, UpdateBatch
+from raydt.examples.updates import DELETE_VALUE, INSERT, QUERY, Features, UpdateBatch
+from raydt.learners.confidence_tree.coordinator import SingleRows
 from raydt.learners.confidence_tree.learner import LEARNER
-from raydt.learners.confidence_tree.single_rows import SingleRows
 from raydt.sessions.session import InProcessSession
 from tests.volume import examples
 

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from raydt.arrays.ragged import RaggedStore
-from raydt.arrays.sparse import SparseRows, concatenated, merged
-from raydt.examples.features import Features
+from raydt.arrays.blocks import RaggedStore, SparseRows, concatenated, merged
+from raydt.examples.updates import Features
 from tests.refusals import refused
 from tests.strategies import ones, sparse_rows
 from tests.volume import examples

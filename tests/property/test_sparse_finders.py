@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.arrays.blocks import hashed_groups
 from raydt.arrays.kernel import kernel
-from raydt.arrays.sparse import hashed_groups
 from raydt.finders import finder as finder_module
 from raydt.finders import pool as pool_module
-from raydt.finders.finder import Finder, FinderSteps
-from raydt.finders.scores import score_of, scores_of, xlogx_table
+from raydt.finders.finder import Finder, FinderSteps, score_of, scores_of, xlogx_table
 from tests.oracles.sparse_battery import differences, tallies
 from tests.oracles.sparse_splits import BucketTwin
 from tests.sparse_streams import Event, sparse_stream, sparse_streams

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pipelines.running.intake import split_at_multiples
-from raydt.arrays.sparse import concatenated
-from raydt.sources.opening import open_source
+from raydt.arrays.blocks import concatenated
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.history import history_of
+from raydt.streams.base import history_of
 from raydt.streams.options import StreamOptions
 from tests.simulation.chain import Chain, ChainOptions
 from tests.strategies import ones

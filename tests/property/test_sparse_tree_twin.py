@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.history import history_of_live
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT, history_of_live
 from raydt.finders import pool as pool_module
-from raydt.finders.buckets import among_masses, buckets_of
+from raydt.finders.pool import among_masses, buckets_of
 from raydt.learners.sparse_tree import shard as shard_module
 from raydt.sessions.session import InProcessSession
 from tests import volume

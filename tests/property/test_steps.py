@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from raydt.evaluation.ranking import NO_LEVEL
-from raydt.examples.admission import nothing_admitted
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
-from raydt.learners.sequential import ADD, LOOK, REMOVE, steps_of
+from raydt.evaluation.scoring import NO_LEVEL
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch, nothing_admitted
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, steps_of
 
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.integers(0, 2**31), st.data())

@@ -13,21 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.encoding.operations import IGNORED
+from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.sources.divided import open_file
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file
 from raydt.sources.options import ArrowFiles
-from raydt.streams.batches import Batches
-from raydt.streams.changelog import Changelog
-from raydt.streams.deletion_log import DeletionLog
-from raydt.streams.incremental import Incremental
+from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
 from raydt.streams.options import make_stream
-from raydt.streams.random_updates import RandomUpdates
-from raydt.streams.sliding_window import SlidingWindow
-from raydt.streams.time_window import TimeWindow
+from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
 from tests.oracles import streams as twin
 from tests.oracles.streams import Event, MemorySource, Row
 from tests.volume import examples

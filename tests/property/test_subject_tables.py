@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 
-from raydt.examples.subjects import Subjects
+from raydt.examples.store import Subjects
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles
-from raydt.streams.base import Stream
-from raydt.streams.history import Replay
+from raydt.streams.base import Replay, Stream
 from raydt.streams.options import StreamOptions
 from tests.small_tables import HOSTILE, derived, examples, random_changes, table_of, written
 

@@ -27,9 +27,9 @@ import pipelines.running.loop as run
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.intake import Intake
 from raydt.errors import ProcessLostError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
+from raydt.folders.arrays import MANIFEST
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST
 from raydt.streams.base import Stream
 from tests.volume import examples
 

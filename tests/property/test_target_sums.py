@@ -1,4 +1,4 @@
-"""Sums of numeric targets of parts of all rows (``raydt.audits.weights``) are those of all, exactly."""
+"""Sums of numeric targets of parts of all rows (``raydt.audits.bins``) are those of all, exactly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.audits.weights import TargetSums, of_all, target_sums
-from raydt.examples.weights import MOST, UNIT
+from raydt.audits.bins import TargetSums, of_all, target_sums
+from raydt.examples.updates import MOST, UNIT
 from tests.volume import examples
 
 numbers = st.floats(-1e300, 1e300) | st.sampled_from((0.0, 5e-324, -5e-324, 0.1, 2.0**53 + 1))

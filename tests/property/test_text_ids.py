@@ -11,12 +11,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
+from raydt.sources.file_source import StoredSource
 from raydt.sources.options import ArrowFiles
-from raydt.sources.stored import StoredSource
 from raydt.streams.base import Stream
+from raydt.streams.id_dictionary import TextIds
 from raydt.streams.options import StreamOptions
-from raydt.streams.text_ids import TextIds
 from tests.small_tables import examples, random_changes, table_of, written
 
 #: Rows for which an id is remembered here, so that few rows forget many ids.

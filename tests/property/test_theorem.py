@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
+from raydt.learners.base import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import gain, places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, gini, score, twin_with
 from tests.oracles.lower_bounds import Script

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from raydt.encoding.times import LARGEST_TIME
+from raydt.encoding.columns import LARGEST_TIME
 from raydt.examples.updates import DELETE, INSERT
 from raydt.redaction import text
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
-from raydt.streams.time_window import TimeWindow
+from raydt.streams.windows import TimeWindow
 from tests.volume import examples
 
 EPOCH = datetime(1970, 1, 1)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.blocks import SparseRows
 from raydt.errors import InputError
 from raydt.learners.base import Case
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import small_stream
-from raydt.trees.tree_sum import HasTreeSum, TreeSum, tree_sum_of
+from raydt.sessions.session import InProcessSession, small_stream
+from raydt.trees.shapley import HasTreeSum, TreeSum, tree_sum_of
 from tests.cases import Trial, every_case
 from tests.oracles import tree_sum as twin
 from tests.refusals import refused

@@ -13,10 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import DELETE, INSERT, UNIT, Features, History, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions

@@ -8,15 +8,21 @@ the shards meet, and mix the sum of all chains into each.
 
 import numpy as np
 
+from raydt.arrays.blocks import RaggedStore, SparseRows, grown, merged
 from raydt.arrays.digest import digest
-from raydt.arrays.memory import grown
-from raydt.arrays.ragged import RaggedStore
-from raydt.arrays.sparse import SparseRows, merged
-from raydt.examples.admission import nothing_admitted
-from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
-from raydt.exchange.meeting import Meeting, together
+from raydt.examples.updates import (
+    DELETE,
+    DELETE_VALUE,
+    QUERY,
+    UNKNOWN_VALUE,
+    UPDATE,
+    BatchResult,
+    Reading,
+    Refusal,
+    nothing_admitted,
+)
+from raydt.exchange.links import Meeting, together
 from raydt.exchange.messages import MET, Ask, Tell
 from raydt.learners.base import Learner, LearnerOptions, Traits
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Reading
 from raydt.sources.live.base import Part, Plan, SourceAwayError
 from raydt.sources.live.followed import FollowedSource, PlansInMemory
 from raydt.sources.live.kafka import Kafka
 from raydt.streams.base import Stream
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from tests.cases import Trial
 from tests.simulation.streams import REMEMBERED, WARMUP
 from tests.small_tables import WIDE, Hostile, random_changes, table_of

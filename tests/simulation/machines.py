@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.errors import SequenceGapError, StaleEpochError
-from raydt.exchange.links import Frame, Links
-from raydt.exchange.meeting import Steps
+from raydt.exchange.links import Frame, Links, Steps
 from raydt.exchange.messages import Ask, Combine, Ended, Exchange, Tell
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.batch_coordinator import BatchCoordinator

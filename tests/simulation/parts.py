@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydt.errors import ProcessLostError
-from raydt.exchange.messages import Buckets, GroupSnapshot, Position
-from raydt.exchange.snapshot import Parts
-from raydt.folders.parts import PartsElsewhere, Place, Written, write_each
+from raydt.exchange.messages import Buckets, GroupSnapshot, Parts, Position
+from raydt.folders.segments import PartsElsewhere, Place, Written, write_each
 from tests.simulation.machines import ShardMachine
 from tests.simulation.network import Network
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from raydt.learners.base import LearnerOptions, WorkPlan
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.snapshots import whole
-from raydt.streams.history import history_of
+from raydt.sessions.session import InProcessSession, whole
+from raydt.streams.base import history_of
 from tests.cases import CASES, GROUPS
 from tests.simulation.chain import Chain
 from tests.simulation.outcomes import outcome

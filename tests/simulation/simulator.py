@@ -22,14 +22,12 @@ from typing import Any
 import numpy as np
 
 from raydt.errors import ExchangeError, ProcessLostError, StaleEpochError
-from raydt.evaluation.ranking import NO_LEVEL
-from raydt.examples.features import Features
-from raydt.examples.updates import BatchResult, UpdateBatch
-from raydt.exchange.messages import Buckets
+from raydt.evaluation.scoring import NO_LEVEL
+from raydt.examples.updates import BatchResult, Features, UpdateBatch
+from raydt.exchange.messages import Barrier, Buckets, Snapshot
 from raydt.exchange.shard import FeatureShard
-from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.learners.base import WorkPlan
-from raydt.sessions.snapshots import take_snapshot, whole
+from raydt.sessions.session import take_snapshot, whole
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
 from tests.cases import Trial

@@ -11,12 +11,12 @@ from typing import Any
 from pyarrow import fs
 
 from raydt.errors import ModelFileError
-from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.exchange.messages import Segment, Snapshot
+from raydt.folders.arrays import MANIFEST, read_manifest
 from raydt.folders.checkpoint import ROWS, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.sessions.saved_model import buckets_of
-from raydt.sessions.snapshots import whole
+from raydt.sessions.session import whole
 from tests.simulation.machines import copied
 from tests.simulation.simulator import DriverDied, Saved
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from raydt.examples.reading import CLASSES, Reading
-from raydt.sources.opening import open_source
+from raydt.examples.updates import CLASSES, Reading
+from raydt.sources.divided import open_source
+from raydt.sources.file_source import StoredSource
 from raydt.sources.options import ArrowFiles
-from raydt.sources.stored import StoredSource
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions
 from raydt.streams.row_stream import RowStreamOptions

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import raydt.folders.checkpoint
+from raydt import parallel as threads
 from raydt.batches.rows_on_shards import HeldRows
 from raydt.examples.store import ExampleStore
 from raydt.exchange.links import Links
@@ -15,12 +16,11 @@ from raydt.exchange.messages import MET, GroupSnapshot
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
-from raydt.parallel import threads
-from raydt.sessions import snapshots
+from raydt.sessions import session as snapshots
 from raydt.sources.file_source import FileSource
-from raydt.streams.random_updates import RandomUpdatesStream
+from raydt.streams.deletion_log import RandomUpdatesStream
+from raydt.streams.id_dictionary import TextIds
 from raydt.streams.row_stream import RowStream
-from raydt.streams.text_ids import TextIds
 from tests import crews
 from tests.simulation.scenarios import DRAWN, examine, scenario
 

@@ -9,7 +9,7 @@ from small_job import JOB
 from updatable import replayed
 
 from pipelines.cli import main
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.report.document import document
-from pipelines.sweeping.grid import Axis, read_grid, settings_of
-from pipelines.sweeping.page import article
-from pipelines.sweeping.table import Row, best, pooled
+from pipelines.report.page import document
+from pipelines.sweeping.page import Axis, Row, article, best, pooled, read_grid, settings_of
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.presentation.blocks import Article
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from raydt.presentation.blocks import Article, Beside, Best, Facts, Section, Table, Text, Tree, has_content
-from raydt.presentation.charts import Chart
-from raydt.presentation.words import ABSENT
+from raydt.presentation.charts import ABSENT, Chart
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?%?")
 _FIRST, _LAST = 12, 2  #: rows of a table that are listed

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from raydt.errors import ModelFileError
-from raydt.exchange.messages import GroupSnapshot
-from raydt.exchange.snapshot import Snapshot
+from raydt.exchange.messages import GroupSnapshot, Snapshot
+from raydt.folders.arrays import read_manifest
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import read_manifest
-from raydt.sessions.snapshots import next_segment
+from raydt.sessions.session import next_segment
 
 #: Updates done at each checkpoint; a large segment comes first, later ones are superseded.
 NUMBERS = (100, 110, 120, 130, 140, 150)

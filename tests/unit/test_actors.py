@@ -18,19 +18,17 @@ import pytest
 from ray import exceptions
 
 import raydt
-from actors import cluster, environment
-from actors.cluster import Cluster, bundles, connect, starts_ray
+from actors import cluster
+from actors import cluster as environment
+from actors.cluster import Cluster, bundles, connect, starts_ray, without_idle_services
 from actors.faults import translate
-from actors.identity import identity, require_same
 from actors.liveness import Peer, Watch
-from actors.progress import Progress, Pulse
-from actors.services import without_idle_services
 from actors.session import RaySession
-from actors.writable import own
+from actors.shard import Progress, Pulse, identity, own, require_same
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
-from raydt.exchange.snapshot import Barrier
+from raydt.exchange.messages import Barrier
 from raydt.learners.fudyadt import LEARNER
 from raydt.messages import message
 from tests.refusals import refused
@@ -532,7 +530,7 @@ class TestFaults:
 
 
 class TestServices:
-    """Ray's own functions, which :mod:`actors.services` replaces for a while."""
+    """Ray's own functions, which :mod:`actors.cluster` replaces for a while."""
 
     #: Where Ray has moved one of them, this fails, and the start of a private Ray takes seconds longer.
     REPLACED = ("parameter.RayParams.__init__", "node.Node.start_api_server", "services.get_node")
@@ -595,7 +593,7 @@ class TestServices:
 
         monkeypatch.setattr("ray._raylet.GcsClient", Head)
         monkeypatch.setattr("ray._private.services.get_node", lambda gcs_address, node_id: "asked Ray")
-        monkeypatch.setattr("actors.services._WAIT_SECONDS", 0.1)
+        monkeypatch.setattr("actors.cluster._WAIT_SECONDS", 0.1)
         with without_idle_services(metrics=False):
             assert self.now("services.get_node")("here", "node") == "asked Ray"
             first = len(asked)

@@ -22,19 +22,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config import load_config
-from pipelines.running.job import replay
+from pipelines.running.replay import replay
+from raydt import parallel as ahead_module
 from raydt.errors import InputError
 from raydt.learners import learners
-from raydt.parallel import ahead as ahead_module
-from raydt.parallel.ahead import ahead, in_order
-from raydt.parallel.threads import limited
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import ONE_MODEL, compile_missing
+from raydt.parallel import ahead, in_order, limited
+from raydt.sessions.session import ONE_MODEL, InProcessSession, compile_missing
 from raydt.sources import file_source
+from raydt.sources.divided import open_source
 from raydt.sources.files import csv
-from raydt.sources.opening import open_source
 from raydt.sources.options import CsvFiles, ParquetFiles
-from raydt.streams.incremental import Incremental
+from raydt.streams.windows import Incremental
 from tests.nets.test_interrupts import at_bytecode
 
 ROWS = 4000

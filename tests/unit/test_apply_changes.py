@@ -18,17 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_run, audit_state
+from pipelines.auditing import audit_run, audit_state, verify_receipts
+from pipelines.display import changes_lines
 from pipelines.purging import purge
-from pipelines.receipt_lines import changes_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import find_state, open_state
 from pipelines.updating import apply_changes, update
-from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError
-from raydt.folders.lock import locked
+from raydt.folders.folder import locked
 from raydt.sessions.receipt_chain import read_chain
 from tests.changelogs import ROW, SPELLINGS, Change, spelled
 from tests.refusals import refused

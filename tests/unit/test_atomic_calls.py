@@ -13,7 +13,7 @@ import pytest
 
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import HalfAppliedError
-from raydt.estimators.fudyadt_river import RiverTreeClassifier
+from raydt.estimators.fudyadt import RiverTreeClassifier
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.sessions.session import InProcessSession
 from tests.refusals import refused

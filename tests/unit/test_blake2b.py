@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from raydt.arrays.blake2b import BLOCK, SIZE, Words, hash_all, room_for, start
+from raydt.arrays.digest import BLOCK, SIZE, Words, hash_all, room_for, start
 
 #: Neighbours take as many blocks, or not: four of them are hashed side by side.
 LENGTHS = [*range(3 * BLOCK + 2), 1000, 0, 4096, 1, *range(2 * BLOCK, 0, -43)]

@@ -13,11 +13,10 @@ import pytest
 pytest.importorskip("deltalake")
 
 from pipelines import replay, resume
-from pipelines.auditing import audit_run
-from pipelines.chapters.end import ChapterEnd
-from pipelines.chapters.expiry import ClosedStates, ended, expire
+from pipelines.auditing import audit_run, verify_run
+from pipelines.chapters import ChapterEnd, ClosedStates, ended, expire
 from pipelines.config import load_config
-from pipelines.following.follow import follow
+from pipelines.following import follow
 from pipelines.operation import Follow
 from pipelines.purging import purge
 from pipelines.report.page import render
@@ -25,10 +24,9 @@ from pipelines.reporting import report_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import PlanLog
 from pipelines.saved_runs import find_state, load_model
-from pipelines.serving.reader import Snapshots, load
-from pipelines.verifying import verify_run
+from pipelines.serving.application import Snapshots, load
 from raydt.errors import ConfigError, InputError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.sources.live.followed import Step
 from tests.chapter_runs import folders, in_chapters, rows, summary
 from tests.cut_runs import Gone, at

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from raydt.errors import ModelFileError, NotWrittenError
-from raydt.exchange.messages import GroupSnapshot
-from raydt.exchange.snapshot import Snapshot
+from raydt.exchange.messages import GroupSnapshot, Snapshot
+from raydt.folders.arrays import encode, read_manifest, seal
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import encode, read_manifest, seal
-from raydt.folders.rows import with_rows
+from raydt.folders.segments import with_rows
 from raydt.messages import message
 from tests.refusals import refused
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write

@@ -16,16 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
-from actors.placement import Placement
+from actors.cluster import Placement
 from pipelines.cli import cli
 from pipelines.config import load_config
-from pipelines.display import updates
-from pipelines.progress import STARTING_RAY
-from pipelines.running.incarnations import Incarnations
-from pipelines.yaml12 import dump_yaml
+from pipelines.display import STARTING_RAY, updates
+from pipelines.operation import dump_yaml
+from pipelines.running.intake import Incarnations
 from raydt import OnlineGradientBoostingClassifier
 from raydt.errors import RaydtError
-from raydt.examples.features import Features
+from raydt.examples.updates import Features
 from raydt.learners import described
 from raydt.messages import message
 
@@ -124,7 +123,7 @@ def test_bad_input_is_code_2_with_one_message_on_stderr(raydt, job, tmp_path, ar
 
 
 def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.progress.Lines.advance", lambda *_: None)  # a busy machine has time for a line
+    monkeypatch.setattr("pipelines.display.Lines.advance", lambda *_: None)  # a busy machine has time for a line
     (tmp_path / "data.csv").write_text("a,y\n1,u\n2,\n")
     config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
     (tmp_path / "job.yaml").write_text(dump_yaml(config))
@@ -149,7 +148,7 @@ def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch)
     def interrupted(*_):
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("pipelines.running.job.Incarnations", interrupted)
+    monkeypatch.setattr("pipelines.running.replay.Incarnations", interrupted)
     code, out, err = raydt("replay", job, "--out", tmp_path / "run")
     assert (code, out) == (130, "")
     assert err.endswith("\ninterrupted\n")
@@ -171,7 +170,7 @@ def test_the_start_of_ray_is_announced(raydt, job, tmp_path, monkeypatch, comman
         sys.stderr.write("connecting\n")
         raise RaydtError("not now")
 
-    monkeypatch.setattr("pipelines.running.incarnations.connect", connect)
+    monkeypatch.setattr("pipelines.running.intake.connect", connect)
     monkeypatch.setattr("actors.cluster.connect", connect)
     ray = ("--set", "cluster.backend=ray", "--out", tmp_path / "out")
     arguments = {"replay": (job, *ray), "sweep": (job, "--grid", "learner.beta=0.1,0.2", *ray), "doctor": ("--ray",)}
@@ -187,7 +186,7 @@ def test_what_ray_prints_goes_to_the_log_and_not_to_stdout(job, capsys, caplog, 
         sys.stdout.write("(raylet) WARNING\n")
         return SimpleNamespace(close=lambda: sys.stdout.write("closed\n"))
 
-    monkeypatch.setattr("pipelines.running.incarnations.connect", printing)
+    monkeypatch.setattr("pipelines.running.intake.connect", printing)
     caplog.set_level(logging.INFO, "pipelines")
     config = load_config(job, ["cluster.backend=ray"]).placed(Placement(1, "on Ray"))
     with Incarnations(config, Features(("a",), (False,))):
@@ -355,7 +354,7 @@ def test_doctor_lists_the_port_that_shards_open(raydt, monkeypatch):
         return ((0, work(shared, item)) for shared, items in parts for item in items)
 
     monkeypatch.setattr("actors.cluster.connect", lambda *_: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr("actors.tasks.run_tasks", here)
+    monkeypatch.setattr("actors.keyed_session.run_tasks", here)
     code, out, _ = raydt("doctor", "--ray", "--json")
     assert code == 0
     (port,) = [one for one in json.loads(out)["listeners"] if one["process"] == message("verdicts.channel")]

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
-from pipelines.yaml12 import dump_yaml
-from raydt.examples.targets import MOST_CLASSES
+from pipelines.operation import dump_yaml
+from raydt.examples.updates import MOST_CLASSES
 from raydt.learners import for_numbers
 from raydt.messages import message
 

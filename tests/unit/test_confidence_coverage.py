@@ -13,9 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from raydt.finders.scores import xlogx_table
-from raydt.learners.confidence_tree.bounds import entropy_width, gini_width, kearns_mansour_width
-from raydt.learners.confidence_tree.impurity import BEST, COUNTS, CRITERIA, merge
+from raydt.finders.finder import xlogx_table
+from raydt.learners.confidence_tree.bounds import (
+    BEST,
+    COUNTS,
+    CRITERIA,
+    entropy_width,
+    gini_width,
+    kearns_mansour_width,
+    merge,
+)
 from tests.oracles import confidence_bounds as printed
 
 Floats = npt.NDArray[np.float64]

@@ -9,9 +9,8 @@ import pytest
 
 import raydt.finders.pool as pool_module
 import raydt.learners.confidence_tree.shard as shard_module
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.sessions.session import InProcessSession
 

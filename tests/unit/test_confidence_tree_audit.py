@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, History, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config import Config, json_schema, load_config, load_variants
-from pipelines.operation import Cluster, Output
-from pipelines.yaml12 import dump_yaml, load_yaml
+from pipelines.operation import Cluster, Output, dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
 from raydt.messages import message

@@ -20,12 +20,10 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
 from raydt.errors import ConfigError, DeadlineMissedError
-from raydt.exchange.messages import GroupSnapshot
-from raydt.exchange.snapshot import Snapshot
-from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
-from raydt.folders.copies import Copies
+from raydt.exchange.messages import GroupSnapshot, Snapshot
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, Copies, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.sessions.snapshots import next_segment
+from raydt.sessions.session import next_segment
 from tests.refusals import refused
 from tests.unit.small_checkpoints import META, alive
 from tests.unit.small_checkpoints import snapshot as snapshot_after

@@ -15,7 +15,7 @@ import pytest
 from small_job import JOB
 
 from pipelines import replay, resume
-from pipelines.running.incarnations import RestartBudget
+from pipelines.running.intake import RestartBudget
 from raydt.errors import CheckpointsFailError, ProcessLostError
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession

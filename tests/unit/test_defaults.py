@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import raydt
 from raydt.errors import ConfigError
-from raydt.estimators.parameters import Parameters
+from raydt.estimators.arguments import Parameters
 from raydt.estimators.river import RiverClassifier
 from raydt.learners import learners, traits_of
 

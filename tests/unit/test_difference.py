@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pipelines.report.difference import compared, differences, winner
+from pipelines.report.charts import ACCURACY, SQUARED_ERROR
+from pipelines.report.compare import compared, differences, winner
 from pipelines.report.folder import read_run
-from pipelines.report.quality import ACCURACY, SQUARED_ERROR
-from raydt.evaluation.significance import EXACT_PAIRS, interval, interval_of_blocks, mcnemar
+from raydt.evaluation.adwin import EXACT_PAIRS, interval, interval_of_blocks, mcnemar
 from tests.unit.fabricated_run import fabricated_run
 
 

@@ -7,12 +7,11 @@ import pytest
 
 from pipelines.prediction import _predicted
 from pipelines.saved_runs import open_state
-from pipelines.updating.changes import StateNames, no_deletions, read_insertions
-from pipelines.updating.model_data import find_rows, open_rows
+from pipelines.updating.changes import StateNames, find_rows, no_deletions, open_rows, read_insertions
 from raydt import FullyDynamicTreeClassifier, SparseDynamicTreeClassifier, load_model
 from raydt.errors import InputError
-from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
+from raydt.examples.updates import Features
 from raydt.messages import message
 from raydt.sessions.saved_model import understood
 from tests.refusals import refused

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from raydt.evaluation.classification import Prequential
-from raydt.evaluation.delayed import Asked, Delayed
-from raydt.evaluation.ranking import LEVELS, NO_LEVEL, levels_of
+from raydt.evaluation.classification import Asked, Delayed, Prequential
 from raydt.evaluation.regression import PrequentialErrors
-from raydt.keyed.scores import whole
+from raydt.evaluation.scoring import LEVELS, NO_LEVEL, levels_of
+from raydt.keyed.members import whole
 from tests.oracles.adwin import SlowAdwin
 from tests.refusals import refused
 from tests.volume import examples

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
-from raydt.exchange import meeting
-from raydt.exchange.driver import InProcessDriver
-from raydt.exchange.meeting import Meeting, side_by_side, together
+from raydt.exchange import links as meeting
+from raydt.exchange.links import Meeting, side_by_side, together
 from raydt.exchange.messages import SET_ASIDE, Ask, Tell
-from raydt.exchange.shard import FeatureShard
-from raydt.parallel.threads import limited
+from raydt.exchange.shard import FeatureShard, InProcessDriver
+from raydt.parallel import limited
 from tests.refusals import refused
 
 

@@ -15,8 +15,8 @@ from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradi
 from raydt.errors import InputError
 from raydt.export import FORMATS, Interface, build, suffix_of
 from raydt.messages import message_of
-from raydt.sessions.warmup import small_stream
-from raydt.trees.tree_sum import TreeSum
+from raydt.sessions.session import small_stream
+from raydt.trees.shapley import TreeSum
 from tests.cases import Trial, every_case
 from tests.exported import largest_difference, outputs_of, probabilities_of
 from tests.property.test_tree_sum import described, plain, rows_of

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines import replay
 from pipelines.cli import main
-from pipelines.exporting import explain_row, export_model
+from pipelines.prediction import explain_row, export_model
 from raydt import ConfidenceTreeClassifier, ExactForestRegressor, FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
 from tests.exported import largest_difference, outputs_of

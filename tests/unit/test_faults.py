@@ -11,8 +11,8 @@ import pytest
 
 import raydt
 from raydt.errors import ConfigError, RaydtError
-from raydt.exchange import faults
-from raydt.exchange.faults import POINTS, Plan, fault, injected
+from raydt.exchange import messages as faults
+from raydt.exchange.messages import POINTS, Plan, fault, injected
 from raydt.messages import message
 from tests.refusals import refused
 

@@ -18,16 +18,16 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from actors.telemetry import Meter
+from actors.liveness import Meter
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
-from pipelines.following.follow import follow
+from pipelines.following import follow
 from pipelines.run_folder import RunFolder
-from pipelines.running.attending import STATUS, TOGETHER, Arrivals, Attending
+from pipelines.running.intake import STATUS, TOGETHER, Arrivals, Attending
 from pipelines.running.plans import PLANS, PlanLog
 from raydt.errors import ConfigError, InputError
-from raydt.exchange.faults import injected
-from raydt.folders.manifest import complete
+from raydt.exchange.messages import injected
+from raydt.folders.arrays import complete
 from raydt.sources.live.base import SourceAwayError
 from raydt.sources.live.delta import DeltaChanges
 from raydt.sources.live.followed import Step
@@ -168,7 +168,7 @@ def test_a_source_that_is_away_is_waited_for_and_said_once(
         return plan(self, after)
 
     monkeypatch.setattr(DeltaChanges, "plan", sometimes)
-    monkeypatch.setattr("pipelines.running.attending.AWAY", (0.01, 0.02))
+    monkeypatch.setattr("pipelines.running.intake.AWAY", (0.01, 0.02))
     followed = follow(job(table), tmp_path / "run", until_idle=0.0)
     events = [getattr(record, "event", None) for record in caplog.records]
     assert (events.count("source_away"), events.count("source_back")) == (1, 1)

@@ -19,19 +19,17 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 import pipelines
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_receipts, verify_run
 from pipelines.cli import cli
-from pipelines.following.follow import follow
-from pipelines.purging.job import purge
+from pipelines.following import follow
+from pipelines.purging.purge import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import load_model
-from pipelines.serving.reader import SnapshotReader
-from pipelines.serving.rows import Table
-from pipelines.serving.served import ServedModel
+from pipelines.serving.application import SnapshotReader
+from pipelines.serving.served import ServedModel, Table
 from pipelines.updating import update
-from pipelines.verifying import verify_receipts, verify_run
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.messages import message
 from raydt.sources.live import kafka, partitions
 from tests.changing_table import KEYS, ChangingTable

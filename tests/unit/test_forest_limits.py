@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from raydt.errors import InputError
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
-from raydt.learners.forest.voting import leaf_votes
+from raydt.learners.forest.model import leaf_votes
 from raydt.sessions.session import InProcessSession
 from tests.refusals import refused
 

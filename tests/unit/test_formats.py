@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pipelines import replay
+from raydt.folders.arrays import FORMAT_VERSION, newest, read_manifest
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import FORMAT_VERSION, newest, read_manifest
 from raydt.learners import learners
 from tests.cases import CASES
 
@@ -53,7 +53,7 @@ def test_a_change_of_the_format_changes_its_number(kind: str) -> None:
     known = json.loads(KNOWN.read_text(encoding="utf-8"))
     assert known["format"] == FORMAT_VERSION, "write tests/former/format.json anew: python -m tests.unit.test_formats"
     assert schema(kind) == known["learners"][kind], (
-        "models or states have changed: raise FORMAT_VERSION (raydt/folders/manifest.py); if the learner does not read "
+        "models or states have changed: raise FORMAT_VERSION (raydt/folders/arrays.py); if the learner does not read "
         "the ones before any more, set its `oldest`; then python -m tests.unit.test_formats, and make runs of the new "
         "format with tests/former/runs.py"
     )

@@ -13,14 +13,12 @@ from sklearn.tree import DecisionTreeRegressor
 from pipelines.display import audit_lines
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import ConfigError, InputError
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import WorkPlan, auto_epsilon, epsilon_bound
 from raydt.learners.fudyadt import dynamic_tree
+from raydt.learners.fudyadt.histograms import largest_build
 from raydt.learners.fudyadt.options import LEAST_BETA, FuDyADTOptions
-from raydt.learners.fudyadt.presort import largest_build
-from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from raydt.sessions.session import InProcessSession
 from raydt.trees import counted_tree
 from raydt.trees.canonical_arrays import live_tree

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.audits.audit_report import AuditReport
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.updates import DELETE, INSERT, UPDATE, UpdateBatch
+from raydt.audits.recorded_tree import AuditReport
+from raydt.examples.updates import DELETE, INSERT, UPDATE, Features, History, UpdateBatch
+from raydt.learners.base import auto_epsilon, epsilon_bound
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
 from tests.oracles.fudyadt import (
     TO_LEFT,

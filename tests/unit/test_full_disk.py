@@ -12,11 +12,10 @@ import pytest
 from small_job import JOB
 
 from pipelines import doctor, prediction, replay, resume
+from pipelines.operation import dump_yaml
 from pipelines.run_folder import RunFolder
-from pipelines.yaml12 import dump_yaml
 from raydt.errors import STORAGE_REMEDIES, ConfigError
-from raydt.folders.folder import Folder
-from raydt.folders.lock import LOCK, locked, locked_here
+from raydt.folders.folder import LOCK, Folder, locked, locked_here
 from raydt.messages import message
 from tests.cut_runs import cut
 from tests.refusals import refused
@@ -81,7 +80,7 @@ class TestFullDisk:
         assert not run.exists()
 
     def test_the_holder_of_a_lock_goes_unnamed(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("raydt.folders.lock.Path.write_text", no_space)
+        monkeypatch.setattr("raydt.folders.folder.Path.write_text", no_space)
         with locked(RunFolder(tmp_path)):
             assert locked_here(RunFolder(tmp_path))
             assert (tmp_path / LOCK).read_text() == ""

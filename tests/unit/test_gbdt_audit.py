@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.audits.audit_report import AuditReport
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE, UpdateBatch
+from raydt.audits.recorded_tree import AuditReport
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE, Features, History, UpdateBatch
 from raydt.learners.gbdt.audit import audit, largest_lack
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.recompute import RecomputedTree

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, QUERY, Features, UpdateBatch
 from raydt.learners.gbdt.learner import LEARNER
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession

@@ -3,7 +3,7 @@
 import numpy as np
 
 from raydt.batches.binning import learn_bins
-from raydt.examples.features import CATEGORICAL, NUMERIC
+from raydt.examples.updates import CATEGORICAL, NUMERIC
 from raydt.learners.gbdt.candidates import draw
 
 ITERATIONS = 200

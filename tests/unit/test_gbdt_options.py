@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from raydt import OnlineGradientBoostingClassifier, load_model
 from raydt.errors import ModelFileError
-from raydt.examples.targets import MOST_CLASSES
+from raydt.examples.updates import MOST_CLASSES
 from raydt.learners import learners
 from raydt.learners.gbdt.options import GBDTOptions
 from tests.fuzz.reseal import with_arrays

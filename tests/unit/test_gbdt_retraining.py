@@ -13,12 +13,12 @@ from raydt.errors import UpdateError
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.update_batch import TrainingRecord
+from raydt.learners.gbdt.update import TrainingRecord
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import Hyperplane
-from raydt.streams.incremental import Incremental
 from raydt.streams.options import make_stream
+from raydt.streams.windows import Incremental
 
 
 def record(changes: int, work: int = 0, work_changes: int = 0) -> TrainingRecord:

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.exchange.messages import MET
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan

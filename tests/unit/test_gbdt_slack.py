@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.learners.gbdt.targets import classes_in, constant_of, joined_summary, scale_of, summary_of
+from raydt.learners.gbdt.candidates import classes_in, constant_of, joined_summary, scale_of, summary_of
 from tests.volume import examples
 
 NUMBERS = st.floats(-1e200, 1e200) | st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 5e-324, 2.0**-1030])

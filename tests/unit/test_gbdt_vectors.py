@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from raydt.arrays.elementary import TOGETHER, probabilities
+from raydt.arrays.elementary import TOGETHER, add_pair, power_of_two, probabilities
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.simd import add_pair, power_of_two
 from raydt.learners.gbdt.derivatives import Loss, derive, derive_together, quantise, quantised
 from raydt.learners.gbdt.staleness import compare, staleness
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.running.gone_ids import GoneIds
+from pipelines.running.requests import GoneIds
 from tests.few_hashes import few_in_memory
 
 IDS = st.integers(-3, 12) | st.sampled_from(["a", "7", "", "é"])

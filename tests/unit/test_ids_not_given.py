@@ -20,8 +20,7 @@ from pipelines import replay
 from pipelines.updating import update
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import ids_of
-from raydt.folders.arrays import open_folder, save_folder
-from raydt.folders.manifest import OF_THE_FOLDER
+from raydt.folders.arrays import OF_THE_FOLDER, open_folder, save_folder
 from tests.refusals import refused
 from tests.small_tables import HOSTILE
 

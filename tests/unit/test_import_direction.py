@@ -41,31 +41,6 @@ ROOMS = {
         ("keyed",),
         ("estimators",),
     ),
-    "raydt/sources": (
-        ("identity",),
-        ("base", "files"),
-        ("file_options", "stored", "envelope"),
-        ("parts",),
-        ("encoder",),
-        ("encoded_source",),
-        ("live",),
-        ("options",),
-        ("file_source", "synthetic"),
-        ("permuted",),
-        ("opening",),
-        ("feature_reader",),
-        ("divided",),
-    ),
-    "pipelines/running": (
-        ("attending", "differences", "gone_ids", "interruption", "marks", "plans", "preflight"),
-        ("records", "requests"),
-        ("parts",),
-        ("checkpoint", "previous_run"),
-        ("adoption", "ending", "incarnations", "intake"),
-        ("holdout", "handover"),
-        ("loop",),
-        ("job",),
-    ),
 }
 
 

@@ -5,14 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from actors.placement import Placement
+from actors.cluster import Placement
 from pipelines.config import load_config
-from pipelines.running.incarnations import Incarnations, RestartBudget
+from pipelines.running.intake import Incarnations, RestartBudget
 from raydt.errors import ProcessLostError, RestartsSpentError
-from raydt.examples.features import Features
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import Features, UpdateBatch
 from raydt.messages import message
-from raydt.sessions.warmup import DIVIDED, ONE_MODEL
+from raydt.sessions.session import DIVIDED, ONE_MODEL
 from tests.refusals import refused
 
 CONFIG = {
@@ -42,9 +41,9 @@ def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypa
     def fails(*given, **named):
         raise OSError("no kernels")
 
-    monkeypatch.setattr("pipelines.running.incarnations.compile_missing", fails)
+    monkeypatch.setattr("pipelines.running.intake.compile_missing", fails)
     ray = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr("pipelines.running.incarnations.connect", lambda *given, **named: ray)
+    monkeypatch.setattr("pipelines.running.intake.connect", lambda *given, **named: ray)
     config = load_config(CONFIG, ["cluster.backend=ray"]).placed(Placement(1, "here"))
     with Incarnations(config, Features(("a",), (False,))) as incarnations, pytest.raises(OSError, match="no kernels"):
         incarnations.open()
@@ -61,9 +60,9 @@ def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypa
 )
 def test_kernels_of_shards_are_compiled_where_shards_may_work(given, placement, uses, monkeypatch):
     asked = []
-    monkeypatch.setattr("pipelines.running.incarnations.compile_missing", lambda learner, options, of: asked.append(of))
+    monkeypatch.setattr("pipelines.running.intake.compile_missing", lambda learner, options, of: asked.append(of))
     ray = SimpleNamespace(close=lambda: None, answers=lambda: True)
-    monkeypatch.setattr("pipelines.running.incarnations.connect", lambda *given, **named: ray)
+    monkeypatch.setattr("pipelines.running.intake.connect", lambda *given, **named: ray)
     with Incarnations(load_config(CONFIG, given).placed(placement), Features(("a",), (False,))) as incarnations:
         incarnations._compiled.require() if given else None
     assert asked == [uses]

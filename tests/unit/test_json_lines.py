@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.errors import InputError
+from raydt.sources.divided import open_source
 from raydt.sources.files import jsonl
 from raydt.sources.files.datafile import DataFile, find_files
 from raydt.sources.files.jsonl import JsonLinesDataFile
-from raydt.sources.opening import open_source
 from raydt.sources.options import JsonLinesFiles
 from tests.refusals import refused
 

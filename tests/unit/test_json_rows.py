@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.encoding.json_rows import json_rows
+from raydt.encoding.labels import json_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.float64()), ("y", pa.string())])
 WRAPPED = pa.schema([("op", pa.string()), ("after", pa.struct(list(SCHEMA)))])

@@ -107,7 +107,7 @@ def test_a_kernel_takes_only_kernels_constants_and_records_from_elsewhere(path: 
 
 KERNEL = """
 from raydt.arrays.kernel import kernel
-from raydt.trees.exact_products import floor_product
+from raydt.trees.records import floor_product
 @kernel
 def product(rate, size):
     return floor_product(rate, size) + {added}

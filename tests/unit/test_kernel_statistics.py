@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raydt.learners.fudyadt.presort import DIGITS, SHORT, presort
+from raydt.learners.fudyadt.histograms import DIGITS, SHORT, presort
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
-from raydt.trees.exact_products import floor_product
+from raydt.trees.records import floor_product
 from tests.volume import examples
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from raydt.errors import ModelFileError
 from raydt.keyed.groups import group_of
-from raydt.keyed.packing import packed, unpacked
-from raydt.keyed.saved import keys_of
+from raydt.keyed.packing import keys_of, packed, unpacked
 
 VALUES: dict[Any, dict[str, Any]] = {
     "a": {"x": np.arange(6.0).reshape(2, 3), "below": {"y": np.arange(3)}, "words": ["b", None]},

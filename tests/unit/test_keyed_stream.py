@@ -14,7 +14,7 @@ from raydt.errors import InputError
 from raydt.keyed import stream
 from raydt.keyed.stream import KeyedStream
 from raydt.messages import message
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles
 from tests.small_tables import written
 

@@ -11,15 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_receipts, verify_run
 from pipelines.keyed.updating import KeysOfState, ListedDeletions
 from pipelines.receipts import ReceiptFile, roll_back
 from pipelines.saved_runs import load_model
 from pipelines.updating import apply_changes
 from pipelines.updating.changes import StateNames
-from pipelines.verifying import verify_receipts, verify_run
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.sources.files.memory import TableInMemory
+from raydt.sources.files.datafile import TableInMemory
 from tests.keyed_runs import of_keys
 from tests.refusals import refused
 

@@ -12,19 +12,16 @@ import numpy as np
 import pytest
 
 import raydt
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, BatchResult, UpdateBatch
+from raydt.examples.updates import DELETE, BatchResult, Features, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import Case, Learner, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.description import Presentation, RunRecords
 from raydt.presentation.blocks import Heading, Table, Text, Tree
-from raydt.presentation.charts import Chart
+from raydt.presentation.charts import ABSENT, Chart
 from raydt.presentation.trees import Names
-from raydt.presentation.words import ABSENT
 from raydt.sessions.receipt import apply_with_receipt
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import small_stream
+from raydt.sessions.session import InProcessSession, small_stream
 
 ROOT = Path(raydt.__file__).parents[1]
 PRODUCT = [

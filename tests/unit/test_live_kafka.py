@@ -14,10 +14,10 @@ pytest.importorskip("confluent_kafka")
 from confluent_kafka import Producer
 
 from pipelines import replay
-from pipelines.following.follow import follow
-from pipelines.verifying import verify_receipts
+from pipelines.auditing import verify_receipts
+from pipelines.following import follow
 from raydt.errors import InputError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.sources.live.kafka import Kafka
 from raydt.sources.live.partitions import Partitions
 from tests.cut_runs import Gone, at

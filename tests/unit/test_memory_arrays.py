@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.arrays import memory
-from raydt.arrays.memory import empty, extended, grown
+from raydt.arrays import blocks as memory
+from raydt.arrays.blocks import empty, extended, grown
 from raydt.trees.records import MEMBER
 
 

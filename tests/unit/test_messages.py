@@ -17,7 +17,7 @@ from raydt.messages import Message, Sentence, message, message_of, sentences
 from raydt.redaction import quoted
 
 ROOT = Path(__file__).parents[2]
-TOPICS = sorted(path.stem for path in (ROOT / "raydt" / "messages").glob("*.py") if path.stem != "__init__")
+TOPICS = sorted(path.stem for path in (ROOT / "raydt" / "messages").glob("*.txt") if path.stem != "in_memory")
 ID = re.compile(r"[a-z_]+\.[a-z_]+")
 #: Functions that make a message of an id, and the parameters that they add themselves.
 MAKERS: dict[str, set[str]] = {"message": set(), "require": {"array"}, "found": {"where"}, "_holds": {"where"}}

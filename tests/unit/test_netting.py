@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raydt.encoding.netting import netted
+from raydt.encoding.labels import netted
 
 #: A type, values that are all different, and one of them in other words.
 KINDS: list[tuple[pa.DataType, list[Any]]] = [

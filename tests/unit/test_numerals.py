@@ -19,7 +19,7 @@ import pipelines
 from pipelines.config import load_config
 from pipelines.validation import look_at
 from raydt import FullyDynamicTreeClassifier
-from raydt.encoding.numerals import doubt
+from raydt.encoding.columns import doubt
 from raydt.messages import message
 from tests.volume import examples
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
-from pipelines.outputs import Input, require_apart
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
+from pipelines.saved_runs import Input, require_apart
 from raydt.errors import ConfigError
 from tests.refusals import refused
 

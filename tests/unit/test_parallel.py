@@ -22,10 +22,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.progress import Pulse
-from raydt.parallel import cpus, threads
-from raydt.parallel.ahead import in_order
-from raydt.parallel.threads import limited, ranges, run, threads_of
+from actors.shard import Pulse
+from raydt import parallel as cpus
+from raydt import parallel as threads
+from raydt.parallel import in_order, limited, ranges, run, threads_of
 from tests.nets.test_interrupts import PACKAGE, at_bytecode
 
 NUMBERS = (1, 2, 3, 5)
@@ -178,7 +178,7 @@ def test_a_program_ends_when_no_thread_works() -> None:
     """Also one whose reading ahead was neither read to its end nor closed."""
     program = """
 import sys, time
-from raydt.parallel.ahead import ahead
+from raydt.parallel import ahead
 def items():
     yield 1
     time.sleep(0.3)

@@ -13,8 +13,7 @@ from pyarrow import fs
 
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.folders import arrays
-from raydt.folders.arrays import load_folder, open_folder, save_folder
-from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, encode, seal
+from raydt.folders.arrays import FORMAT_VERSION, MANIFEST, encode, load_folder, open_folder, save_folder, seal
 from raydt.messages import message
 from tests.refusals import refused
 

@@ -11,9 +11,8 @@ import pytest
 from pyarrow import fs
 
 from raydt.errors import ModelFileError
-from raydt.folders.arrays import load_folder, publish_component, read_entry, save_folder
+from raydt.folders.arrays import load_folder, publish_component, read_entry, read_manifest, save_folder, write_manifest
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import read_manifest, write_manifest
 from tests.storage_faults import DeathError, Fault, FaultyStorage
 
 #: What happens after the fault: the power stays on, or fails and what was not flushed is lost, or a seed chooses of it.

@@ -8,13 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 import actors.cluster
-from actors.cluster import bundles
-from actors.placement import Placement, have_room
+from actors.cluster import Placement, bundles, have_room
 from pipelines.config import Config
 from pipelines.operation import Cluster
-from pipelines.placement import MOST_SHARDS, place
+from pipelines.validation import MOST_SHARDS, place
 from raydt.errors import ConfigError
-from raydt.examples.features import Features
+from raydt.examples.updates import Features
 from raydt.learners.base import WorkPlan
 from raydt.messages import Message, message
 from tests.refusals import refused

@@ -8,10 +8,8 @@ import sys
 
 import pytest
 
-from pipelines.config import load_config
-from pipelines.printing import TerminalFormatter, escaped, shortened
-from pipelines.progress import Lines
-from pipelines.terminal import terminal
+from pipelines.config import TerminalFormatter, escaped, load_config, shortened
+from pipelines.display import Lines, terminal
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs

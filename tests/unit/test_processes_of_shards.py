@@ -15,18 +15,16 @@ from typing import Any
 import pytest
 
 from actors import shard as actor
-from actors.driver import RayDriver
 from actors.liveness import Peer
+from actors.session import RayDriver
 from raydt.examples.updates import UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources.divided import DividedReading
-from raydt.sources.feature_reader import Opening
-from raydt.sources.opening import open_source
+from raydt.sources.divided import DividedReading, Opening, open_source
 from raydt.sources.options import Hyperplane
 from raydt.streams.options import make_stream
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.windows import SlidingWindow
 from tests.actors_here import Handle, Waiting
 
 SOURCE = Hyperplane(n=500, n_features=6)

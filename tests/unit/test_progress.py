@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from pipelines import progress
-from pipelines.progress import Bar, Lines, Reporter, reporter
+from pipelines import display as progress
+from pipelines.display import Bar, Lines, Reporter, reporter
 
 
 class Clock:

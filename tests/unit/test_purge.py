@@ -13,15 +13,16 @@ from click.testing import CliRunner
 from pyarrow.dataset import dataset
 
 import pipelines
-from pipelines.auditing import audit_state
+from pipelines.auditing import audit_state, verify_receipts
 from pipelines.cli import cli
-from pipelines.purging import dictionaries, purge, runs, states
+from pipelines.purging import purge, runs
+from pipelines.purging import runs as dictionaries
+from pipelines.purging import runs as states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.table_parts import Parts
+from pipelines.running.records import Parts
 from pipelines.updating import update
-from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import InputError, UpdateError
 from raydt.folders.folder import Folder

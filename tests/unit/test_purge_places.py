@@ -18,13 +18,11 @@ from small_job import JOB
 import pipelines
 from pipelines.cli import cli
 from pipelines.purging import purge
-from pipelines.purging.runs import RunPurge
-from pipelines.purging.states import StatePurge
-from pipelines.purging.work import Work
+from pipelines.purging.runs import RunPurge, StatePurge, Work
 from pipelines.run_folder import RunFolder
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
-from raydt.folders import lock
+from raydt.folders import folder as lock
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from tests import strangers

@@ -5,10 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from raydt.arrays.rng import stream_key, uniform
-from raydt.sources.opening import open_source
+from raydt.arrays.elementary import stream_key, uniform
+from raydt.sources.divided import open_source
 from raydt.sources.options import RandCbt
-from raydt.sources.synthetic.randcbt import random_tree
+from raydt.sources.synthetic import random_tree
 
 CASES = [
     RandCbt(n=20_000),
@@ -91,7 +91,7 @@ def test_a_row_does_not_depend_on_where_reading_starts_or_how_much_is_read_at_on
             np.testing.assert_array_equal(part, whole[start:])
     short = options.model_copy(update={"limit": 4})
     np.testing.assert_array_equal(read(short)[0], X[:4])
-    monkeypatch.setattr("raydt.sources.synthetic.numeric.CHUNK_DRAWS", 1)
+    monkeypatch.setattr("raydt.sources.synthetic.CHUNK_DRAWS", 1)
     np.testing.assert_array_equal(read(options)[0], X)
 
 

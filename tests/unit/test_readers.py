@@ -12,12 +12,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from raydt.encoding.times import LARGEST_TIME
+from raydt.encoding.columns import LARGEST_TIME
 from raydt.errors import ConfigError, InputError
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Reading
+from raydt.sources.divided import open_file, open_source
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file, open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles, Sea
 from tests.refusals import refused
 

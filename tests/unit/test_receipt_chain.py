@@ -22,8 +22,8 @@ from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message, message_of
 from raydt.sessions import receipt_chain
+from raydt.sessions.receipt import Entry, encoded, sealed
 from raydt.sessions.receipt_chain import Key, OpenChain, Signer, append, opened, read_chain
-from raydt.sessions.receipt_entry import Entry, encoded, sealed
 from tests.fuzz.mutations import mutated
 from tests.refusals import refused
 

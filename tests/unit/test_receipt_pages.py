@@ -19,9 +19,7 @@ from pipelines.cli import cli
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message
-from raydt.sessions.receipt_chain import Chain, Key, append, read_chain
-from raydt.sessions.receipt_course import Course
-from raydt.sessions.receipt_history import events_of, gone, in_effect, is_deleted
+from raydt.sessions.receipt_chain import Chain, Course, Key, append, events_of, gone, in_effect, is_deleted, read_chain
 from tests.refusals import refused
 
 KEY = Key(bytes(range(32)))

@@ -13,11 +13,9 @@ from test_replay_recorder import FakeSource, FakeStream
 
 from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.recorder import Recorder
-from pipelines.running.records.tables import metrics_schema
+from pipelines.running.records import Recorder, metrics_schema
 from raydt.evaluation.regression import PrequentialErrors
-from raydt.examples.targets import NUMBERS
-from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UPDATE, BatchResult, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, NUMBERS, QUERY, UPDATE, BatchResult, UpdateBatch
 
 N, EVERY = 90, 10
 RNG = np.random.default_rng(2)

@@ -10,7 +10,7 @@ from test_replay_recorder import FakeStream, updates
 
 from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.recorder import Recorder
+from pipelines.running.records import Recorder
 from raydt.evaluation.classification import Prequential
 from raydt.examples.updates import CARRIES_ROW, DELETE, UNKNOWN_ID, BatchResult, Refusal, UpdateBatch
 from raydt.streams.base import Skipped

@@ -14,8 +14,8 @@ from small_job import JOB
 
 from pipelines import replay
 from raydt.errors import RaydtError
-from raydt.exchange.faults import injected
-from raydt.folders.lock import LOCK
+from raydt.exchange.messages import injected
+from raydt.folders.folder import LOCK
 from tests.refusals import refused
 
 CONFIG = {

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pipelines.running.intake import Intake, split_at_multiples
 from raydt.errors import InputError
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch
-from raydt.exchange.snapshot import Barrier
-from raydt.parallel.threads import limited, threads
+from raydt.exchange.messages import Barrier
+from raydt.parallel import limited, threads
 from raydt.streams.base import Skipped
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.recorder import Recorder
+from pipelines.running.records import Recorder
 from raydt.errors import UpdateError
 from raydt.evaluation.scoring import CLASS_SCORES, FADED
-from raydt.examples.targets import CODES
 from raydt.examples.updates import (
     CARRIES_ROW,
+    CODES,
     DELETE,
     DUPLICATE_ID,
     INSERT,

@@ -20,12 +20,9 @@ import pytest
 import pipelines.report
 from pipelines.display import run_lines
 from pipelines.report.compare import compare, flat
-from pipelines.report.document import document, embedded_json
-from pipelines.report.facts import labels
-from pipelines.report.folder import read_run
-from pipelines.report.page import render, write_report
-from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
-from pipelines.report.tables import recoveries
+from pipelines.report.facts import labels, recoveries
+from pipelines.report.folder import checkpoints_in_words, read_run, recovered_in_words
+from pipelines.report.page import document, embedded_json, render, write_report
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from raydt.presentation.blocks import Article, Text

@@ -9,29 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.report.svg import FEW, dots_of, path, readout
-from raydt.learners.best_split.leader_chart import CHANGES_SHOWN, LANES, Ranked, changes, features, over_time
+from pipelines.report.charts import FEW, dots_of, path, readout
+from raydt.learners.best_split.describe import CHANGES_SHOWN, LANES, Ranked, changes, features, over_time
 from raydt.learners.confidence_tree.bounds import RESTARTED
 from raydt.learners.confidence_tree.describe import SHOWN, splits
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, over_batches
+from raydt.presentation.blocks import rebuild_work, sizes, timeline
 from raydt.presentation.charts import (
+    ABSENT,
     Chart,
     Dots,
     Panel,
     Series,
     Stretches,
     boxes,
+    count,
     curve,
+    increments,
     linear,
+    merged,
+    per_unit,
     powers,
+    share,
+    size_classes,
     stacked_bars,
     updates_axis,
 )
-from raydt.presentation.rebuilds import rebuild_work, sizes, timeline
-from raydt.presentation.series import increments, merged, per_unit, size_classes
 from raydt.presentation.trees import Names
-from raydt.presentation.words import ABSENT, count, share
 from tests.unit.fabricated_run import fabricated_events, fabricated_metrics
 from tests.unit.fabricated_split import SPARSE
 from tests.unit.fabricated_split import events as split_events

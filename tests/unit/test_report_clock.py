@@ -16,9 +16,17 @@ from hypothesis import strategies as st
 from pipelines import replay
 from pipelines.report.folder import read_run
 from pipelines.report.page import render
-from raydt.presentation.charts import Chart, Line, Series, line_panel, over_stream
-from raydt.presentation.clock import Clock, time_axis, timed
-from raydt.presentation.series import whole_windows
+from raydt.presentation.charts import (
+    Chart,
+    Clock,
+    Line,
+    Series,
+    line_panel,
+    over_stream,
+    time_axis,
+    timed,
+    whole_windows,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.report.charts import path
 from pipelines.report.folder import read_run
-from pipelines.report.svg import path
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.folders.arrays import load_folder
-from raydt.learners.fudyadt.describe import FuDyADTDescription, margins_of
-from raydt.learners.fudyadt.margin_report import (
+from raydt.learners.fudyadt.describe import (
+    FuDyADTDescription,
     by_depth,
     by_size,
     certified_margins,
     expected,
     margins,
+    margins_of,
     proven_gaps,
 )
 from raydt.presentation.trees import depths

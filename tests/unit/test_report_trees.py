@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.report.svg import path
+from pipelines.report.charts import path
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.describe import split_notes
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.report.verdicts import against_baselines
+from pipelines.report.page import against_baselines
 from raydt.learners.confidence_tree.describe import rule_in_words, why_no_split
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.presentation import words
-from raydt.presentation.words import ABSENT
+from raydt.presentation import charts as words
+from raydt.presentation.charts import ABSENT
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines import replay, resume
-from pipelines.following.follow import follow
-from pipelines.verifying import verify_receipts
+from pipelines.auditing import verify_receipts
+from pipelines.following import follow
 from raydt.errors import ConfigError, InputError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.sessions.receipt_chain import Key, read_chain
 from tests.cut_runs import Gone, at
 from tests.few_hashes import few_in_memory

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines import resume
-from pipelines.following.follow import follow
+from pipelines.auditing import verify_receipts
+from pipelines.following import follow
 from pipelines.receipts import ReceiptFile
 from pipelines.updating import update
-from pipelines.verifying import verify_receipts
 from raydt.errors import ConfigError, InputError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.sessions.receipt_chain import Signer
 from tests.cut_runs import Gone, at
 from tests.live_tables import LiveTable, rows_of

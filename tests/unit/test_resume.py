@@ -16,8 +16,7 @@ import pytest
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
 from raydt.errors import ConfigError, InputError, ModelFileError
-from raydt.folders.folder import Folder
-from raydt.folders.lock import LOCK, locked
+from raydt.folders.folder import LOCK, Folder, locked
 from raydt.messages import message
 from tests.cut_runs import cut
 from tests.refusals import refused
@@ -245,7 +244,7 @@ class TestRunFolder:
 
 HOLD = """
 import sys
-from raydt.folders.lock import locked
+from raydt.folders.folder import locked
 from raydt.folders.folder import Folder
 with locked(Folder(sys.argv[1])):
     print("held", flush=True)

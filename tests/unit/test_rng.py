@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from raydt.arrays import rng
+from raydt.arrays import elementary as rng
 
 COUNTERS = np.concatenate([np.arange(2000), np.array([2**31, 2**32 + 1, 2**53 + 1, 2**62])])
 

@@ -11,7 +11,7 @@ import pytest
 from raydt.arrays.digest import digest
 from raydt.examples import row_digest
 from raydt.examples.row_digest import RowDigest
-from raydt.examples.row_trie import MOST
+from raydt.examples.row_owners import MOST
 from raydt.examples.store import ExampleStore
 from tests.oracles.digests import row_parts
 

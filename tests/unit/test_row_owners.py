@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples import owned_rows
-from raydt.examples.admission import nothing_admitted
-from raydt.examples.bucket_digest import BucketDigest, joined_root
-from raydt.examples.owned_rows import NEVER, slots_in_order
-from raydt.examples.owned_store import OwnedStore
+from raydt.examples.owned_rows import NEVER, OwnedStore, slots_in_order
+from raydt.examples.row_digest import BucketDigest, joined_root
 from raydt.examples.row_owners import (
     BUCKETS,
     RowOwners,
@@ -26,12 +24,21 @@ from raydt.examples.row_owners import (
     parts_for,
 )
 from raydt.examples.store import ExampleStore
-from raydt.examples.targets import CODES
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
-from raydt.exchange.meeting import side_by_side
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    CODES,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    QUERY,
+    UPDATE,
+    UpdateBatch,
+    nothing_admitted,
+)
+from raydt.exchange.links import side_by_side
 from raydt.exchange.messages import Buckets
-from raydt.learners.gbdt.owned_rows import PendingRows
-from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
+from raydt.learners.gbdt.trainer import PendingRows
+from raydt.learners.gbdt.update import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
 

@@ -19,16 +19,17 @@ from small_job import JOB
 import pipelines.running.checkpoint as restoring
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run, audit_state
-from pipelines.progress import Lines
+from pipelines.display import Lines
+from pipelines.operation import dump_yaml
 from pipelines.run_folder import RunFolder
-from pipelines.running import ending, job
+from pipelines.running import ending
+from pipelines.running import replay as job
 from pipelines.running.checkpoint import Checkpointer
-from pipelines.running.incarnations import Incarnations
-from pipelines.running.previous_run import past_of
+from pipelines.running.ending import past_of
+from pipelines.running.intake import Incarnations
 from pipelines.saved_runs import load_model
-from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.messages import message, message_of
 from tests.cut_runs import Gone, at, cut, gone

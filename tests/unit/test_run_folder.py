@@ -7,8 +7,8 @@ from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder, default_location
 from raydt.errors import ConfigError
-from raydt.folders import lock
-from raydt.folders.lock import LOCK, locked
+from raydt.folders import folder as lock
+from raydt.folders.folder import LOCK, locked
 from tests.refusals import refused
 
 

@@ -12,11 +12,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from pipelines import replay
-from raydt.evaluation.ranking import LEVELS, NO_LEVEL
+from raydt.evaluation.scoring import LEVELS, NO_LEVEL
 from raydt.examples.updates import CARRIES_ROW, DELETE, UPDATE, UpdateBatch
 from raydt.learners import learners
-from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import small_stream
+from raydt.sessions.session import InProcessSession, small_stream
 
 IN_PROCESS = {"backend": "in_process", "shards": 1}
 

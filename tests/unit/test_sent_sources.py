@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raydt.keyed import sent
-from raydt.keyed.sent import Sending, SentSource
-from raydt.sources.opening import open_source
+from raydt.keyed import source as sent
+from raydt.keyed.source import Sending, SentSource
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 
 

@@ -25,15 +25,12 @@ import pytest
 
 import pipelines
 from pipelines.prediction import predict_file
-from pipelines.redaction import said
+from pipelines.receipts import said
 from pipelines.run_folder import RunFolder
-from pipelines.serving import http, loading
-from pipelines.serving.application import MOST_BYTES, Application
-from pipelines.serving.http import Server
-from pipelines.serving.job import TOKEN, is_loopback, serve
-from pipelines.serving.loading import Loader
-from pipelines.serving.reader import SnapshotReader
-from pipelines.serving.snapshots import Found
+from pipelines.serving import application as loading
+from pipelines.serving import server as http
+from pipelines.serving.application import MOST_BYTES, Application, Found, Loader, SnapshotReader
+from pipelines.serving.server import TOKEN, Server, is_loopback, serve
 from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostError, RaydtError
 from raydt.messages import message
 from tests.cases import CASES, first_cases
@@ -552,8 +549,7 @@ def test_a_case_with_tokens_or_lists_takes_lists(tmp_path: Path) -> None:
 
 def test_an_error_of_a_key_names_the_row_of_the_request() -> None:
     """Rows of several keys are predicted apart."""
-    from pipelines.serving.rows import Table
-    from pipelines.serving.served import _of_rows
+    from pipelines.serving.served import Table, _of_rows
 
     class One:
         def predicted(self, table: Table) -> Any:
@@ -570,7 +566,7 @@ def test_an_error_of_a_key_names_the_row_of_the_request() -> None:
 def test_a_replica_answers_requests_and_calls(run: Path) -> None:
     """Without Ray: what its proxy would hand to a replica."""
     starlette = pytest.importorskip("starlette.requests")
-    from pipelines.serving.ray_serve import Replica
+    from pipelines.serving.application import Replica
 
     replica = Replica(str(run), every=0.01)
 
@@ -601,7 +597,7 @@ def test_a_deployment_of_ray_serve(run: Path) -> None:
     program = f"""
 import ray
 from ray import serve
-from pipelines.serving.ray_serve import application
+from pipelines.serving.application import application
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
 serve.start(http_options={{"host": "127.0.0.1", "port": 0}})
 handle = serve.run(application({str(run)!r}, ray_actor_options={{"num_cpus": 0.5}}))

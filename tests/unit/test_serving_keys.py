@@ -13,8 +13,7 @@ import pytest
 
 import pipelines
 from pipelines.prediction import predict_file
-from pipelines.serving.application import Application
-from pipelines.serving.reader import SnapshotReader
+from pipelines.serving.application import Application, SnapshotReader
 
 
 def served(folder: Path, keys: pa.Array) -> Application:

@@ -18,15 +18,13 @@ import pytest
 from small_job import JOB
 
 from pipelines import replay, resume
-from pipelines.yaml12 import dump_yaml
+from pipelines.operation import dump_yaml
 from raydt import load_model
 from raydt.errors import ResourceError
 from raydt.folders.folder import Folder
-from raydt.sources.files.arrow import ArrowDataFile
 from raydt.sources.files.csv import CsvDataFile
-from raydt.sources.files.datafile import DataFile, reading
+from raydt.sources.files.datafile import ArrowDataFile, DataFile, ParquetDataFile, reading
 from raydt.sources.files.libsvm import LibsvmDataFile
-from raydt.sources.files.parquet import ParquetDataFile
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")

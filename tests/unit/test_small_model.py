@@ -9,8 +9,7 @@ import pytest
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.local_phase import SmallModel, most_cells, ones_of
-from raydt.sessions.warmup import small_stream
+from raydt.sessions.session import SmallModel, most_cells, ones_of, small_stream
 
 
 def small(kind: str, plan: WorkPlan, sparse: bool = False) -> SmallModel:

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from raydt.encoding.operations import IGNORED
+from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, ParquetFiles, SourceOptions
-from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import Changelog
 from raydt.streams.options import make_stream
 from tests.changelogs import ROW, SPELLINGS, enveloped, flat, spelled
 from tests.refusals import refusal, refused

@@ -3,7 +3,7 @@
 import pytest
 
 from raydt.errors import InputError
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import CsvFiles
 from tests.refusals import refused
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import InputError
-from raydt.parallel.threads import limited
-from raydt.sources.opening import open_source
+from raydt.parallel import limited
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
 from tests.refusals import refused
 

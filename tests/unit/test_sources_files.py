@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import InputError
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Reading
+from raydt.sources.divided import open_source
 from raydt.sources.files.content import ContentHash
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, LibsvmFiles, ParquetFiles
 from tests.refusals import refused
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raydt.sources.identity import differences
+from raydt.sources.base import differences
 
 
 def named(then, now):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles
 from raydt.streams.deletion_log import DeletionLog
 from raydt.streams.options import make_stream

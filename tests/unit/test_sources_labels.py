@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydt.encoding.faults import Faults
+from raydt.encoding.columns import Faults
 from raydt.encoding.labels import Labels, find_label, resolve_positive
 from raydt.errors import ConfigError
-from raydt.examples.reading import Reading
-from raydt.sources.opening import open_source
+from raydt.examples.updates import Reading
+from raydt.sources.divided import open_source
 from raydt.sources.options import CsvFiles
 from tests.refusals import refused
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raydt.errors import ConfigError
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Reading
 from raydt.sources.base import Rows
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import CsvFiles, ParquetFiles, Sea
-from raydt.streams.changelog import Changelog
-from raydt.streams.history import history_of
+from raydt.streams.base import history_of
+from raydt.streams.deletion_log import Changelog
 from tests.refusals import refused
 
 NUMBERS, MISSING = Reading(regression=True), Reading(missing=True)

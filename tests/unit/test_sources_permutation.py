@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.arrays.rng import bits, permutation, stream_key
+from raydt.arrays.elementary import bits, permutation, stream_key
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
+from raydt.sources.divided import open_file, open_source
+from raydt.sources.file_source import PermutedFiles
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file, open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea
-from raydt.sources.permuted import PermutedFiles
 from raydt.streams.deletion_log import DeletionLog
-from raydt.streams.incremental import Incremental
 from raydt.streams.options import make_stream
+from raydt.streams.windows import Incremental
 from tests.refusals import refused
 
 N = 257

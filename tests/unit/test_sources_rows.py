@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import CsvFiles, ParquetFiles, SourceOptions
 from tests.refusals import refusal, refused
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from raydt.errors import InputError
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Reading
 from raydt.redaction import text
-from raydt.sources.file_source import CHUNK_CELLS
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
+from raydt.sources.file_source import CHUNK_CELLS, StoredSource
 from raydt.sources.options import SourceOptions
-from raydt.sources.stored import StoredSource
 from tests.refusals import refused
 from tests.strategies import ones
 

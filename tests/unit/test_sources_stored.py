@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.config import load_config
 from raydt.errors import InputError
-from raydt.sources.opening import open_source
-from raydt.sources.stored import StoredSource
+from raydt.sources.divided import open_source
+from raydt.sources.file_source import StoredSource
 from raydt.streams.options import make_stream
 
 N = 500

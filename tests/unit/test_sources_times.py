@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.encoding.times import LARGEST_TIME, times
-from raydt.sources.opening import open_source
+from raydt.encoding.columns import LARGEST_TIME, times
+from raydt.sources.divided import open_source
 from raydt.sources.options import CsvFiles
 
 EPOCH = datetime(1970, 1, 1)

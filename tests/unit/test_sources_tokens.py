@@ -8,15 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from raydt.encoding.columns import Dictionary
-from raydt.encoding.faults import Faults
-from raydt.encoding.tokens import Tokens
+from raydt.encoding.columns import Dictionary, Faults, Tokens
 from raydt.errors import InputError
 from raydt.estimators.best_split import SparseBestSplit
-from raydt.examples.reading import Reading
-from raydt.sources.opening import open_source
+from raydt.examples.updates import Reading
+from raydt.sources.divided import open_source
+from raydt.sources.file_source import StoredSource
 from raydt.sources.options import SourceOptions
-from raydt.sources.stored import StoredSource
 from tests.refusals import refused
 
 TEXT = pa.string()

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.finders.buckets import buckets_of
+from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
+from raydt.examples.updates import INSERT, Features, UpdateBatch
+from raydt.finders.pool import buckets_of
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.sparse_tree.learner import LEARNER
 from raydt.learners.sparse_tree.options import SparseTreeOptions

@@ -3,11 +3,11 @@ import hashlib
 import numpy as np
 import pytest
 
-from raydt.arrays.rng import stream_key, uniform
-from raydt.arrays.sparse import concatenated
+from raydt.arrays.blocks import concatenated
+from raydt.arrays.elementary import stream_key, uniform
 from raydt.errors import ConfigError
-from raydt.examples.reading import CLASSES, Reading
-from raydt.sources.opening import open_source
+from raydt.examples.updates import CLASSES, Reading
+from raydt.sources.divided import open_source
 from raydt.sources.options import SparseSynthetic
 from tests.refusals import refused
 
@@ -48,7 +48,7 @@ def test_a_row_does_not_depend_on_where_reading_starts(options, monkeypatch):
         np.testing.assert_array_equal(y2, y[start:])
         np.testing.assert_array_equal(ids2, ids[start:])
     assert not list(open_source(options, reading=SPARSE).rows(options.n))
-    monkeypatch.setattr("raydt.sources.synthetic.sparse.CHUNK_DRAWS", 1)  # other chunks, of the fewest rows
+    monkeypatch.setattr("raydt.sources.synthetic.CHUNK_DRAWS", 1)  # other chunks, of the fewest rows
     rows3, y3, _ = read(options)
     same(rows3, rows)
     np.testing.assert_array_equal(y3, y)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydt.arrays.arrow import arrow_column, numpy_column
+from raydt.arrays.blocks import arrow_column, numpy_column
 from raydt.arrays.kernel import compile_once
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fudyadt.yaml"

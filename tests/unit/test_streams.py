@@ -8,14 +8,11 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, ParquetFiles, Sea
-from raydt.streams.batches import Batches
-from raydt.streams.changelog import Changelog
-from raydt.streams.incremental import Incremental
+from raydt.streams.deletion_log import Changelog, RandomUpdates, warmup
 from raydt.streams.options import StreamOptions, make_stream
-from raydt.streams.random_updates import RandomUpdates, warmup
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.windows import Batches, Incremental, SlidingWindow
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refusal, refused
 

@@ -5,11 +5,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from raydt.examples.updates import INSERT
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import CsvFiles, Hyperplane, Sea
-from raydt.streams.batches import Batches
-from raydt.streams.history import history_of
+from raydt.streams.base import history_of
 from raydt.streams.options import StreamOptions, make_stream
+from raydt.streams.windows import Batches
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refusal, refused
 

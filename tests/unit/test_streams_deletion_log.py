@@ -5,7 +5,7 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles, Sea
 from raydt.streams.deletion_log import DeletionLog
 from raydt.streams.options import make_stream

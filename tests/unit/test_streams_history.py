@@ -10,13 +10,12 @@ from raydt.examples.row_owners import RowOwners, are_in
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.changelog import Changelog
-from raydt.streams.history import history_of
-from raydt.streams.incremental import Incremental
+from raydt.streams.base import history_of
+from raydt.streams.deletion_log import Changelog
 from raydt.streams.options import make_stream
-from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.windows import Incremental, SlidingWindow
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refused
 

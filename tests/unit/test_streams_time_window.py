@@ -14,11 +14,11 @@ from pipelines import load_config
 from raydt.errors import ConfigError
 from raydt.examples.updates import DELETE
 from raydt.redaction import text
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles, Sea
-from raydt.streams.durations import microseconds, spelled
+from raydt.streams.base import microseconds, spelled
 from raydt.streams.options import StreamOptions, make_stream
-from raydt.streams.time_window import TimeWindow
+from raydt.streams.windows import TimeWindow
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refusal, refused
 

@@ -8,10 +8,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from pipelines.report.svg import dots_of, path
-from pipelines.sweeping.chart import chart_of
-from pipelines.sweeping.page import SHOWN, tables
-from pipelines.sweeping.table import against_baselines, best, pooled, table_of
+from pipelines.report.charts import dots_of, path
+from pipelines.sweeping.page import SHOWN, against_baselines, best, chart_of, pooled, table_of, tables
 from raydt.presentation.charts import Dots
 from tests.unit.fabricated_sweep import fabricated_page, failed, rows_of
 

@@ -3,9 +3,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import Hyperplane, Sea
-from raydt.sources.synthetic.numeric import SEA_THRESHOLDS
+from raydt.sources.synthetic import SEA_THRESHOLDS
 
 #: Options of generated numbers, and the first digits of the SHA-256 of their rows and labels, the same everywhere.
 DIGESTS = {

@@ -19,13 +19,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipelines import replay
 from pipelines.auditing import audit_run, last_of
-from pipelines.following.follow import follow
-from pipelines.following.table_audit import CHECKED, compare_keys_with_table, compare_with_table
+from pipelines.following import CHECKED, compare_keys_with_table, compare_with_table, follow
 from pipelines.run_folder import RunFolder
-from raydt.audits.audit_report import AuditReport
-from raydt.examples.history import history_of_live
+from raydt.audits.recorded_tree import AuditReport
+from raydt.examples.updates import history_of_live
 from raydt.keyed.groups import Key
-from raydt.streams.history import Replay
+from raydt.streams.base import Replay
 from tests.changing_table import KEYS, TYPES
 from tests.live_tables import FEED, LiveTable
 from tests.refusals import findings

@@ -11,9 +11,8 @@ import pytest
 
 from pipelines.cli import main
 from raydt.errors import InputError
-from raydt.sources.files.datafile import find_files
-from raydt.sources.files.formats import find_kind
-from raydt.sources.files.tables import refuse_tables, refuse_tables_above
+from raydt.sources.files.datafile import find_files, refuse_tables, refuse_tables_above
+from raydt.sources.files.jsonl import find_kind
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from tests.refusals import refused
 

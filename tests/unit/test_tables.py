@@ -15,9 +15,9 @@ from crashing import Died, Dying
 from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder
-from pipelines.running.records import table_parts as parts
-from pipelines.running.records import tables
-from pipelines.running.records.tables import NO_ROWS, TableWriter
+from pipelines.running import records as parts
+from pipelines.running import records as tables
+from pipelines.running.records import NO_ROWS, TableWriter
 from raydt.errors import InputError, NotWrittenError
 from tests.refusals import refused
 

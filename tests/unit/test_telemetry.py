@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from actors import telemetry
-from actors.telemetry import Telemetry
+from actors import liveness as telemetry
+from actors.liveness import Telemetry
 from raydt.errors import ConfigError
 from tests.refusals import refused
 

@@ -30,11 +30,11 @@ from raydt import (
     OnlineGradientBoostingClassifier,
     load_model,
 )
+from raydt import parallel as threads
 from raydt.errors import ConfigError, HalfAppliedError
 from raydt.learners.forest import trees
-from raydt.learners.gbdt.update_batch import Counts
-from raydt.learners.gbdt.workspace import ROWS
-from raydt.parallel import threads
+from raydt.learners.gbdt.split_search import ROWS
+from raydt.learners.gbdt.update import Counts
 from tests import volume
 from tests.crews import ALWAYS, LITTLE, crew
 from tests.refusals import refused

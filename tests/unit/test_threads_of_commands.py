@@ -14,17 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import replay, resume, sweep, update
-from pipelines.auditing import audit_run, audit_state
+from pipelines.auditing import audit_run, audit_state, verify_receipts, verify_run
 from pipelines.config import load_config
-from pipelines.exporting import explain_row, export_model
-from pipelines.prediction import predict_file
+from pipelines.operation import load_yaml
+from pipelines.prediction import explain_row, export_model, predict_file
 from pipelines.purging import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.validation import look_at
-from pipelines.verifying import verify_receipts, verify_run
-from pipelines.yaml12 import load_yaml
+from raydt import parallel as threads
 from raydt.errors import ConfigError
-from raydt.parallel import threads
 from tests.crews import crew
 
 #: Values of ``cluster.threads``, and what they mean where a process may use four CPUs.

@@ -19,7 +19,7 @@ from pipelines.cli import cli
 from pipelines.training import training_config
 from raydt.errors import ConfigError, InputError
 from raydt.sources.base import Rows
-from raydt.streams.training import ALL_ROWS, Training, held_out
+from raydt.streams.windows import ALL_ROWS, Training, held_out
 from tests.refusals import refused
 from tests.small_tables import examples
 

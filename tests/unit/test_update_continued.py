@@ -13,15 +13,14 @@ import pytest
 from updatable import ids_file, table
 
 import pipelines
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_receipts
 from pipelines.cli import main
 from pipelines.receipts import ReceiptFile
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
-from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
-from raydt.exchange.faults import injected
+from raydt.exchange.messages import injected
 from tests.cut_runs import Gone, at, cut
 from tests.refusals import refused
 

@@ -15,7 +15,7 @@ from updatable import ids_file, replayed, table
 from pipelines.updating import apply_changes, update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT
 from raydt.folders.arrays import load_folder, save_folder
 from tests.refusals import refused
 

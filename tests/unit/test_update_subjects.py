@@ -13,20 +13,18 @@ import pytest
 from updatable import ids_file
 
 import pipelines
-from pipelines.auditing import audit_run
-from pipelines.receipt_lines import receipts_lines
+from pipelines.auditing import audit_run, verify_receipts
+from pipelines.display import receipts_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.reporting import receipt_of
 from pipelines.updating import apply_changes, update
-from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
-from raydt.folders.arrays import load_folder, open_folder, save_folder
-from raydt.folders.manifest import OF_THE_FOLDER
+from raydt.folders.arrays import OF_THE_FOLDER, load_folder, open_folder, save_folder
 from raydt.messages import message
-from raydt.presentation.words import moment
+from raydt.presentation.charts import moment
 from raydt.sessions.receipt_chain import Key, read_chain
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
 from tests.refusals import refused
 

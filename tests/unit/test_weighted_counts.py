@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 import raydt
-from raydt.examples.weights import fixed
+from raydt.examples.updates import fixed
 
 DRAW = np.random.default_rng(7)
 ONES = DRAW.random((160, 12)) < 0.3

@@ -13,7 +13,7 @@ import pytest
 from pipelines import replay, train
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT
 
 DRAW = np.random.default_rng(3)
 N = 400

@@ -18,8 +18,7 @@ from raydt import (
 )
 from raydt.errors import InputError
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import INSERT
-from raydt.examples.weights import UNIT, fixed
+from raydt.examples.updates import INSERT, UNIT, fixed
 from tests.refusals import refused
 
 #: Sums of weights in models, in units if there is one.

@@ -22,7 +22,7 @@ from raydt import ConfidenceTreeClassifier
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
-from raydt.examples.weights import (
+from raydt.examples.updates import (
     UNIT,
     balanced,
     by_label,
@@ -34,9 +34,9 @@ from raydt.examples.weights import (
     unknown_labels,
 )
 from raydt.learners.base import Traits
-from raydt.learners.class_weight import ClassWeight
+from raydt.learners.batch_coordinator import ClassWeight
 from raydt.learners.forest.learner import Forest
-from raydt.sources.opening import open_source
+from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from tests.refusals import refused
 
@@ -170,7 +170,7 @@ def test_a_weight_of_zero_counts_like_no_row() -> None:
 def test_an_audit_finds_another_weight_and_another_factor() -> None:
     model = Boosting(**SMALL, class_weight="balanced").fit(X, Y, W)
     state, groups = model.session_.state()
-    from raydt.examples.history import history_of_live
+    from raydt.examples.updates import history_of_live
 
     history = history_of_live(state, groups, model._features())
     learner, options = model._learner, model._fitted_options
@@ -263,7 +263,7 @@ def test_a_weight_of_a_label_that_no_row_has_is_doubtful(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("value", "id"), [(None, "rows.no_weight"), (-1.0, "rows.weight_range")])
 def test_a_bad_weight_is_a_bad_row(value: Any, id: str, tmp_path: Path) -> None:
-    from raydt.examples.reading import Reading
+    from raydt.examples.updates import Reading
 
     pq.write_table(pa.table({"a": [1.0, 2.0], "w": [1.0, value], "y": [0, 1]}), tmp_path / "rows.parquet")
     source = open_source(ParquetFiles(path="rows.parquet", weight="w"), tmp_path, Reading(weights=True))

@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.config import Config
-from pipelines.placement import place
-from pipelines.reading import divide
-from pipelines.running.preflight import features_of
+from pipelines.running.plans import features_of
 from pipelines.saved_runs import open_stream
-from pipelines.validation import look_at
+from pipelines.validation import divide, look_at, place
 from raydt.messages import Message, message
 from raydt.redaction import text
 
@@ -68,7 +66,7 @@ def sent(id: str, **parameters: Any) -> Message:
 def test_validate_says_who_reads(
     given: Any, expected: Message | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.reading.starts_ray", lambda _: True)  # no Ray counts that other tests have here
+    monkeypatch.setattr("pipelines.validation.starts_ray", lambda _: True)  # no Ray counts that other tests have here
     learner, source, *others = given
     warmup, cluster = [*others, *[300, {}][len(others) :]]
     found = look_at(config_of(learner, source, tmp_path, warmup, **cluster))["reading"]
@@ -84,7 +82,7 @@ def test_rows_are_sent_if_a_node_has_other_files(lacks: bool, tmp_path: Path, ca
     begun: list[Any] = []
     session = SimpleNamespace(divide=lambda *_: "shard 1 (pid 5 on b)" if lacks else SimpleNamespace(rows=lambda: "r"))
     told: Any = SimpleNamespace(source=stream.source, begin_with=begun.append)
-    with caplog.at_level(logging.INFO, "pipelines.reading"):
+    with caplog.at_level(logging.INFO, "pipelines.validation"):
         assert divide(config, session, told, features) is not lacks
     assert begun == ([] if lacks else ["r"])
     (record,) = caplog.records

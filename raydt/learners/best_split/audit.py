@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Floats, Ints
-from raydt.audits.audit_report import AuditReport
-from raydt.audits.finder_counters import BucketLimits, compare_group, score_of_counts
-from raydt.audits.tree_audit import compare_rows, live_by_id
-from raydt.audits.weights import class_factors, effective, given_weights
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.weights import UNIT
+from raydt.arrays.blocks import SparseRows
+from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.audits.bins import BucketLimits, class_factors, compare_group, effective, given_weights, score_of_counts
+from raydt.audits.recorded_tree import AuditReport, compare_rows, live_by_id
+from raydt.examples.updates import UNIT, Features, History
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:

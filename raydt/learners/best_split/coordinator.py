@@ -7,32 +7,273 @@ order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from raydt.arrays.blocks import SparseRows, is_one
 from raydt.arrays.digest import digest
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Arrays, Bools, Int32s, Ints, Slots
-from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
+from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints, Slots
+from raydt.arrays.kernel import kernel
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows, without_rows
 from raydt.errors import InputError
-from raydt.examples.admission import Admission
-from raydt.examples.features import Features
-from raydt.examples.store import ExampleStore
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.examples.weighting import Weighting
-from raydt.examples.weights import UNIT
+from raydt.evaluation.scoring import LEVELS, Levels, levels_of
+from raydt.examples.store import ExampleStore, Weighting
+from raydt.examples.updates import UNIT, Admission, BatchResult, Features, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
-from raydt.finders.finder import NO_FEATURE, FinderName
-from raydt.finders.scores import table_of, xlogx_table
+from raydt.finders.finder import (
+    NO_FEATURE,
+    Finder,
+    FinderName,
+    FinderSteps,
+    best_candidates,
+    scores_of,
+    table_of,
+    xlogx_table,
+)
 from raydt.learners.base import WorkPlan
-from raydt.learners.best_split.model import COUNTS, BestSplitPredictor, Splits, merged_splits, scores_of_splits, sides
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
-from raydt.learners.best_split.shard import FINDERS, UNDECIDED
-from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.messages import message
-from raydt.trees.masses import masses_by_slot, masses_of, unit_array
+from raydt.parallel import ranges, run
+from raydt.trees.records import masses_by_slot, masses_of, unit_array
+from raydt.trees.shapley import StoredTrees, TreeSum, constant, one_category_left
 from raydt.trees.state_schema import unit_of
+
+# The split of the last search as a model: which side a row is on, and what that side says.
+
+#: Rows that are worth the start of another thread.
+_FEW_ROWS = 1 << 14
+
+
+#: Fields of splits that are counts.
+COUNTS = ("n", "c1", "n1", "c11")
+
+
+class Splits(NamedTuple):
+    """Results of searches, one after the other."""
+
+    feature: Ints  #: Shape (searches,): -1 where no feature was seen.
+    n: Ints  #: ``n``, ``c1``: Shape (searches,): rows then (or their mass), and those of class 1.
+    c1: Ints
+    n1: Ints  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
+    c11: Ints
+
+    @classmethod
+    def none(cls) -> Splits:
+        """Return the split before any search: no feature, no rows."""
+        zero = np.zeros(1, dtype=np.int64)
+        return cls(zero - 1, zero, zero, zero, zero)
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Splits:
+        """The one split of a model or state."""
+        return cls(*arrays["split"].reshape(-1, 1))
+
+    def arrays(self) -> Arrays:
+        """The first split, as an entry of a model or state."""
+        return {"split": np.concatenate(self)}
+
+    def at(self, searches: Any) -> Splits:
+        """Some of the searches, by a slice or an array of places."""
+        return Splits(*(column[searches] for column in self))
+
+    def levels(self, side: Bools) -> Levels:
+        """The share of class 1 on a side of each split, as a level; of an empty side, or of none, that of both."""
+        other = ~side | (self.feature == NO_FEATURE)
+        size, ones = np.where(other, self.n - self.n1, self.n1), np.where(other, self.c1 - self.c11, self.c11)
+        whole = (size == 0) | (self.feature == NO_FEATURE)
+        return levels_of(np.where(whole, self.c1, ones), np.where(whole, self.n, size), of_nothing=LEVELS // 2)
+
+    def labels(self) -> Int32s:
+        """The class that is predicted where the feature is 0, and where it is 1, shape (searches, 2).
+
+        It is the majority of the side; of a tie, or of an empty side, the majority of both; of a tie there class 0.
+        """
+        both = (2 * self.c1 > self.n).astype(np.int32)
+        out = np.empty((len(self.n), 2), dtype=np.int32)
+        for side, (size, ones) in enumerate(((self.n - self.n1, self.c1 - self.c11), (self.n1, self.c11))):
+            out[:, side] = np.where(2 * ones == size, both, 2 * ones > size)
+        out[self.feature == NO_FEATURE, 1] = both[self.feature == NO_FEATURE]
+        return out
+
+
+@kernel
+def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
+    """Whether a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
+    for i in range(len(rows)):
+        out[i] = is_one(indices, indptr[rows[i]], indptr[rows[i] + 1], features[i])
+
+
+def merged_splits(entropy: bool, table: Floats, n: Ints, c1: Ints, candidates: Int32s) -> Splits:
+    """The best of all groups' candidates, shape (groups, searches, 3), at each search.
+
+    ``table`` has k log k up to the largest of ``n``, for entropy; it is empty of masses.
+    """
+    found, of_search = np.empty(len(n), dtype=np.int64), np.ascontiguousarray(candidates.swapaxes(0, 1))
+    best_candidates(entropy, table, np.stack([n, c1], axis=1), of_search, found)
+    best = of_search[np.arange(len(n)), found].astype(np.int64)
+    best[found < 0] = NO_FEATURE, 0, 0
+    return Splits(best[:, 0], n, c1, best[:, 1], best[:, 2])
+
+
+def score_of_split(entropy: bool, split: Splits, unit: int) -> float:
+    """Score of the first split; without a feature the impurity of all rows, 0 without rows."""
+    return float(scores_of_splits(entropy, split.at(slice(0, 1)), unit)[0])
+
+
+def scores_of_splits(entropy: bool, splits: Splits, unit: int) -> Floats:
+    """Scores of all splits, of whose counts a row is ``unit`` units. O(splits)."""
+    scores = np.empty(len(splits.n))
+    scores_of(entropy, unit, splits.n, splits.c1, splits.n1, splits.c11, scores)
+    return scores
+
+
+def sides(sparse: SparseRows, rows: Ints, features: Ints) -> Bools:
+    """Whether ``features[i]`` is 1 in row ``rows[i]``; never for -1."""
+    out = np.empty(len(rows), dtype=np.bool_)
+    indptr, indices = np.ascontiguousarray(sparse.indptr), np.ascontiguousarray(sparse.indices)
+    _holds(indptr, indices, np.ascontiguousarray(rows, dtype=np.int64), np.ascontiguousarray(features), out)
+    return out
+
+
+class BestSplitPredictor:
+    """Predictions of one split, by the arrays of a model or a state."""
+
+    def __init__(self, features: Features, model: Mapping[str, AnyArray]) -> None:
+        self.split, self._width, self._unit = Splits.of_arrays(model), features.sparse, unit_of(model)
+
+    def _sides(self, sparse: SparseRows | None) -> Ints:
+        assert sparse is not None
+        ones, out = sparse, np.empty(len(sparse), dtype=np.int64)
+
+        def find(part: slice) -> None:
+            rows = np.arange(part.start, part.stop)
+            out[part] = sides(ones, rows, np.full(len(rows), self.split.feature[0]))
+
+        run([partial(find, part) for part in ranges(len(out), _FEW_ROWS)])
+        return out
+
+    def predict(self, X: Floats, sparse: SparseRows | None = None) -> Int32s:
+        """Class codes, shape (n,): the majority of each row's side."""
+        codes: Int32s = self.split.labels()[0, self._sides(sparse)]
+        return codes
+
+    def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
+        """Shares of the classes on each row's side, shape (n, n_classes).
+
+        Those of both sides where a side is empty, and uniform before there are rows.
+        """
+        proba: Floats = self._shares(n_classes)[self._sides(sparse)]
+        return proba
+
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """The split as a tree, whose leaves predict shares.
+
+        Where the two shares of a side are equal, :meth:`predict` takes the majority of both sides.
+        """
+        feature, n, _, n1, _ = (int(column[0]) for column in self.split)
+        shares = self._shares(n_classes)
+        if feature == NO_FEATURE:
+            return constant(0, self._width, shares[0], n, np.arange(n_classes))
+        stored = StoredTrees(
+            np.array([0, 3]), np.array([feature, -1, -1]), np.zeros(3), np.array([1, -1, -1]), np.array([2, -1, -1])
+        )
+        trees = one_category_left(stored, np.empty(0, dtype=np.bool_), self._width, shares[[0, 0, 1]])
+        cover = np.array([n, n - n1, n1])
+        return replace(trees, cover=cover, codes=np.arange(n_classes), unit=self._unit)
+
+    def _shares(self, n_classes: int) -> Floats:
+        """Of the side without the feature, and of that with it, shape (2, n_classes)."""
+        _, n, c1, n1, c11 = (int(column[0]) for column in self.split)
+        counts = np.array([[n - n1 - c1 + c11, c1 - c11], [n1 - c11, c11]], dtype=np.float64)
+        counts[counts.sum(axis=1) == 0] = n - c1, c1
+        if self.split.feature[0] == NO_FEATURE:
+            counts[:] = n - c1, c1
+        shares = np.zeros((2, max(2, n_classes)))
+        shares[:, :2] = counts
+        shares = shares[:, :n_classes]
+        shares[shares.sum(axis=1) == 0] = 1.0
+        shares /= shares.sum(axis=1, keepdims=True)
+        return shares
+
+
+# The work of a shard of the sparse best split: keep its features of every live row, and the finder of its groups.
+
+#: Finders by their number in messages and states.
+FINDERS: tuple[FinderName, ...] = get_args(FinderName)
+#: The number of no finder yet.
+UNDECIDED = -1
+
+#: Steps whose rows are put together at once.
+_TOGETHER = 1 << 14
+
+
+class BestSplitShard(ShardWithRows):
+    """Owner of whole feature groups."""
+
+    def __init__(self, options: BestSplitOptions, features: Features, groups: Ints) -> None:
+        super().__init__(features, groups)
+        self._options = options
+        self._unit_of = np.full(features.groups, -1, dtype=np.int32)
+        self._unit_of[groups] = np.arange(len(groups))
+        self._number, self._finder = UNDECIDED, self._new_finder("scan")
+
+    def _new_finder(self, name: FinderName) -> Finder:
+        return Finder(name, self._options.entropy, self._options.alpha, len(self.groups))
+
+    def _on_measure(self, slots: Any) -> Ints:
+        """How many features are 1 in some of the rows, and how many ones these have."""
+        self._held.make_room(slots)
+        ones = self._held.sparse(np.array(slots)).indices
+        return np.array([len(np.unique(ones)), len(ones)], dtype=np.int64)
+
+    def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> dict[str, AnyArray]:
+        """Take steps; return candidates of each search, shape (groups, searches, 3), and the structures' ``work``."""
+        if finder != self._number:
+            self._number, self._finder = finder, self._new_finder(FINDERS[finder])
+        self._weigh(np.array(sign))
+        self._held.make_room(slots)
+        moved, parts = self._finder.moves, []
+        for begin in range(0, len(sign), _TOGETHER):
+            part = slice(begin, begin + _TOGETHER)
+            with_row = sign[part] != 0
+            rows = self._held.sparse(np.array(slots[part])[with_row])
+            indptr = np.zeros(len(with_row) + 1, dtype=np.int64)
+            indptr[1:][with_row] = rows.lengths
+            unit = self._unit_of[self._features.groups_of(rows.indices)]
+            where = np.cumsum(indptr), rows.indices, unit
+            steps = FinderSteps(np.array(sign[part]), np.array(label[part]), *where, np.array(query[part]))
+            parts.append(self._finder.apply(steps))
+        candidates = np.ascontiguousarray(np.concatenate(parts).swapaxes(0, 1))
+        work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)
+        return {"candidates": candidates, "work": work}
+
+    def _weigh(self, counts: AnyArray) -> None:
+        """Make all counts masses with the first ones that are: these are of int64."""
+        if counts.dtype == np.int64 and not self._finder.weighted:
+            self._finder.weigh()
+
+    def state(self, slots: Int32s) -> dict[int, dict[str, Any]]:
+        """Counters and bucket of every feature that is 1 somewhere, by group; ``node`` is the finder, n and c1."""
+        node = np.array([self._number, self._finder.n, self._finder.c1], dtype=np.int64)
+        return {g: {**self._finder.state(unit), "node": node} for unit, g in enumerate(self.groups.tolist())}
+
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
+        self._held.restore(state)
+        parts = [without_rows(state[g]) for g in self.groups.tolist()]
+        if not parts:
+            return
+        self._number, n, c1 = parts[0]["node"].tolist()
+        if self._number != UNDECIDED:
+            self._finder = self._new_finder(FINDERS[self._number])
+            self._weigh(parts[0]["n1"])
+            self._finder.restore(n, c1, parts)
+
 
 #: Scalars of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")

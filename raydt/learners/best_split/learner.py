@@ -7,18 +7,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
-from raydt.finders.buckets import buckets_of
+from raydt.arrays.blocks import SparseRows
+from raydt.examples.updates import Features, Reading
+from raydt.finders.pool import buckets_of
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
-from raydt.learners.best_split.coordinator import SCALARS, BestSplitCoordinator
+from raydt.learners.best_split.coordinator import (
+    FINDERS,
+    SCALARS,
+    UNDECIDED,
+    BestSplitCoordinator,
+    BestSplitPredictor,
+    BestSplitShard,
+)
 from raydt.learners.best_split.describe import BestSplitDescription
-from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.best_split.shard import FINDERS, UNDECIDED, BestSplitShard
 from raydt.messages import message
-from raydt.trees.masses import masses_of
+from raydt.trees.records import masses_of
 from raydt.trees.state_schema import (
     EXAMPLES,
     HELD,

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from raydt.finders.finder import FinderName
 from raydt.learners.base import LearnerOptions, Promise
-from raydt.learners.class_weight import ClassWeight
+from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
 
 #: ``auto`` keeps a structure where there are so many seen features for each one of a row (measured

@@ -11,42 +11,316 @@ its step, however the stream is cut. Windows end where the tree is compared with
 
 from __future__ import annotations
 
+from operator import is_not
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.types import Arrays, Bools, Floats, Ints, Slots
+from raydt.arrays.elementary import Arrays, Bools, Floats, Ints, Slots
+from raydt.arrays.kernel import Repeated
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
-from raydt.examples.admission import Admission
-from raydt.examples.features import Features
+from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
+from raydt.examples.updates import INSERT, Admission, BatchResult, Features, Log, UpdateBatch, counting
 from raydt.examples.updates import joined as joined_logs
-from raydt.examples.weights import counting
-from raydt.exchange.messages import Ask, Exchange
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.batch_coordinator import Many
+from raydt.learners.batch_coordinator import (
+    ADD,
+    LOOK,
+    REMOVE,
+    STEP,
+    Many,
+    RowUpdates,
+    SequentialCoordinator,
+    enter_steps,
+    steps_of,
+)
+from raydt.learners.confidence_tree import statistics as drift
 from raydt.learners.confidence_tree.bounds import TIE
-from raydt.learners.confidence_tree.digest import ModelDigest
-from raydt.learners.confidence_tree.drift_coordinator import Trials
-from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
-from raydt.learners.confidence_tree.leaf_predictions import settle_window
-from raydt.learners.confidence_tree.log import Logged, logged
-from raydt.learners.confidence_tree.many import ListedTree, group_of
-from raydt.learners.confidence_tree.model import canonical_tree, filled, node_arrays, predictive
-from raydt.learners.confidence_tree.naive_bayes import SharedLogs
-from raydt.learners.confidence_tree.naive_bayes_online import gathered, shares_now
-from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
+from raydt.learners.confidence_tree.describe import Logged, logged, restarted
+from raydt.learners.confidence_tree.dynamic_tree import (
+    Counts,
+    Decider,
+    LeafSplit,
+    LiveConfidenceTree,
+    StepWindow,
+    Times,
+)
+from raydt.learners.confidence_tree.leaf_predictions import ModelDigest, chosen, naive_leaves, priors_of, settle_window
+from raydt.learners.confidence_tree.many import ListedTree, class_of, find, forget, group_of, learn
+from raydt.learners.confidence_tree.naive_bayes import SharedLogs, normal_arrays, normal_scores
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
-from raydt.learners.confidence_tree.single_rows import SingleRows, window_of_check
-from raydt.learners.confidence_tree.split_decisions import Counts, Decider, LeafSplit, StepWindow, Times
-from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
-from raydt.learners.confidence_tree.tree import Path
-from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, enter_steps, steps_of
-from raydt.trees.records import LEAVES, NODES, preorder, route
+from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
+from raydt.learners.confidence_tree.statistics import (
+    INHERITED,
+    LABEL,
+    MAJORITY,
+    NORMAL,
+    SIGN,
+    SITE,
+    SLOT,
+    StatisticsHistory,
+)
+from raydt.learners.confidence_tree.tree import (
+    CHECK,
+    ENTRY,
+    CountedRows,
+    NaivePredictor,
+    Path,
+    canonical_tree,
+    filled,
+    naive_arrays,
+    node_arrays,
+    odds_of,
+    predictive,
+)
+from raydt.trees.records import LEAVES, NODES, preorder, route, shares_of
+
+# Updates of one example, and predictions of one row, where coordinator and shard are in one process.
+
+_NO_NUMBERS = np.empty(0, dtype=np.int64)
+
+
+class SingleRows:
+    """Buffers of one update, and its way through tree and statistics; ``grace`` is the grace period."""
+
+    def __init__(self, live: LiveConfidenceTree, logs: SharedLogs, grace: int) -> None:
+        self._live, self._logs, self._grace = live, logs, grace
+        self._one = RowUpdates(len(live.categorical))
+        self._codes = np.empty((1, len(live.categorical)), dtype=np.uint16)  # of a row that is only predicted
+        self._known: tuple[Any, ...] = ()  # the arrays of which the arguments were made
+        self._sites = 0
+        self._arguments: tuple[Any, ...] = ()
+        self._repeat()
+
+    def _repeat(self) -> None:
+        self._learn, self._class_of = Repeated(learn), Repeated(class_of)
+
+    def rest(self) -> None:
+        """Let go of the arrays of the last row, until the next."""
+        self._known, self._arguments, self._sites = (), (), 0
+
+    def insert(
+        self, example: tuple[int, Floats, int, int], worker: ConfidenceTreeShard, digested: RowDigest | None
+    ) -> tuple[int, int] | None:
+        """Insert an example: id, row, class and number of the update; its slot, and the leaf to check (-1: none).
+
+        None, and nothing has changed, if its class is new: that takes a batch.
+        """
+        live, (number, row, code, seq) = self._live, example
+        if code >= live.tree.counts.shape[1]:
+            return None
+        rows = self._one.take(row)
+        live.reserve(1)
+        examples, held, bins, naive, _ = self._held(worker)
+        slot = self._one.insert(live.store, digested, number, code, seq)
+        worker.keep(slot)
+        rules = slot, self._grace, live.adaptive, live.inherits
+        by_slot = live.right, worker.features_by_slot
+        return slot, int(self._learn(live.tree, live.categorical, examples, by_slot, rows, held, bins, naive, rules))
+
+    def forget(self, row: Floats, code: int, worker: ConfidenceTreeShard, digested: RowDigest | None) -> bool:
+        """Delete the oldest example that equals a row and has a class; False if there is none."""
+        live = self._live
+        if code >= live.tree.counts.shape[1]:
+            return False
+        examples, held, *_ = self._held(worker)
+        rows = self._one.take(row)
+        slot = int(find(live.tree, live.categorical, examples, worker.features_by_slot, rows, code))
+        if slot < 0:
+            return False
+        self._one.delete(live.store, digested, slot)
+        forget(live.tree, examples, live.right, held, slot, live.adaptive, live.inherits)
+        self._one.release(live.store, slot)
+        return True
+
+    def class_of(self, row: Floats, worker: ConfidenceTreeShard) -> int:
+        """Return the class that the tree predicts for a row."""
+        live, (_, _, bins, naive, scratch) = self._live, self._held(worker)
+        rows = self._one.take(row)
+        return int(
+            self._class_of(live.tree, live.categorical, rows, scratch, bins, naive, live.adaptive, live.inherits)
+        )
+
+    def _held(self, worker: ConfidenceTreeShard) -> tuple[Any, ...]:
+        """Return examples, what the shard has, bins, what rows are scored by, and what it has with codes as scratch.
+
+        All are kept until one of the arrays is another.
+        """
+        live, logs = self._live, self._logs
+        if live.naive and len(logs.table) <= live.store.live + 1:
+            logs.reach(np.array([live.store.live + 1]))
+        known = live.tree, live.members, live.bins, logs.table, *worker.arrays
+        if self._sites != live.sites or any(map(is_not, known, self._known)):
+            held, bins = worker.single(live.store.capacity, live.sites, live.tree.counts.shape[1])
+            classes = held.counts.totals.shape[1]
+            # The table is empty where leaves predict the majority.
+            table, normals = logs.table if live.naive else _NO_NUMBERS, live.normal + live.inherits
+            scores = (np.empty((n, classes), dtype=np.int64) for n in (1, normals))
+            naive = worker.naive(_NO_NUMBERS, table, *scores)
+            self._arguments = live.examples, held, bins, naive, held._replace(codes=self._codes)
+            self._repeat()
+            self._sites, self._known = live.sites, (*known[:4], *worker.arrays)  # room may have been made
+        return self._arguments
+
+
+def window_of_check(live: LiveConfidenceTree, leaf: int, slot: int) -> StepWindow:
+    """Return the window of a check just after an example was counted: as of a step, which counts nothing more."""
+    steps, checks = np.zeros(1, dtype=STEP), np.zeros(1, dtype=CHECK)
+    steps["stamp"] = 2 * live.store.born[slot] + 1
+    checks["node"], checks["depth"] = leaf, live.tree.nodes["depth"][leaf]
+    deltas: Any = np.zeros((4, 1), dtype=live.delta)
+    deltas[SLOT], deltas[SITE] = slot, live.tree.nodes["site"][leaf]
+    own = live.tree.own[[leaf]]
+    counted = CountedRows(np.zeros(1, dtype=ENTRY), deltas, checks, own, _NO_NUMBERS, own[:0])
+    return StepWindow(Path(steps, np.zeros(1, np.int64), np.array([leaf]), 1), counted)
+
+
+# The coordinator's half of the trials of ``drift``: which examples they count, and when they are compared.
+#
+# New examples wait for the next comparison; deleted ones leave the trials at once. In one round of a comparison the
+# shards score the examples that wait by the trials on their routes, then count them there. With drift a run has two to
+# four rounds more for each comparison: it ends a window, deleted examples are counted out in a round of their own, and
+# the shards forget the statistics of trials that end in another.
+
+
+class Trials:
+    """The examples that wait to be compared, every ``period`` insertions (0: never), with the trials of ``live``."""
+
+    def __init__(self, live: LiveConfidenceTree, period: int, logs: SharedLogs) -> None:
+        self._live, self._period, self._logs = live, period, logs
+        self.compared = 0  #: Stamp of the last comparison, or of the last row of the warm-up.
+        self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
+
+    def begin(self, stamp: int) -> None:
+        """End the warm-up, whose last row has this stamp."""
+        self.compared, self._waiting = stamp, self._waiting[:0]
+
+    def restore(self, compared: int) -> None:
+        """Continue after a comparison; the tree is restored already."""
+        stamp = 2 * self._live.store.born[: self._live.store.live] + 1
+        waiting = np.flatnonzero(stamp > compared).astype(np.int32)
+        self.compared, self._waiting = compared, waiting[np.argsort(stamp[waiting])]
+
+    def follow(self, steps: npt.NDArray[np.void]) -> Exchange[None]:
+        """After some steps: note what waits to be compared, and take what they have deleted out of the trials."""
+        removed = steps["slot"][steps["kind"] == REMOVE]
+        self._waiting = np.concatenate([self._waiting, steps["slot"][steps["kind"] == ADD]])
+        if not len(removed):
+            return
+        self._waiting = self._waiting[~np.isin(self._waiting, removed)]
+        live = self._live
+        pairs = drift.in_trials(live.tree, live.examples, removed, self.compared, live.deepest)
+        slots = removed[pairs.example]
+        np.subtract.at(live.tree.fresh, (pairs.node, live.store.y[slots]), live.masses(slots))
+        if len(pairs.node):
+            yield from self._count(pairs, removed, -1)
+
+    def compare(self, stamp: int) -> Exchange[list[Logged]]:
+        """Compare all trials with the tree just after an insertion; returns an entry for each node restarted."""
+        live, slots = self._live, self._waiting
+        self.compared, self._waiting = stamp, slots[:0]
+        least, period = self._period // 2 * live.unit, self._period * live.unit
+        pairs = drift.meet(live.tree, live.examples, live.right, slots, least, live.deepest)
+        replies = (yield from self._count(pairs, slots, 1)) if len(pairs.node) else []
+        scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
+        drift.judge(live.tree, live.examples, live.right, slots, pairs, scores, self._logs.table)
+        order = preorder(live.tree)[0].astype(np.int64)
+        verdicts = np.empty(len(order), dtype=np.int64)
+        drift.decide(live.tree, order, period, live.unit, verdicts)
+        nodes = {what: order[verdicts == what].tolist() for what in (drift.BEGIN, drift.END, drift.RESTART)}
+        log = [restarted(stamp, int(live.tree.nodes["depth"][node])) for node in nodes[drift.RESTART]]
+        gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
+        gone += [live.end_trial(node) for node in nodes[drift.END]]
+        if gone:
+            yield Tell("forget", {"gone": live.whole(np.array(gone, dtype=np.int32))})
+            live.free(gone)
+        if nodes[drift.RESTART] and live.inherits:
+            yield Ask("count", live.to_count(live.inherited(np.array(nodes[drift.RESTART]))))
+        for node in nodes[drift.BEGIN]:
+            live.begin_trial(node, stamp)
+        return log
+
+    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Ints, Ints, Ints]]]:
+        """Have the shards score examples by trials, then count them in or out."""
+        tree, at = self._live.tree, slots[pairs.example]
+        deltas = np.empty((4, len(pairs.node)), dtype=self._live.delta)
+        deltas[SLOT], deltas[SITE] = at, tree.trials["site"][pairs.node]
+        deltas[SIGN], deltas[LABEL] = sign * self._live.masses(at), self._live.store.y[at]
+        asks = deltas[:, pairs.scored]
+        asks[SIGN] = 0  # all are scored by what was counted before
+        logs = self._logs.unsent(tree.fresh[pairs.node])
+        both = np.concatenate([asks, deltas], axis=1)
+        return (yield Ask("count", self._live.to_count(both, np.arange(len(pairs.scored)), logs)))
+
+
+# Naive Bayes of a live tree: the counts of all its leaves, or shares of the classes for a few rows without these.
+#
+# For the latter the shards score the rows. The scores, and so the class with the largest share, are those of
+# ``NaivePredictor``; with many classes a share may differ in its last bits, because shares are divided by a sum over
+# all classes known. Nothing is counted: the rows lie in slots beyond those of all examples, as those of queries do.
+
+
+def shares_now(
+    live: LiveConfidenceTree, on_shards: RowsOnShards, logs: SharedLogs, rows: RowBlock, n_classes: int
+) -> Exchange[Floats]:
+    """Shares of the classes, shape (rows, n_classes). O(rows x (depth + features x classes)), two messages at most."""
+    leaves = np.array([route(live.tree, live.categorical, rows, i) for i in range(len(rows.X))], dtype=np.int64)
+    shares = shares_of(live.tree.counts[[_filled(live, leaf) for leaf in leaves.tolist()]], n_classes)
+    by = chosen(live, leaves)
+    which = np.flatnonzero(by != MAJORITY)
+    if not len(which):
+        return shares
+    deltas = np.zeros((4, len(which)), dtype=live.delta)  # of no sign: the rows are only scored
+    deltas[SLOT] = live.store.capacity + np.arange(len(which))
+    deltas[SITE] = live.tree.nodes["site"][leaves[which]]
+    yield from on_shards.put(deltas[SLOT], rows.take(which))
+    priors, by = priors_of(live, leaves[which]), by[which]
+    payload = live.to_count(deltas, np.arange(len(which)), logs.unsent(live.tree.counts[leaves[which]]))
+    replies = yield Ask("count", payload)
+    scores = sum((reply[1] for reply in replies), np.zeros_like(priors))
+    if live.normal:
+        normals = sum((reply[2] for reply in replies), 0)
+        scores = np.where((by == NORMAL)[:, None], normals[: len(which)], scores)
+        if live.inherits:
+            scores = np.where((by == INHERITED)[:, None], normals[len(which) :], scores)
+    scores = scores + logs.of(priors)
+    odds = odds_of(scores, priors > 0)[:, :n_classes]
+    shares[which] = 0.0
+    shares[which, : odds.shape[1]] = odds / odds.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _filled(live: LiveConfidenceTree, leaf: int) -> int:
+    """The leaf or, where it has no examples, the nearest node above that has some; else the root."""
+    while not live.tree.counts[leaf].any() and live.tree.nodes["parent"][leaf] >= 0:
+        leaf = int(live.tree.nodes["parent"][leaf])
+    return leaf
+
+
+def gathered(live: LiveConfidenceTree, on_shards: RowsOnShards, logs: SharedLogs) -> Exchange[Arrays]:
+    """Return what a model has of its leaves that predict by naive Bayes. O(leaves x bins x classes), two messages."""
+    leaves = naive_leaves(live)
+    by, sites = chosen(live, leaves), live.tree.nodes["site"][leaves].astype(np.int64)
+    past = by == INHERITED
+    replies = (yield Ask("naive", {"sites": sites, "past": past})) if len(leaves) else []
+    assert live.bins is not None
+    arrays = naive_arrays(preorder(live.tree)[1][leaves], priors_of(live, leaves), replies, live.bins, logs)
+    normal = np.flatnonzero(by >= NORMAL)
+    if len(normal):
+        of_shards = yield Ask("normal", {"sites": sites[normal], "past": past[normal]})
+        known = arrays["naive_prior"].shape[1]
+        columns = np.concatenate(on_shards.columns)
+        columns = columns[normal_scores(live.bins)[1][columns] > 0]
+        if len(columns):
+            parts = np.concatenate([part[..., :known] for part in of_shards if part.shape[2]], axis=2)
+            arrays |= normal_arrays(normal, parts[:, :, np.argsort(columns)], logs)
+    return arrays
+
 
 #: Steps of the longest window.
 LONGEST = 1 << 12

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
+from raydt.examples.updates import Log
 from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE, SplitRule
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.tree import SplitRecord
 from raydt.learners.description import (
     Description,
     Effects,
@@ -30,10 +32,21 @@ from raydt.learners.description import (
 )
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Note, Row, Section, Table, Text
-from raydt.presentation.charts import Chart, Panel, Series, Stretches, points, powers, stacked_bars
-from raydt.presentation.series import Columns
+from raydt.presentation.charts import (
+    ABSENT,
+    Chart,
+    Columns,
+    Panel,
+    Series,
+    Stretches,
+    count,
+    counted,
+    figure,
+    points,
+    powers,
+    stacked_bars,
+)
 from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, live_tree
-from raydt.presentation.words import ABSENT, count, counted, figure
 from raydt.trees.state_schema import unit_of
 
 #: What the log counts.
@@ -364,3 +377,39 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
         () if of_all else x.at(table["m"]).tolist(),
         () if of_all else names,
     )
+
+
+# The log of what changed the tree: one entry for each split, and for each node that was restarted as a leaf.
+
+
+class Logged(NamedTuple):
+    """One entry of the log."""
+
+    stamp: int  #: ``stamp``, ``depth``, ``feature``: When, where, and what the split compares; -1 of a restart.
+    depth: int
+    feature: int
+    split: SplitRecord | None  #: None of a restart.
+    threshold: float
+    rival_threshold: float
+
+
+def restarted(stamp: int, depth: int) -> Logged:
+    """The entry of a node that was restarted as a leaf."""
+    return Logged(stamp, depth, -1, None, float("nan"), float("nan"))
+
+
+def logged(entries: list[Logged]) -> Log:
+    """The columns of the log, in the order of the entries: ``seq``, ``depth``, ``feature``, what ``SplitRecord`` has.
+
+    Of a node that was restarted features are -1, whole numbers 0 and all else NaN.
+    """
+    if not entries:
+        return {}
+    none = SplitRecord(0, 0, 0, 0, -1, -1, RESTARTED, *(float("nan"),) * 4, (), ())
+    records = [entry.split or none for entry in entries]
+    log: Log = {"seq": np.array([entry.stamp >> 1 for entry in entries], dtype=np.int64)}
+    whole = "depth", "feature", "m", "t", "rival_feature", "reason"
+    for name in (*whole, "threshold", "rival_threshold", "phi", "rival_phi", "impurity", "epsilon"):
+        rows = entries if name in Logged._fields else records
+        log[name] = np.array([getattr(row, name) for row in rows], dtype=np.int64 if name in whole else np.float64)
+    return log

@@ -7,19 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
+from raydt.examples.updates import Features, Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
-from raydt.learners.confidence_tree.model import filled
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
-from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
+from raydt.learners.confidence_tree.tree import NaivePredictor, filled
 from raydt.messages import Message, message
-from raydt.trees.masses import masses_of
+from raydt.trees.records import masses_of
 from raydt.trees.state_schema import (
     AnyInts,
     Arrays,

@@ -15,47 +15,52 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
+from raydt.arrays.elementary import Ints
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.batches.binning import Bins, code_of
 from raydt.batches.rows_on_shards import RowBlock
-from raydt.examples.features import Features
 from raydt.examples.store import LIVE, USED, Index
-from raydt.examples.updates import BatchResult, UpdateBatch
-from raydt.examples.weights import NO_WEIGHTS
-from raydt.learners.batch_coordinator import Many
-from raydt.learners.confidence_tree.bounds import SplitRule
-from raydt.learners.confidence_tree.drift_kernels import TRIAL
-from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.examples.updates import NO_WEIGHTS, BatchResult, Features, UpdateBatch
+from raydt.finders.finder import table_of, xlogx_table
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, STEP, Many
+from raydt.learners.confidence_tree.bounds import COUNTS, CRITERIA, SplitRule
+from raydt.learners.confidence_tree.dynamic_tree import Decider, LiveConfidenceTree, StepWindow, Times
 from raydt.learners.confidence_tree.leaf_predictions import ODDS
-from raydt.learners.confidence_tree.many_checks import NotedChecks, SharedRule, may_check, note_checks
-from raydt.learners.confidence_tree.naive_bayes import SharedLogs
-from raydt.learners.confidence_tree.normal_bayes import half_logs, score_normal
-from raydt.learners.confidence_tree.prediction import (
+from raydt.learners.confidence_tree.naive_bayes import SharedLogs, half_logs, score_normal
+from raydt.learners.confidence_tree.statistics import (
     INHERITED,
     INHERITED_RIGHT,
     MAJORITY,
     MAJORITY_RIGHT,
+    NAIVE,
     NAIVE_RIGHT,
     NORMAL,
     NORMAL_RIGHT,
-    chosen,
-    naive_class,
-    naive_level,
-    tally,
-)
-from raydt.learners.confidence_tree.row_steps import forget
-from raydt.learners.confidence_tree.split_decisions import Decider
-from raydt.learners.confidence_tree.statistics import (
+    TRIAL,
     BinnedColumns,
     HeldDense,
     Naive,
+    Search,
     Statistics,
+    chosen,
     count_dense,
+    naive_class,
+    naive_level,
+    scan_group,
     score_dense,
+    tally,
 )
-from raydt.learners.confidence_tree.tree import NODE, ConfidenceTreeArrays, WeighedExamples
-from raydt.learners.many import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch
-from raydt.learners.sequential import ADD, REMOVE
+from raydt.learners.confidence_tree.tree import (
+    CHECK,
+    ENTRY,
+    NODE,
+    ConfidenceTreeArrays,
+    CountedRows,
+    Path,
+    WeighedExamples,
+    is_mixed,
+)
+from raydt.learners.tree_coordinator import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch
 from raydt.trees.records import (
     LEAVES,
     MEMBER,
@@ -64,9 +69,261 @@ from raydt.trees.records import (
     level_at,
     link,
     majority,
+    oldest_equal,
     route,
     total,
+    unlink,
 )
+
+# Checks of leaves within batches of many trees: what they find is known before a step of the batch is taken.
+#
+# Most checks come to nothing, and then the batch is counted as any other. So the counts that decide are made ahead,
+# each check notes its candidates, and the counts are taken back. The rule decides once for the checks of all trees.
+
+#: Columns of ``NotedChecks.of``: the tree; the examples that its batch has brought by then, and one more than the
+#: largest class of these; the depth of the leaf.
+_TREE, _CAME, _CLASSES, _DEPTH = range(4)
+
+
+class NotedChecks(NamedTuple):
+    """Room for the checks of batches that have so many updates."""
+
+    of: Ints  #: Shape (checks, 4).
+    owns: Ints  #: Shape (checks, K): what the leaf has counted.
+    found: Ints  #: Shape (checks, 1, 2, 2 + K): the candidates of all features.
+    before: Ints  #: Scratch, for the longest batch.
+
+    @classmethod
+    def room(cls, updates: int, longest: int, classes: int) -> NotedChecks:
+        """Nothing noted yet."""
+        found = np.empty((updates, 1, 2, COUNTS + classes), dtype=np.int64)
+        owns = np.zeros((updates, classes), dtype=np.int64)
+        return cls(np.empty((updates, 4), dtype=np.int64), owns, found, np.empty(longest, dtype=np.int64))
+
+
+@inlined_kernel
+def may_check(tree: Any, categorical: Any, rows: Any, grace: int) -> bool:
+    """Return True if a leaf might be checked once some rows are counted. O(rows x depth)."""
+    for row in range(len(rows.X)):
+        if tree.nodes[route(tree, categorical, rows, np.int64(row))].since + len(rows.X) >= grace:
+            return True
+    return False
+
+
+@inlined_kernel
+def _count(tree: Any, examples: Any, held: Any, leaf: int, slot: int, by: int) -> None:
+    tree.own[leaf, examples.y[slot]] += by
+    count_dense(held, np.int64(tree.nodes[leaf].site), slot, by, np.int64(examples.y[slot]))
+
+
+@inlined_kernel
+def note_checks(
+    tree: Any, categorical: Any, examples: Any, rows: Any, held: Any, bins: Any, steps: Any, grace: int, search: Any,
+    k: int, noted: Any, have: int,
+) -> int:  # fmt: skip
+    """Note the checks that are due in the steps of tree ``k`` behind the ``have`` before; return the number of all.
+
+    The tree and its statistics are as before. O(steps x (depth + d) + checks x bins x K).
+    """
+    came = classes = np.int64(0)
+    for s in range(len(steps)):
+        step, slot = steps[s], np.int64(steps[s].slot)
+        noted.before[s] = -1
+        if step.kind == LOOK:
+            continue
+        if step.kind == ADD:
+            for j in range(rows.X.shape[1]):
+                held.codes[slot, j] = code_of(rows.X[step.row, j], bins, j)
+            examples.members[slot].leaf = route(tree, categorical, rows, np.int64(step.row))
+            came, classes = came + 1, max(classes, np.int64(examples.y[slot]) + 1)
+        leaf = np.int64(examples.members[slot].leaf)
+        if 2 * examples.born[slot] + 1 <= tree.nodes[leaf].created:
+            continue
+        noted.before[s] = tree.nodes[leaf].since
+        _count(tree, examples, held, leaf, slot, np.int64(1 if step.kind == ADD else -1))
+        if step.kind == ADD:
+            tree.nodes[leaf].since += 1
+            if tree.nodes[leaf].since >= grace:
+                tree.nodes[leaf].since = 0
+                if is_mixed(tree.own, leaf):
+                    of = noted.of[have]
+                    of[_TREE], of[_CAME], of[_CLASSES], of[_DEPTH] = k, came, classes, tree.nodes[leaf].depth
+                    m = np.int64(0)
+                    for label in range(tree.own.shape[1]):
+                        noted.owns[have, label] = tree.own[leaf, label]
+                        m += tree.own[leaf, label]
+                    scan_group(held, search, np.int64(tree.nodes[leaf].site), np.int64(0), m, noted.found[have, 0])
+                    have += 1
+    for s in range(len(steps) - 1, -1, -1):
+        if noted.before[s] >= 0:
+            slot = np.int64(steps[s].slot)
+            leaf = np.int64(examples.members[slot].leaf)
+            _count(tree, examples, held, leaf, slot, np.int64(-1 if steps[s].kind == ADD else 1))
+            tree.nodes[leaf].since = noted.before[s]
+    return have
+
+
+class SharedRule:
+    """The rule of some trees, and what their candidates are compared by."""
+
+    def __init__(self, rule: SplitRule, *, by_feature: bool) -> None:
+        self._rule, self._by_feature, self._table = rule, by_feature, xlogx_table(0)
+
+    def search(self, rows: int, classes: int) -> Search:
+        """Return a search in leaves of up to so many rows."""
+        criterion, scratch = self._rule.criterion, (np.empty(classes, dtype=np.int64), np.empty(2))
+        table = self._table = table_of(criterion == "entropy", rows, self._table)
+        return Search(CRITERIA.index(criterion), self._by_feature, table, *scratch)
+
+    def splits(self, noted: NotedChecks, checks: int, examples: Ints, classes: Ints) -> Ints:
+        """Return the trees that one of the first ``checks`` splits.
+
+        Before its batch a tree had taken so many ``examples``, and known so many ``classes``.
+        """
+        of = noted.of[:checks]
+        trees, which = of[:, _TREE], np.arange(checks)
+        due = np.zeros(checks, dtype=CHECK)
+        due["step"], due["node"], due["depth"] = which, trees, of[:, _DEPTH]  # a node for all leaves of a tree
+        counted = CountedRows(np.empty(0, ENTRY), which[:0], due, noted.owns[:checks], which[:0], which[:0])
+        window = StepWindow(Path(np.zeros(checks, dtype=STEP), which, trees, checks), counted)
+        times = Times(examples[trees] + of[:, _CAME], np.maximum(classes[trees], of[:, _CLASSES]))
+        decider = Decider(self._rule, by_feature=self._by_feature)  # of this call: it grows a table
+        changes = decider.decide(window, times, [noted.found[:checks]], 1)
+        return np.array([change.node for change in changes], dtype=np.int64)
+
+
+# One example at a time, where coordinator and shard are in one process: a compiled call for each.
+#
+# The kernels of a window do the same in passes: walk, count, settle. Nothing here splits a leaf, renews bins or
+# compares trials: the coordinator checks the leaf that is due, and an example that makes the others due is taken as a
+# batch.
+
+
+@inlined_kernel
+def _encode(held: Any, bins: Any, X: Any, slot: int) -> None:
+    """Find the bins of the first row of ``X``."""
+    for j in range(X.shape[1]):
+        held.codes[slot, j] = code_of(X[0, j], bins, j)
+
+
+@inlined_kernel
+def _majority_at(tree: Any, leaf: int) -> int:
+    """Majority of a leaf or, where it has no examples, of the nearest node above that has some."""
+    node = leaf
+    while total(tree.counts, node) == 0 and tree.nodes[node].parent >= 0:
+        node = np.int64(tree.nodes[node].parent)
+    best: int = majority(tree.counts, node)
+    return best
+
+
+@kernel
+def class_of(
+    tree: Any, categorical: Any, rows: Any, held: Any, bins: Any, naive: Any, adaptive: bool, inherits: bool
+) -> int:
+    """Class that the tree predicts for a row, whose bins go into slot 0: the codes of ``held`` are scratch.
+
+    ``naive`` has room for one score, shape (1, K), and two normal ones if leaves inherit; a table of length 0 is that
+    of a tree whose leaves predict the majority. O(depth + d K).
+    """
+    leaf = route(tree, categorical, rows, np.int64(0))
+    best: int = np.int64(_majority_at(tree, leaf))
+    if len(naive.table) == 0 or total(tree.own, leaf) == 0:
+        return best
+    choice = chosen(tree.nodes[leaf], adaptive, len(naive.found_normal) > 0, inherits)
+    if choice == MAJORITY:
+        return best
+    _encode(held, bins, rows.X, np.int64(0))
+    site = np.int64(tree.nodes[leaf].site)
+    score_dense(held, naive, site, np.int64(0), naive.found[0], 1)
+    if choice == NAIVE:
+        best = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
+        return best
+    of_all = naive.found_normal[1 if inherits else 0]
+    if choice == INHERITED:
+        score_dense(held, naive, site, np.int64(0), of_all, 2)
+    score_normal(held, naive, site, np.int64(0), naive.found[0], naive.found_normal[0], of_all, choice == INHERITED)
+    if choice == INHERITED:
+        best = np.int64(naive_class(tree.counts[leaf], of_all, naive.table))
+    else:
+        best = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
+    return best
+
+
+@inlined_kernel
+def _who_is_right(tree: Any, held: Any, naive: Any, leaf: int, slot: int, label: int, inherits: bool) -> int:
+    """Who is right about an example that its leaf has not counted yet."""
+    site, most = np.int64(tree.nodes[leaf].site), np.int64(_majority_at(tree, leaf))
+    score_dense(held, naive, site, slot, naive.found[0], 1)
+    k = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
+    who = (MAJORITY_RIGHT if most == label else 0) | (NAIVE_RIGHT if (most if k < 0 else k) == label else 0)
+    if len(naive.found_normal):
+        of_all = naive.found_normal[1 if inherits else 0]
+        if inherits:
+            score_dense(held, naive, site, slot, of_all, 2)
+        score_normal(held, naive, site, slot, naive.found[0], naive.found_normal[0], of_all, inherits)
+        k = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
+        who |= NORMAL_RIGHT if (most if k < 0 else k) == label else 0
+        if inherits:
+            k = np.int64(naive_class(tree.counts[leaf], of_all, naive.table))
+            who |= INHERITED_RIGHT if (most if k < 0 else k) == label else 0
+    return who
+
+
+@kernel
+def learn(
+    tree: Any, categorical: Any, examples: Any, by_slot: Any, rows: Any, held: Any, bins: Any, naive: Any, rules: Any
+) -> int:
+    """Take a new example, whose class and birth are known; return its leaf if a check of that is due, else -1.
+
+    ``by_slot``: who was right, and the features, of all examples; ``rules``: slot, grace period, whether leaves are
+    adaptive, and whether they inherit. O(depth + d K).
+    """
+    (right, X), (slot, grace, adaptive, inherits) = by_slot, rules
+    for j in range(X.shape[1]):
+        X[slot, j] = rows.X[0, j]
+    leaf = np.int64(route(tree, categorical, rows, np.int64(0)))
+    _encode(held, bins, rows.X, slot)
+    label = np.int64(examples.y[slot])
+    if adaptive:
+        who = _who_is_right(tree, held, naive, leaf, slot, label, inherits)
+        right[slot] = who
+        tally(tree, leaf, 2 * examples.born[slot] + 1, who, 1)
+    count_path(tree, leaf, label, 1)
+    link(tree, examples.members, leaf, slot)
+    tree.own[leaf, label] += 1
+    tree.nodes[leaf].since += 1
+    count_dense(held, np.int64(tree.nodes[leaf].site), slot, 1, label)
+    due: int = np.int64(-1)
+    if tree.nodes[leaf].since >= grace:
+        tree.nodes[leaf].since = 0
+        if is_mixed(tree.own, leaf):
+            due = leaf
+    return due
+
+
+@kernel
+def find(tree: Any, categorical: Any, examples: Any, X: Any, rows: Any, code: int) -> int:
+    """Slot of the oldest live example that equals a row and has a class; -1 of none. O(depth + examples x d)."""
+    leaf = np.int64(route(tree, categorical, rows, np.int64(0)))
+    oldest: int = np.int64(oldest_equal(tree, examples, X, rows.X, leaf, code))
+    return oldest
+
+
+@kernel
+def forget(tree: Any, examples: Any, right: Any, held: Any, slot: int, adaptive: bool, inherits: bool) -> None:
+    """Take a live example out of its leaf. O(depth + d)."""
+    leaf, label, stamp = np.int64(examples.members[slot].leaf), np.int64(examples.y[slot]), 2 * examples.born[slot] + 1
+    if adaptive:
+        tally(tree, leaf, stamp, np.int64(right[slot]), -1)
+    count_path(tree, leaf, label, -1)
+    unlink(tree, examples.members, slot)
+    site = np.int64(tree.nodes[leaf].site)
+    if stamp > tree.nodes[leaf].created:
+        tree.own[leaf, label] -= 1
+        count_dense(held, site, slot, -1, label)
+    elif inherits:
+        count_dense(held, site + 1, slot, -1, label)
+
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.shard import ConfidenceTreeShard

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from raydt.audits.audit_report import noted
+from raydt.audits.recorded_tree import noted
 from raydt.errors import InputError
-from raydt.examples.targets import MOST_CLASSES
+from raydt.examples.updates import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
-from raydt.learners.class_weight import ClassWeight
+from raydt.learners.batch_coordinator import ClassWeight
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LeafPrediction
 from raydt.messages import message
-from raydt.presentation.words import counted
+from raydt.presentation.charts import counted
 
 #: What the warm-up is needed for.
 WARMUP = message("learners.needs_bins")

@@ -17,15 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools, Floats, Ints
-from raydt.audits.derived_bins import derived_bins
-from raydt.audits.recorded_bins import FeatureBins, recorded_bins
-from raydt.audits.recorded_tree import FOREVER, RecordedTree, each
-from raydt.audits.routed_history import RoutedHistory
-from raydt.audits.weights import class_factors, effective, given_weights
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.weights import UNIT
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.audits.bins import FeatureBins, class_factors, derived_bins, effective, given_weights, recorded_bins
+from raydt.audits.recorded_tree import FOREVER, RecordedTree, RoutedHistory, each
+from raydt.examples.updates import UNIT, Features, History
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions

@@ -6,23 +6,31 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.blocks import SparseRows
 from raydt.batches.binning import Bins
-from raydt.examples.features import Features
+from raydt.examples.updates import Features
 from raydt.learners.confidence_tree.bounds import TIE
-from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
-from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, INHERITED, LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_bayes import (
+    ADAPTIVE,
+    INHERITED,
+    LARGEST_LOG,
+    LEAST,
+    MOST_BITS,
+    normal_scores,
+    pools_of,
+)
 from raydt.learners.confidence_tree.naive_bayes import NORMAL as WITH_NORMAL
-from raydt.learners.confidence_tree.normal_bayes import LEAST, MOST_BITS, normal_scores
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import (
+from raydt.learners.confidence_tree.statistics import (
     BLAMELESS,
     INHERITED_RIGHT,
+    LONGEST,
     MAJORITY_RIGHT,
     NAIVE_RIGHT,
     NORMAL_RIGHT,
+    TRIAL,
 )
-from raydt.trees.masses import masses_of
+from raydt.trees.records import masses_of
 from raydt.trees.state_schema import (
     BINS,
     EXAMPLES,

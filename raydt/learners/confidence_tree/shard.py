@@ -8,19 +8,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.compressed import Compressed
+from raydt.arrays.blocks import Compressed, grown
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import grown
-from raydt.arrays.types import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
-from raydt.examples.features import Features
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT, Features
+from raydt.finders.finder import table_of, xlogx_table
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, weighed, with_entries, with_units
-from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
-from raydt.learners.confidence_tree.naive_bayes import INHERITED, NORMAL, Pools, pools_of
-from raydt.learners.confidence_tree.normal_bayes import NormalScores, half_logs, normal_scores, summarise
+from raydt.learners.confidence_tree.bounds import COUNTS, CRITERIA
+from raydt.learners.confidence_tree.naive_bayes import (
+    INHERITED,
+    NORMAL,
+    NormalScores,
+    Pools,
+    half_logs,
+    normal_scores,
+    pools_of,
+    summarise,
+)
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SEEN
 from raydt.learners.confidence_tree.statistics import (

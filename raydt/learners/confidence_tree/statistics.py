@@ -7,27 +7,30 @@ are integers, so that whatever is counted in can be counted out again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import empty, group_of
+from raydt.arrays.elementary import Int32s, Ints
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.memory import empty
-from raydt.arrays.sparse import group_of
-from raydt.arrays.types import Int32s, Ints
 from raydt.batches.binning import Bins
-from raydt.examples import weights
-from raydt.examples.features import CATEGORICAL
+from raydt.evaluation.scoring import LEVELS
+from raydt.examples import updates as weights
+from raydt.examples.updates import CATEGORICAL
+from raydt.finders.finder import count
 from raydt.finders.pool import find
-from raydt.finders.scan import count
-from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
-from raydt.learners.confidence_tree.naive_bayes import log_count
-from raydt.learners.confidence_tree.normal_bayes import score_normal
+from raydt.learners.batch_coordinator import ADD, REMOVE
+from raydt.learners.confidence_tree.bounds import CUT, FEATURE, offer, phi
+from raydt.learners.confidence_tree.naive_bayes import UNIT, log_count, score_normal
+from raydt.trees.records import mass_of
 
 #: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
 #: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2. Where
-#: counts are masses (``raydt.trees.masses``) deltas are int64, and the sign is times the example's mass.
+#: counts are masses (``raydt.trees.records``) deltas are int64, and the sign is times the example's mass.
 SLOT, SITE, SIGN, LABEL = range(4)
 
 
@@ -325,3 +328,373 @@ def take(
             _candidates(held, search, asked[check, 1], checks.found[check])
             check += 1
     return check, scored
+
+
+# The statistics of a confidence tree at moments within a batch.
+#
+# Windows are processed as if no leaf were split, and steps after a split again: changes do not come to light in the
+# order of the stream. Each is therefore noted with the stamp of its step, and the moments are put together at the end
+# of the batch, from what the tree was at its beginning.
+#
+# Invariant: the statistics at a moment are those of a batch that ends there.
+
+
+@dataclass(slots=True)
+class _Period:
+    """Changes after a step at which the statistics are known."""
+
+    stamp: int
+    statistics: Mapping[str, int]
+    splits: list[tuple[int, int, bool]] = field(default_factory=list)  #: Stamp, depth, and whether for a tie.
+    checks: list[Ints] = field(default_factory=list)
+
+
+class StatisticsHistory:
+    """Changes of one batch by the stamps of their steps, from the statistics before it on."""
+
+    def __init__(self, statistics: Mapping[str, int]) -> None:
+        self._periods = [_Period(-1, statistics)]
+
+    def split(self, stamp: int, depth: int, *, tie: bool) -> None:
+        """Note that a leaf of this depth was split, for a tie or because the rule holds."""
+        self._periods[-1].splits.append((stamp, depth, tie))
+
+    def checked(self, stamps: Ints) -> None:
+        """Note checks of leaves."""
+        self._periods[-1].checks.append(stamps)
+
+    def know(self, stamp: int, statistics: Mapping[str, int], *, at_once: bool = False) -> None:
+        """Note the statistics after a step; nothing after it has been processed.
+
+        ``at_once``: whatever was noted since the last such step has taken effect with this one only.
+        """
+        if at_once:
+            self._periods[-1].splits, self._periods[-1].checks = [], []
+        self._periods.append(_Period(stamp, statistics))
+
+    def after(self, updates: int) -> dict[str, int]:
+        """Statistics of the tree once so many updates of the stream had been applied. O(changes)."""
+        bound = 2 * updates  # stamps of later steps are not below it
+        period = next(period for period in reversed(self._periods) if period.stamp < bound)
+        splits = [(depth, tie) for stamp, depth, tie in period.splits if stamp < bound]
+        was = period.statistics
+        return {
+            "nodes": was["nodes"] + 2 * len(splits),
+            "leaves": was["leaves"] + len(splits),
+            "depth": max([was["depth"], *(depth + 1 for depth, _ in splits)]),
+            "checks": was["checks"] + sum(int(np.count_nonzero(stamps < bound)) for stamps in period.checks),
+            "splits": was["splits"] + len(splits),
+            "ties": was["ties"] + sum(tie for _, tie in splits),
+            "restarted": was["restarted"],
+        }
+
+
+# What leaves predict: the majority, naive Bayes, or whichever of the two has been right more often.
+#
+# The coordinator knows the majority of each row's leaf at once, and the scores of naive Bayes once the shards have
+# answered; then it goes through the window once more, in the order of the steps. Which of the two was right about an
+# example is kept with it (``MAJORITY_RIGHT``, ``NAIVE_RIGHT``): the tallies of a node sum up the live examples that the
+# node has counted, so that a deleted example leaves them as it leaves all counts.
+
+#: What is kept of an example: who was right about it when it came; where drift is followed also whether its prediction
+#: is no error of the tree: it was right, or its leaf had counted few examples yet (``BLAMELESS``).
+MAJORITY_RIGHT, NAIVE_RIGHT, BLAMELESS, NORMAL_RIGHT, INHERITED_RIGHT = 1, 2, 4, 8, 16
+#: What predicts at a leaf.
+MAJORITY, NAIVE, NORMAL, INHERITED = range(4)
+
+
+@inner_kernel
+def naive_class(prior: Any, scores: Any, table: Any) -> int:
+    """Class of the highest score, the smaller on a tie; -1 of a leaf that has counted nothing."""
+    best = -1
+    highest = np.int64(0)
+    for k in range(len(prior)):
+        if prior[k] > 0:
+            score = log_count(table, prior[k]) + scores[k]
+            if best < 0 or score > highest:
+                best, highest = k, score
+    return best
+
+
+def level_odds() -> Ints:
+    """Log-odds of class 1, in units of T, from which on its share is at level 1, 2, ..., int64, shape (LEVELS,).
+
+    Whole numbers, so that a level does not depend on a processor's logarithm.
+    """
+    half = np.arange(1, LEVELS + 1) - 0.5
+    odds: Ints = np.rint(UNIT * np.log(half / (LEVELS - half))).astype(np.int64)
+    return odds
+
+
+@inner_kernel
+def naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
+    """The share of class 1 among the first two classes, as a level; one of them has examples."""
+    if prior[0] == 0 or prior[1] == 0:
+        return LEVELS if prior[1] > 0 else 0
+    difference = log_count(table, prior[1]) + scores[1] - log_count(table, prior[0]) - scores[0]
+    level: int = np.searchsorted(odds, difference, side="right")
+    return level
+
+
+@inner_kernel
+def tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
+    """Count in or out at a leaf, if it has counted an example, who was right about that; ``by`` is the mass of it."""
+    here = tree.nodes[leaf]
+    if stamp > here.created:
+        here.majority_right += by * (right & 1)
+        here.naive_right += by * ((right >> 1) & 1)
+        here.normal_right += by * ((right >> 3) & 1)
+        here.inherited_right += by * ((right >> 4) & 1)
+
+
+@inner_kernel
+def chosen(node: Any, adaptive: bool, normal: bool, inherits: bool) -> int:
+    """What predicts at a leaf: naive Bayes or, of what has been right more often, of equals the last of the three.
+
+    With all live examples of the leaf only if that has been right more often than all of the three.
+    """
+    if not adaptive:
+        return NAIVE
+    best = NAIVE if node.naive_right >= node.majority_right else MAJORITY
+    right = max(node.naive_right, node.majority_right)
+    if normal and node.normal_right >= right:
+        best, right = NORMAL, node.normal_right
+    return INHERITED if inherits and node.inherited_right > right else best
+
+
+@kernel
+def settle(
+    tree: Any, examples: Any, right: Any, path: Any, counted: Any, scores: Any, tables: Any, void: Any, rules: Any
+) -> None:
+    """Make the predictions of the steps of a window that were not rolled back (``void``), and tally who was right.
+
+    ``right`` says by slot who was right about each live example; ``scores``, shape (rows scored, K), are those of naive
+    Bayes, summed over the shards, on counts and with normal features (without rows if no leaf chooses these; behind
+    them those with all live examples of the leaf, where leaves inherit); ``tables`` are T of ``naive_bayes`` and
+    :func:`level_odds`. ``rules``: adaptive, else naive Bayes always; where drift is followed, one more than the count
+    below which a leaf is not blamed (0: ``BLAMELESS`` is not kept); and whether leaves inherit.
+    """
+    (adaptive, young, inherits), (table, odds), (counts, normals) = rules, tables, scores
+    normal, known = len(normals) > 0, tree.own.shape[1]
+    row = 0
+    for i in path.pending:
+        step = path.steps[i]
+        if step.kind == REMOVE:
+            if adaptive and not void[i]:
+                stamp = 2 * examples.born[step.slot] + 1
+                mass = mass_of(examples.weight, step.slot)
+                tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -mass)
+            continue
+        # Steps that were rolled back were scored, too: they take their row of ``scores`` and nothing else.
+        entry = counted.scored[row]
+        leaf, prior = np.int64(counted.entries[entry].node), counted.priors[row, :known]
+        k = naive_class(prior, counts[row], table)
+        by_normal = naive_class(prior, normals[row], table) if normal else k
+        present, of_all = counted.priors[row, known:], row + len(counts)
+        by_all = naive_class(present, normals[of_all], table) if inherits else k
+        row += 1
+        if void[i]:
+            continue
+        majority = np.int64(step.prediction)
+        naive = majority if k < 0 else np.int64(k)
+        # The leaf chooses by what it has tallied before this step, as the step itself is tallied below.
+        choice = chosen(tree.nodes[leaf], adaptive, normal, inherits)
+        if choice != MAJORITY:
+            best = by_all if choice == INHERITED else by_normal if choice == NORMAL else k
+            step.prediction = majority if best < 0 else np.int64(best)
+            if best == 0 or best == 1:
+                if choice == INHERITED:
+                    step.level = naive_level(present, normals[of_all], table, odds)
+                else:
+                    found = normals[row - 1] if choice == NORMAL else counts[row - 1]
+                    step.level = naive_level(prior, found, table, odds)
+        if adaptive and step.kind == ADD:
+            label = examples.y[step.slot]
+            who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)
+            if normal and (majority if by_normal < 0 else by_normal) == label:
+                who |= NORMAL_RIGHT
+            if inherits and (majority if by_all < 0 else by_all) == label:
+                who |= INHERITED_RIGHT
+            if young > 0 and (step.prediction == label or prior.sum() < young - 1):
+                who |= BLAMELESS
+            right[step.slot] = who
+            tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, mass_of(examples.weight, step.slot))
+
+
+@kernel
+def tally_rows(tree: Any, examples: Any, right: Any, slots: Any) -> None:
+    """Tally at their leaves who was right about some examples. O(examples)."""
+    for slot in slots:
+        stamp = 2 * examples.born[slot] + 1
+        mass = mass_of(examples.weight, slot)
+        tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), mass)
+
+
+# Drift: a node is restarted as a leaf of recent examples once such a leaf has predicted better than what there is.
+#
+# Every node that has seen some examples begins a *trial*: at a place of its own the shards count the examples that come
+# to the node from then on, as a leaf would. Each ``drift_period`` insertions, at a position that depends on nothing but
+# the stream, all nodes are compared: every example of the last period that is still there was predicted by the tree
+# when it came, and is now predicted by the trials of the nodes on its route, by naive Bayes on what each had counted
+# before the period. Then the trials count it. A node is restarted if
+#
+# - its trial was right and the tree wrong so much more often than the other way round, that the difference of these two
+#   numbers is more than sqrt(``CERTAINTY``) of its standard deviations (McNemar's test), and
+# - the tree has made more errors there during the trial than its share before it lets expect, by as many standard
+#   deviations.
+#
+# Errors of leaves that have counted fewer than p // ``YOUNG`` examples do not count, p the insertions of a period:
+# below a new split all leaves are young. A restarted node is a leaf, whatever was below, whose counts are those of the
+# trial. A trial is compared once it has seen p // 2 examples, ends after ``LONGEST`` p, and the next one begins p
+# examples later. A leaf that is split begins its tallies again.
+#
+# Where examples have weights, seen examples and errors are masses, and periods and bounds those of so many rows.
+#
+# The tallies of errors are whole numbers about predictions of the past: no deletion changes them, as none makes a
+# prediction undone. The counts of a trial are of live examples: a deleted example leaves them at once.
+#
+# Source: the idea of a second model that learns from recent examples, and takes over once it errs less, is that of the
+# Hoeffding adaptive tree (Bifet, Gavalda, Adaptive learning from evolving data streams, IDA 2009). There it is a tree,
+# begun when a detector sees the error rise; here it is a leaf, always there, and the rise is a condition of its
+# success.
+
+#: A trial ends once it has seen so many times the examples of a period.
+LONGEST = 10
+#: A leaf is not blamed for errors before it has counted this part of the examples of a period.
+YOUNG = 8
+#: How many variances the square of a difference must exceed.
+CERTAINTY = 8
+
+#: By node. ``began`` is the stamp from after which the trial counts (-1: there is none), ``site`` where the shards keep
+#: that, ``restarted`` the stamp at which the node was restarted last (-1: never). ``seen`` and ``wrong``, examples and
+#: errors of the tree: since the trial began, or the last one ended; ``seen_before`` and ``wrong_before``: before that.
+#: ``better``: examples that the trial was right about and the tree wrong; ``worse``: the other way round.
+TRIAL = np.dtype(
+    [
+        *((name, np.int64) for name in ("began", "restarted", "seen_before", "wrong_before")),
+        *((name, np.int64) for name in ("seen", "wrong", "better", "worse")),
+        ("site", np.int32),
+    ],
+    align=True,
+)
+#: A stamp that no example has yet.
+LAST = 1 << 62
+#: What comparing a node comes to.
+NOTHING, BEGIN, END, RESTART = range(4)
+
+
+class Pairs(NamedTuple):
+    """Examples and nodes on their routes whose trials have to do with them, by example, from its leaf up."""
+
+    example: Ints  #: ``example``, ``node``: Shape (pairs,).
+    node: Ints
+    scored: Ints  #: The pairs whose trial is to predict the example, ascending.
+
+
+@kernel
+def _pair(tree: Any, examples: Any, slots: Any, compared: int, example: Any, node: Any) -> int:
+    """Note the pairs of examples up to a stamp; their number."""
+    n = 0
+    for i in range(len(slots)):
+        stamp = 2 * examples.born[slots[i]] + 1
+        v = np.int64(examples.members[slots[i]].leaf)
+        while v >= 0 and stamp <= compared:
+            began = tree.trials[v].began
+            if began >= 0 and stamp > began:
+                example[n], node[n] = i, v
+                n += 1
+            v = np.int64(tree.nodes[v].parent)
+    return n
+
+
+def in_trials(tree: Any, examples: Any, slots: Int32s, compared: int, deepest: int) -> Pairs:
+    """Return examples, live or just deleted, and the trials that count them. O(examples x depth).
+
+    ``compared`` is the stamp of the last comparison: what came later is in no trial yet.
+    """
+    room = len(slots) * (deepest + 1)
+    example, node = (np.empty(room, dtype=np.int64) for _ in range(2))
+    n = _pair(tree, examples, slots, compared, example, node)
+    return Pairs(example[:n], node[:n], node[:0])
+
+
+@kernel
+def _see(tree: Any, examples: Any, right: Any, slots: Any) -> None:
+    """Count what nodes have seen."""
+    for slot in slots:
+        v, mass = np.int64(examples.members[slot].leaf), mass_of(examples.weight, slot)
+        while v >= 0:
+            trial = tree.trials[v]
+            trial.seen += mass
+            trial.wrong += 0 if right[slot] & BLAMELESS else mass
+            v = np.int64(tree.nodes[v].parent)
+
+
+def meet(tree: Any, examples: Any, right: Any, slots: Int32s, least: int, deepest: int) -> Pairs:
+    """Return the examples of a period and the trials they come to; count what nodes have seen. O(examples x depth).
+
+    Trials that have seen less than ``least``, a count, are not compared.
+    """
+    pairs = in_trials(tree, examples, slots, LAST, deepest)
+    scored = np.flatnonzero(tree.trials["seen"][pairs.node] >= least)  # by what was seen before the period
+    _see(tree, examples, right, slots)
+    return pairs._replace(scored=scored)
+
+
+@kernel
+def judge(tree: Any, examples: Any, right: Any, slots: Any, pairs: Any, scores: Any, table: Any) -> None:
+    """Compare the predictions of trials with those of the tree, and let the trials count the examples.
+
+    ``right`` says who was right about each slot; ``scores``, shape (pairs scored, K), are those of naive Bayes, summed
+    over the shards; ``table`` is T of ``naive_bayes``.
+    """
+    y = examples.y
+    for i in range(len(pairs.scored)):
+        p = pairs.scored[i]
+        slot, v = slots[pairs.example[p]], pairs.node[p]
+        own = naive_class(tree.fresh[v], scores[i], table) == y[slot]
+        trees = (right[slot] & BLAMELESS) != 0
+        mass = mass_of(examples.weight, slot)
+        tree.trials[v].better += mass if own and not trees else 0
+        tree.trials[v].worse += mass if trees and not own else 0
+    for p in range(len(pairs.example)):
+        slot = slots[pairs.example[p]]
+        tree.fresh[pairs.node[p], y[slot]] += mass_of(examples.weight, slot)
+
+
+@inner_kernel
+def _risen(trial: Any, unit: int) -> bool:
+    """Whether the tree makes surely more errors than before; products of floats alone, so that no bit can differ."""
+    seen, wrong = np.float64(trial.seen), np.float64(trial.wrong)
+    seen_before, wrong_before = np.float64(trial.seen_before), np.float64(trial.wrong_before)
+    more = wrong * seen_before - wrong_before * seen
+    rest = seen_before - wrong_before
+    return bool(more > 0.0 and more * more > CERTAINTY * unit * (seen * wrong_before * rest))
+
+
+@kernel
+def decide(tree: Any, order: Any, period: int, unit: int, verdicts: Any) -> None:
+    """What to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes).
+
+    ``period`` is a count, a row ``unit`` units.
+    """
+    deepest = np.int64(1) << 40
+    for i in range(len(order)):
+        v = order[i]
+        verdicts[i] = NOTHING
+        depth = np.int64(tree.nodes[v].depth)
+        if depth > deepest:
+            continue
+        deepest = np.int64(1) << 40
+        trial = tree.trials[v]
+        if trial.began < 0:
+            if trial.seen >= period:
+                verdicts[i] = BEGIN
+            continue
+        lead = np.float64(trial.better - trial.worse)
+        sure = lead > 0.0 and lead * lead > CERTAINTY * unit * np.float64(trial.better + trial.worse)
+        if sure and _risen(trial, unit):
+            verdicts[i] = RESTART
+            deepest = depth
+        elif trial.seen >= LONGEST * period:
+            verdicts[i] = END

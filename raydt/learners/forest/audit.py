@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools
-from raydt.audits.audit_report import AuditReport
-from raydt.audits.tree_audit import compare_rows, live_by_id
-from raydt.audits.weights import counted_weights
-from raydt.examples.features import Features
-from raydt.examples.history import History
+from raydt.arrays.elementary import AnyArray, Bools
+from raydt.audits.bins import counted_weights
+from raydt.audits.recorded_tree import AuditReport, compare_rows, live_by_id
+from raydt.examples.updates import Features, History
 from raydt.learners.forest.oob_score import out_of_sample
-from raydt.learners.forest.recompute import scale_of, totals_of, trees_of, units_of
-from raydt.learners.forest.recompute_members import members
+from raydt.learners.forest.recompute import members, scale_of, totals_of, trees_of, units_of
 from raydt.messages import Message, message
-from raydt.parallel.threads import run
+from raydt.parallel import run
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions

@@ -14,25 +14,32 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.blocks import as_slice
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints, Slots
+from raydt.arrays.blocks import SparseRows, as_slice
+from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
-from raydt.examples.admission import Admission
-from raydt.examples.features import Features
-from raydt.examples.targets import Targets, dtype_of
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.examples.weights import LARGEST_SUM, of_codes
-from raydt.exchange.meeting import together
+from raydt.examples.updates import (
+    LARGEST_SUM,
+    Admission,
+    BatchResult,
+    Features,
+    Log,
+    Targets,
+    UpdateBatch,
+    dtype_of,
+    of_codes,
+)
+from raydt.exchange.links import together
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.digest import ForestDigest, class_counts
-from raydt.learners.forest.folded import Folded, unfolded
-from raydt.learners.forest.label_scale import MOST_NUMBERS, NO_LABELS, LabelScale
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
+from raydt.learners.forest.labels import MOST_NUMBERS, MOST_WEIGHT, NO_LABELS, LabelScale, RowWeights
 from raydt.learners.forest.model import (
     ARRAYS,
+    Folded,
+    ForestDigest,
     ForestPredictor,
+    class_counts,
     codes_of,
     depths_of,
     each_tree,
@@ -42,15 +49,13 @@ from raydt.learners.forest.model import (
     numbers_of,
     shares_of,
     trees_of_model,
+    unfolded,
     without_rows,
 )
 from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, PATH, ROWS, SUBTREES, TreeArrays
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.rebuilds import log_of
-from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
-from raydt.learners.forest.weighted_labels import MOST_WEIGHT
-from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
+from raydt.learners.forest.trees import log_of
 from raydt.messages import message
 
 #: So many rows are built into trees in less time than one is inserted or deleted.

@@ -8,25 +8,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import Ints
-from raydt.examples.features import Features
+from raydt.arrays.elementary import Ints
+from raydt.examples.updates import Features
 from raydt.learners.description import (
     Curve,
     Effects,
     Lines,
     Presentation,
+    RebuildingDescription,
     ReceiptWords,
     RunRecords,
+    rebuild_section,
     shape_charts,
     shape_in_words,
     tree_figures,
 )
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.rebuild_description import RebuildingDescription, rebuild_section
 from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text
-from raydt.presentation.series import Columns
+from raydt.presentation.charts import Columns, count, counted
 from raydt.presentation.trees import feature_table, in_rows
-from raydt.presentation.words import count, counted
 
 _REPEATED = (
     "Every tree is a function of the rows that remain, the options and the seed. raydt verify RUN trains the forest "

@@ -7,18 +7,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import Ints
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
-from raydt.examples.weights import LARGEST_SUM
+from raydt.arrays.elementary import Ints
+from raydt.examples.updates import LARGEST_SUM, Features, Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.describe import ForestDescription
-from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXPONENT
+from raydt.learners.forest.labels import (
+    COARSE_BITS,
+    LABEL_BITS,
+    LEAST_EXPONENT,
+    MOST_WEIGHT,
+    PLAIN,
+    SUMS,
+    canonical_sums,
+)
 from raydt.learners.forest.model import ForestPredictor, depths_of
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestShard
-from raydt.learners.forest.weighted_labels import MOST_WEIGHT, PLAIN, SUMS, canonical_sums
 from raydt.messages import message
 from raydt.trees.state_schema import (
     EXAMPLES,

@@ -1,8 +1,8 @@
 """Which trees an example lives in, and where the sequences of the trees begin: pure functions of the seed.
 
 *Membership.* SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the id, under a key of 128 bits that BLAKE2b makes of
-the seed, starts a sequence of SplitMix64 (``raydt.arrays.rng``) with a number for each tree: an example lives in the k
-trees of the smallest numbers. Whoever does not know the seed cannot choose ids that fill one tree.
+the seed, starts a sequence of SplitMix64 (``raydt.arrays.elementary``) with a number for each tree: an example lives
+in the k trees of the smallest numbers. Whoever does not know the seed cannot choose ids that fill one tree.
 
 *Nodes.* The key of a root is number ``tree`` of the sequence of the seed; those below follow from the path
 (``candidates``).
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from raydt.arrays.elementary import bits_at, stream_key
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.rng import bits_at, stream_key
 
 _13, _16, _17, _21, _32, _64 = (np.uint64(n) for n in (13, 16, 17, 21, 32, 64))
 _V0, _V1 = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)

@@ -8,25 +8,104 @@ in ascending order of their labels) or, with numeric labels, ``exponent``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from raydt.arrays.kernel import kernel
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Arrays, Floats, Int32s, Ints
-from raydt.evaluation.ranking import LEVELS, Levels, levels_of
-from raydt.examples.features import Features
-from raydt.examples.targets import Targets
-from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
+from raydt.arrays.blocks import Compressed, SparseRows
+from raydt.arrays.digest import Part, digest
+from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.evaluation.scoring import LEVELS, Levels, levels_of
+from raydt.examples.updates import Features, Targets
+from raydt.learners.forest.labels import (
+    COARSE_BITS,
+    LABEL_BITS,
+    PLAIN,
+    SUMS,
+    WEIGHTED,
+    Scale,
+    canonical_sums,
+    floor_mean,
+    floor_means,
+    label_sums,
+)
 from raydt.learners.forest.nodes import TreeArrays
-from raydt.learners.forest.voting import SHARE_BITS, leaf_votes
-from raydt.learners.forest.weighted_labels import PLAIN, SUMS, WEIGHTED, canonical_sums, floor_means, label_sums
 from raydt.trees.packed_trees import PackedTrees, add_votes, packed
+from raydt.trees.records import goes_left
+from raydt.trees.shapley import StoredTrees, TreeSum, constant, one_category_left
 from raydt.trees.state_schema import unit_of
-from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
+
+# Votes of leaves, of a shard's trees and of a saved model: whole numbers, which add up in any order.
+
+#: A share of a class is counted in parts of 2**-40.
+SHARE_BITS = 40
+_HALF_BITS = SHARE_BITS // 2
+#: From so many rows (units of weights) on, shares are counted 10 bits at a time: 20 do not fit any more.
+_WIDE = 1 << 43
+
+
+@inner_kernel
+def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
+    """Add the vote of a leaf; of numbers ``votes`` are the sum and how many trees it has. A leaf without rows has none.
+
+    Of n rows, class k gets ``floor(2**40 c_k / n)``; of numbers the vote is ``floor(sum / n)`` in units.
+    """
+    if numeric:
+        n = totals[node, 0]
+        if n > 0:
+            votes[0] += totals[node, 1] // n if totals.shape[1] == PLAIN else floor_mean(totals[node])
+            votes[1] += 1
+        return
+    n = np.int64(0)
+    for k in range(totals.shape[1]):
+        n += totals[node, k]
+    if n >= _WIDE:  # sums of weights
+        for k in range(totals.shape[1]):
+            share, rest = np.int64(0), totals[node, k]
+            for _ in range(4):
+                share, rest = (share << 10) + (rest << 10) // n, (rest << 10) % n
+            votes[k] += share
+    elif n > 0:
+        for k in range(totals.shape[1]):
+            if totals[node, k]:
+                parts = totals[node, k] << _HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
+                whole = parts // n
+                votes[k] += (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
+
+
+def leaf_votes(totals: Ints, numeric: bool) -> Ints:
+    """The votes of leaves, shape (leaves, K) or, of numbers, (leaves, 2), as :func:`add_vote` counts them."""
+    if numeric:
+        return np.stack([floor_means(totals), (totals[:, 0] > 0).astype(np.int64)], axis=1)
+    n = totals.sum(axis=1)
+    some = np.maximum(n, 1)
+    if n.max(initial=0) >= _WIDE:
+        share, rest = np.zeros_like(totals), totals
+        for _ in range(4):
+            share, rest = (share << 10) + (rest << 10) // some[:, None], (rest << 10) % some[:, None]
+        return share
+    parts = totals << _HALF_BITS
+    whole = parts // some[:, None]
+    votes: Ints = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[:, None]
+    return votes
+
+
+@inner_kernel
+def vote(forest: Any, row: Any, examples: Any, numeric: bool, votes: Any) -> None:
+    """Add the votes of all trees of a shard for a row. O(trees depth)."""
+    nodes, categorical = forest.nodes, examples.categorical
+    for tree in range(len(forest.roots)):
+        node = np.int64(forest.roots[tree])
+        j = nodes[node].feature
+        while j >= 0:
+            left = goes_left(row[j], nodes[node].threshold, categorical[j])
+            node = np.int64(nodes[node].left) if left else np.int64(nodes[node].right)
+            j = nodes[node].feature
+        add_vote(forest.totals, node, numeric, votes)
+
 
 #: Arrays of every model.
 ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent", "unit")
@@ -278,3 +357,126 @@ def merged_votes(parts: Sequence[Ints]) -> Ints:
     for part in parts:
         out[:, : part.shape[1]] += part
     return out
+
+
+# The digest of a forest: a hash of each tree, made again for those that have changed.
+#
+# Invariant: the digest is a function of the trees, of labels by id, and of nothing else, whatever was hashed before.
+
+
+def class_counts(roots: Sequence[Ints]) -> Ints:
+    """Add up the class counts of the roots of trees, each of shape (trees, classes); some may know fewer classes."""
+    counts = np.zeros(max(one.shape[1] for one in roots), dtype=np.int64)
+    for one in roots:
+        counts[: one.shape[1]] += one.sum(axis=0)
+    return counts
+
+
+class ForestDigest:
+    """Hashes of all trees."""
+
+    def __init__(self, trees: int) -> None:
+        self._hashes = np.zeros((trees, 32), dtype=np.uint8)
+        self._stale = np.ones(trees, dtype=np.bool_)
+        self._counted: tuple[bytes | Scale, int] | None = None  # what the columns of ``totals`` were
+
+    def note(self, numbers: Ints | slice) -> None:
+        """Note that some trees have changed."""
+        self._stale[numbers] = True
+
+    def of(
+        self,
+        trees: Callable[[Ints], Iterable[TreeArrays]],
+        counted: Ints | Scale,
+        more: Iterable[Part],
+        per_row: int = 1,
+    ) -> str:
+        """Return the digest of the trees and of ``more``. O(nodes of the trees that have changed).
+
+        ``trees`` gives some of them by number; ``counted`` are the codes of the classes that live examples have, in
+        ascending order of their labels, or the scale of numeric labels. Totals are hashed over ``per_row``.
+        """
+        key = counted if isinstance(counted, Scale) else counted.tobytes(), per_row
+        if key != self._counted:
+            self.note(slice(None))
+            self._counted = key
+        numbers = np.flatnonzero(self._stale)
+        for number, tree in zip(numbers.tolist(), trees(numbers), strict=True):
+            self._hashes[number] = np.frombuffer(_hash(tree, counted, per_row), dtype=np.uint8)
+            self._stale[number] = False
+        exponent: list[Part] = []
+        if isinstance(counted, Scale):
+            exponent.append(("exponent", np.array([counted.exponent], dtype=np.int64)))
+        return digest([("trees", self._hashes), *exponent, *more])
+
+
+def _hash(tree: TreeArrays, counted: Ints | Scale, per_row: int) -> bytes:
+    """Hash a tree in canonical form; the left child is the next node."""
+    if isinstance(counted, Scale):
+        totals = stored(tree.totals, counted, per_row)
+    else:  # a tree that no row has reached yet may know fewer classes
+        totals = np.zeros((len(tree.totals), len(counted)), dtype=np.int64)
+        known = counted < tree.totals.shape[1]
+        totals[:, known] = tree.totals[:, counted[known]] // per_row
+    names: dict[str, AnyArray] = {
+        "feature": tree.feature,
+        "threshold": tree.threshold,
+        "right": tree.right,
+        "totals": totals,
+    }
+    return bytes.fromhex(digest(names.items()).partition(":")[2])
+
+
+# The arrays of a forest that may not be used for long: compressed, and without what follows from the others.
+#
+# The order of the nodes says which are whose children, and an inner node has the totals of both. Totals that were
+# shifted or divided may not add up: such a model is kept whole.
+
+#: What follows from the others, and the name of what is kept of totals.
+_FOLLOW, _AT_LEAVES = ("left", "right", "totals"), "at_leaves"
+
+
+@kernel
+def _follow(sizes: Any, feature: Any, left: Any, right: Any, totals: Any, waiting: Any) -> None:
+    """Fill in children and totals of inner nodes, from the last node of each tree to the first. O(nodes)."""
+    node = len(feature)
+    for tree in range(len(sizes) - 1, -1, -1):
+        start, top = node - sizes[tree], 0
+        while node > start:
+            node -= 1
+            if feature[node] >= 0:
+                top -= 2
+                a, b = np.int64(waiting[top + 1]), np.int64(waiting[top])
+                left[node], right[node] = a - start, b - start
+                for k in range(totals.shape[1]):
+                    totals[node, k] = totals[a, k] + totals[b, k]
+            waiting[top] = node
+            top += 1
+
+
+class Folded:
+    """Arrays of a model; :func:`unfolded` returns them bit for bit. O(bytes) each way."""
+
+    def __init__(self, model: Mapping[str, AnyArray]) -> None:
+        self._names = tuple(model)
+        rest = {name: array for name, array in model.items() if name not in _FOLLOW}
+        self._kept = Compressed({**rest, _AT_LEAVES: model["totals"][model["feature"] < 0]})
+        if any(not np.array_equal(array, model[name]) for name, array in self.arrays().items()):
+            self._kept = Compressed(model)
+
+    def arrays(self) -> Arrays:
+        """Return all arrays by name, in the order in which they were given."""
+        whole = dict(self._kept)
+        if _AT_LEAVES in whole:
+            feature, at_leaves = whole["feature"], whole.pop(_AT_LEAVES)
+            left, right, waiting = (np.full(len(feature), -1, dtype=np.int32) for _ in range(3))
+            totals = np.zeros((len(feature), at_leaves.shape[1]), dtype=at_leaves.dtype)
+            totals[feature < 0] = at_leaves
+            _follow(whole["tree_nodes"], feature, left, right, totals, waiting)
+            whole.update(zip(_FOLLOW, (left, right, totals), strict=True))
+        return {name: whole[name] for name in self._names}
+
+
+def unfolded(model: Folded | Arrays) -> Arrays:
+    """Return the arrays of a model that may be folded, in a mapping of its own."""
+    return model.arrays() if isinstance(model, Folded) else dict(model)

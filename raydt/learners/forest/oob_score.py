@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools, Floats, Ints
-from raydt.parallel.threads import run
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.parallel import run
 
 Arrays = Mapping[str, AnyArray]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
-from raydt.learners.class_weight import ClassWeight
+from raydt.learners.batch_coordinator import ClassWeight
 from raydt.learners.forest.nodes import ForestRules
 from raydt.messages import message
 

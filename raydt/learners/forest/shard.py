@@ -12,18 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.arrays.blocks import as_slice, block, blocks, equal_rows
-from raydt.arrays.types import Bools, Floats, Ints, Slots
-from raydt.examples.features import Features
+from raydt.arrays.elementary import Bools, Floats, Ints, Slots
 from raydt.examples.store import ExampleStore
-from raydt.exchange.blocks import FeatureReader
-from raydt.exchange.meeting import Meeting, Steps
-from raydt.exchange.messages import MET, Payload
-from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
+from raydt.examples.updates import Features
+from raydt.exchange.links import Meeting, Steps
+from raydt.exchange.messages import MET, FeatureReader, Payload
+from raydt.learners.batch_coordinator import ADD, REMOVE
+from raydt.learners.forest.labels import NO_LABELS, Scale, in_units
 from raydt.learners.forest.model import each_tree
 from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps, TreeArrays
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
-from raydt.learners.sequential import ADD, REMOVE
 
 #: Rows whose columns shards tell each other at once.
 TOLD_ROWS = 1 << 16

@@ -9,19 +9,284 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import put_rows
-from raydt.arrays.memory import grown, trimmed
-from raydt.arrays.rng import bits
-from raydt.arrays.types import Floats, Int32s, Ints, Slots
-from raydt.examples.features import Features
-from raydt.examples.weights import UNIT, Weights, filled
+from raydt.arrays.blocks import grown, put_rows, trimmed
+from raydt.arrays.elementary import Bools, Floats, Int32s, Ints, Slots, bits
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.examples.updates import UNIT, Features, Log, Weights, filled
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SHARDS
+from raydt.learners.forest.build import change, open_path, resolve
 from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestSteps, TreeArrays, new_forest
+from raydt.learners.forest.model import vote
+from raydt.learners.forest.nodes import (
+    DEPTH,
+    MOST_ENTRIES,
+    NODES,
+    NOWHERE,
+    PATH,
+    REBUILDS,
+    REBUILT_DEPTH,
+    REBUILT_NODES,
+    REBUILT_ROWS,
+    ROWS,
+    SUBTREES,
+    ForestArrays,
+    ForestRows,
+    ForestRules,
+    ForestSteps,
+    TreeArrays,
+    count,
+    has_room,
+    most_rows,
+    new_forest,
+    new_scratch,
+    weighed,
+    with_classes,
+    with_room,
+    without_room,
+)
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.tree_pool import TreePool
-from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.parallel.threads import ranges, run, threads
-from raydt.trees.records import MEMBER
+from raydt.parallel import ranges, run, threads
+from raydt.trees.records import MEMBER, link, mass_of, next_in_preorder, unlink
+
+# The steps of a batch, in one compiled loop over neighbouring trees of a shard.
+
+#: Why the loop stopped: all steps are taken, or there is no room in a pool or in scratch.
+ENDED, ROOM = 0, 1
+
+
+@inlined_kernel
+def _may_build(forest: Any, tree: int, scratch: Any) -> bool:
+    """Whether there is room to build a tree of one row more."""
+    n = np.int64(forest.nodes[forest.roots[tree]].n) + 1
+    enough: bool = len(scratch.slots) > n and has_room(forest, n)
+    return enough
+
+
+@inner_kernel
+def _open_and_vote(forest: Any, examples: Any, scratch: Any, rules: Any, votes: Any) -> bool:
+    """Add the votes for the row at hand, before which what it passes is built; False, and no votes, without room."""
+    for tree in range(len(forest.roots)):
+        if forest.shape[tree, 2] > 0:
+            if not _may_build(forest, tree, scratch):
+                return False
+            open_path(forest, tree, examples, scratch, rules)
+    vote(forest, scratch.row, examples, rules.numeric, votes)
+    return True
+
+
+@kernel
+def look(forest: Any, X: Any, begin: int, examples: Any, scratch: Any, rules: Any, votes: Any) -> int:
+    """Add the votes for the rows of ``X`` from ``begin`` on; where there is no room, or the number of rows."""
+    for i in range(begin, len(X)):
+        for j in range(X.shape[1]):
+            scratch.row[j] = X[i, j]
+        if not _open_and_vote(forest, examples, scratch, rules, votes[i]):
+            return i
+    return len(X)
+
+
+@kernel
+def advance(
+    forest: Any, work: Any, begin: int, first: int, end: int, examples: Any, scratch: Any, rules: Any
+) -> tuple[int, int, int]:
+    """Take the steps from ``begin`` up to before ``end``; in the first begin at membership ``first`` (-1: the vote).
+
+    Returns the step and membership at which it stopped, and why.
+    """
+    k, d, reg = examples.member.shape[1], examples.X.shape[1], forest.reg
+    for i in range(begin, end):
+        kind, slot = work.kind[i], np.int64(work.slot[i])
+        if first < 0:
+            if kind != REMOVE:
+                for j in range(d):
+                    scratch.row[j] = work.X[work.row[i], j]
+            # The vote comes before any tree knows the row; where there was no room the step is taken up again here.
+            at = np.int64(work.place[i])
+            if at >= 0 and not _open_and_vote(forest, examples, scratch, rules, work.votes[at]):
+                return i, first, ROOM
+            work.done[i, DEPTH] = NOWHERE
+            first = 0
+        if kind != ADD and kind != REMOVE:
+            first = -1
+            continue
+        for j in range(d):
+            scratch.row[j] = examples.X[slot, j]
+        by = 1 if kind == ADD else -1
+        for m in range(first, k):
+            tree = np.int64(examples.member[slot, m]) - forest.first
+            if tree < 0 or tree >= len(forest.roots):
+                continue
+            # Asked before anything changes: a rebuild that ran out of room half-way could not be repeated.
+            if not _may_build(forest, tree, scratch):
+                return i, m, ROOM
+            reg[REBUILDS] = reg[REBUILT_ROWS] = reg[REBUILT_NODES] = 0
+            reg[REBUILT_DEPTH] = NOWHERE
+            work.done[i, PATH] += change(forest, tree, slot, slot * k + m, by, examples, scratch, rules)
+            if reg[REBUILDS]:
+                work.done[i, SUBTREES] += reg[REBUILDS]
+                work.done[i, ROWS] += reg[REBUILT_ROWS]
+                work.done[i, NODES] += reg[REBUILT_NODES]
+                work.done[i, DEPTH] = min(work.done[i, DEPTH], reg[REBUILT_DEPTH])
+        first = -1
+    return end, -1, ENDED
+
+
+# Neighbouring trees of a shard with nodes, blocks and scratch of their own: what one thread at a time changes.
+#
+# A tree is in one pool. Rows, and the lists of the rows in leaves, are the shard's: the pools share them, and each
+# changes the entries of its own trees only.
+
+
+@kernel
+def _copy_out(forest: Any, trees: Any, place: Any, out: Any) -> None:
+    """Write some of the trees in preorder into ``TreeArrays``; an open leaf is a leaf. ``place`` is scratch by node."""
+    nodes, at = forest.nodes, 0
+    for i in range(len(trees)):
+        begin, root = at, np.int64(forest.roots[trees[i] - forest.first])
+        node = root
+        while node >= 0:
+            parent = nodes[node].parent
+            if parent >= 0 and nodes[parent].right == node:
+                out.right[place[parent]] = at - begin
+            place[node] = at
+            out.feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
+            out.threshold[at] = nodes[node].threshold
+            out.right[at] = -1
+            for m in range(forest.totals.shape[1]):
+                out.totals[at, m] = forest.totals[node, m]
+            at += 1
+            node = next_in_preorder(nodes, node, root)
+
+
+@kernel
+def _mark(forest: Any, k: int, found: Any) -> None:
+    """Mark the slots of all rows."""
+    for tree in range(len(forest.roots)):
+        root = np.int64(forest.roots[tree])
+        node = root
+        while node >= 0:
+            entry = forest.nodes[node].head
+            while entry >= 0:
+                found[entry // k] = True
+                entry = forest.members[entry].next
+            node = next_in_preorder(forest.nodes, node, root)
+
+
+@kernel
+def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric: bool) -> None:
+    """Put rows into the open roots of their trees (``by`` 1), or take them out (-1)."""
+    k = examples.member.shape[1]
+    for i in range(len(slots)):
+        slot = np.int64(slots[i])
+        for at in range(k):
+            tree = np.int64(examples.member[slot, at]) - forest.first
+            if tree < 0 or tree >= len(forest.roots):
+                continue
+            root = np.int64(forest.roots[tree])
+            count(forest, root, examples.y[slot], by, by * mass_of(examples.weight, slot), numeric)
+            forest.touched[tree] = True
+            if by > 0:
+                link(forest, forest.members, root, slot * k + at)
+            else:
+                unlink(forest, forest.members, slot * k + at)
+
+
+class TreePool:
+    """Trees, and what their builds need; ``examples`` of its methods are the rows of the shard."""
+
+    def __init__(self, forest: ForestArrays, rules: ForestRules, categorical: Bools) -> None:
+        self.forest, self.rules, self._categorical = forest, rules, categorical
+        self.new_scratch(0)
+
+    @property
+    def width(self) -> int:
+        """Classes that are counted, or how many numbers of numeric labels."""
+        width: int = self.forest.totals.shape[1]
+        return width
+
+    def new_scratch(self, rows: int) -> None:
+        """Take scratch for builds of so many rows."""
+        self.scratch = new_scratch(rows, self.width, self.rules, self._categorical)
+
+    def trim(self) -> None:
+        """Give up the scratch, and room for more nodes."""
+        self.forest = without_room(self.forest)
+        self.new_scratch(0)
+
+    def share(self, members: npt.NDArray[np.void]) -> None:
+        """Use these lists of rows."""
+        self.forest = self.forest._replace(members=members)
+
+    def know(self, order: Ints) -> None:
+        """Count all classes, whose codes are in ascending order of their labels."""
+        grows = len(order) > self.width
+        self.forest = with_classes(self.forest, order)
+        if grows:
+            self.new_scratch(len(self.scratch.slots))
+
+    def weigh(self) -> None:
+        """Count weights from now on; those of all rows there are, are 1."""
+        self.forest, self.rules = weighed(self.forest, self.rules.numeric), self.rules.weighed()
+        self.new_scratch(len(self.scratch.slots))
+
+    def wait(self, slots: Slots, by: int, examples: ForestRows) -> None:
+        """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""
+        _gather_or_scatter(self.forest, slots, by, examples, self.rules.numeric)
+
+    def take(self, work: ForestSteps, begin: int, end: int, examples: ForestRows) -> None:
+        """Take steps; leaves that are opened may stay so."""
+        at, first = begin, -1
+        while True:
+            at, first, why = advance(self.forest, work, at, first, end, examples, self.scratch, self.rules)
+            if why == ENDED:
+                return
+            self._make_room()
+
+    def votes(self, X: Floats, examples: ForestRows) -> Ints:
+        """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
+        out, at = np.zeros((len(X), 2 if self.rules.numeric else self.width), dtype=np.int64), 0
+        while (at := look(self.forest, X, at, examples, self.scratch, self.rules, out)) < len(X):
+            self._make_room()
+        return out
+
+    def open_rows(self) -> int:
+        """Return the rows of trees with open leaves."""
+        waiting = self.forest.roots[self.forest.shape[:, 2] > 0]
+        return int(self.forest.nodes["n"][waiting].sum())
+
+    def resolve(self, examples: ForestRows) -> None:
+        """Build all open leaves."""
+        for tree in np.flatnonzero(self.forest.shape[:, 2]).tolist():
+            while not resolve(self.forest, tree, examples, self.scratch, self.rules):
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Make room to build the largest tree again, with one row more."""
+        rows = int(most_rows(self.forest)) + 1
+        self.forest = with_room(self.forest, rows)
+        if len(self.scratch.slots) <= rows:
+            self.new_scratch(max(rows + rows // 4, 64))
+
+    def mark(self, found: Bools, copies: int) -> None:
+        """Mark the slots of all rows, of which each is in so many trees. O(nodes + rows)."""
+        _mark(self.forest, copies, found)
+
+    def arrays(self, places: Ints) -> TreeArrays:
+        """Return those of some trees that are in this pool, in canonical form. O(nodes)."""
+        forest = self.forest
+        places = places[(places >= forest.first) & (places < forest.first + len(forest.roots))]
+        sizes = forest.shape[places - forest.first, 0].astype(np.int64)
+        n = int(sizes.sum())
+        out = TreeArrays(
+            sizes,
+            np.empty(n, dtype=np.int32),
+            np.empty(n),
+            np.empty(n, dtype=np.int32),
+            np.empty((n, self.width), dtype=np.int64),
+        )
+        _copy_out(forest, places, np.empty(len(forest.nodes), dtype=np.int64), out)
+        return out
+
 
 T = TypeVar("T")
 
@@ -287,3 +552,25 @@ class ExactTrees:
         nodes, leaves = np.sum([forest.shape[:, :2].sum(axis=0, dtype=np.int64) for forest in forests], axis=0).tolist()
         deep = np.flatnonzero(np.any([forest.levels.any(axis=0) for forest in forests], axis=0))
         return nodes, leaves, int(deep[-1]) if len(deep) else 0
+
+
+# The log of what the steps of a batch have rebuilt.
+
+
+def log_of(seq: Ints, done: Ints) -> Log:
+    """Return an entry for each step after which something was rebuilt, in any tree.
+
+    ``seq``, shape (steps,), are the updates of the steps; ``done``, (steps, 5), is as in ``ForestSteps``.
+    """
+    at = done[:, SUBTREES].nonzero()[0]
+    if not len(at):
+        return {}
+    return {
+        "seq": seq[at],
+        "rows": done[at, ROWS],
+        "depth": done[at, DEPTH].astype(np.int32),
+        "nodes": done[at, NODES],
+        "subtrees": done[at, SUBTREES],
+        "place": np.full(len(at), SHARDS, dtype=np.int8),
+        "seconds": np.zeros(len(at)),
+    }

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray
-from raydt.audits.audit_report import AuditReport, noted
-from raydt.audits.recorded_tree import FOREVER, MalformedTreeError, RecordedTree
-from raydt.audits.tree_audit import (
+from raydt.arrays.elementary import AnyArray
+from raydt.audits.bins import counted_weights
+from raydt.audits.recorded_tree import (
+    FOREVER,
+    AuditReport,
+    MalformedTreeError,
+    RecordedTree,
     compare_counters,
     compare_counts,
     compare_nodes,
@@ -28,12 +31,10 @@ from raydt.audits.tree_audit import (
     compare_warmup,
     exceeds,
     found,
+    noted,
     report_of,
 )
-from raydt.audits.weights import counted_weights
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.weights import UNIT
+from raydt.examples.updates import UNIT, Features, History
 from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance, WeightedGini, WeightedVariance
 from raydt.messages import Message, message
 

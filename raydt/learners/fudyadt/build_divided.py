@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import empty
+from raydt.arrays.elementary import Int32s
 from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import empty
-from raydt.arrays.types import Int32s
 from raydt.learners.fudyadt.build import (
     BuildScratch,
     Listing,
@@ -34,9 +34,15 @@ from raydt.learners.fudyadt.build import (
     sort_columns,
     start_root,
 )
-from raydt.learners.fudyadt.histograms import CELLS, choose_counted, encode_columns, most_counted
-from raydt.learners.fudyadt.presort import fill_codes, label_bits_of
-from raydt.parallel.threads import divided, ranges, run, threads
+from raydt.learners.fudyadt.histograms import (
+    CELLS,
+    choose_counted,
+    encode_columns,
+    fill_codes,
+    label_bits_of,
+    most_counted,
+)
+from raydt.parallel import divided, ranges, run, threads
 from raydt.trees.counted_tree import CountedTree, TreeRules
 from raydt.trees.records import FREE, LEAVES, NODES, USED
 

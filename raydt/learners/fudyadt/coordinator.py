@@ -8,39 +8,43 @@ shards own them, ``owned_coordinator`` has these admit updates.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.blocks import as_slice, equal_rows
+from raydt.arrays.blocks import SparseRows, as_slice, equal_rows
 from raydt.arrays.digest import Part
+from raydt.arrays.elementary import Arrays, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import Repeated
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import Arrays, Floats, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
-from raydt.examples.admission import Admission
-from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import Ask, Exchange
+from raydt.examples.owned_rows import OwnedColumns
+from raydt.examples.updates import (
+    INSERT,
+    UNIT,
+    UNKNOWN_VALUE,
+    Admission,
+    BatchResult,
+    Features,
+    Log,
+    Targets,
+    UpdateBatch,
+    Weights,
+    filled,
+)
+from raydt.exchange.messages import OWNED, Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.batch_coordinator import Many
-from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
-from raydt.learners.fudyadt.many import ListedTree, group_of
+from raydt.learners.batch_coordinator import ADD, REMOVE, STEP, Many, RowUpdates, enter_steps, logged, new_log, steps_of
+from raydt.learners.fudyadt.dynamic_tree import BatchSteps, FuDyADTTree, ListedTree, advance, group_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fudyadt.update import BatchSteps, advance
-from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.row_updates import RowUpdates
-from raydt.learners.sequential import ADD, REMOVE, STEP, enter_steps, steps_of
+from raydt.learners.fudyadt.shard import TreeRows
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE
-from raydt.trees.counted_tree import WARMUP_LEFT
-from raydt.trees.predictor import NumberPredictor, TreePredictor
-from raydt.trees.records import shares_of
-from raydt.trees.regression_sums import LabelRange
-from raydt.trees.routes import route, smooth_rows
-from raydt.trees.row_search import oldest_equal
+from raydt.trees.canonical_arrays import RANGE, LeafCounts, count_rows, route, smooth_rows
+from raydt.trees.counted_tree import WARMUP_LEFT, LabelRange
+from raydt.trees.packed_trees import NumberPredictor, TreePredictor
+from raydt.trees.records import link_members, oldest_equal, preorder, shares_of
 from raydt.trees.state_schema import unit_of
 
 _NO_MEANS, _NO_BIRTHS = np.empty(0), np.empty(0, dtype=np.int64)
@@ -229,3 +233,206 @@ class FuDyADTCoordinator(TreeCoordinator):
         smoothing = self.smoothing * live.rules.unit
         smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), smoothing, shares)
         return shares
+
+
+# The live tree where shards own the rows: leaf, label and weight of each are here, by a slot that its owner has given.
+#
+# Invariant: a row takes 13 bytes at rest, 12 for its leaf and its neighbours there and one for a class; nothing that is
+# made for a while takes more than a few bits of each row.
+
+
+class OwnedTree(FuDyADTTree):
+    """The live tree; ids and births are with the owners of the rows."""
+
+    store: OwnedColumns  # type: ignore[assignment]
+    takes_rows = False
+
+    def _new_store(self, shards: int, columns: int, cache_bytes: int | None, dtype: np.dtype[Any]) -> Any:
+        return OwnedColumns(TreeRows, shards, columns, cache_bytes, dtype)
+
+    def make_room(self, batch: UpdateBatch) -> None:
+        """Make room for classes of a batch; for its rows once their owners have given slots."""
+        super().make_room(batch)
+        self.store.hold(self.tree.counts.shape[1])
+
+    def make_room_for(self, slots: int) -> None:
+        """Make room for so many slots, of which the owners of the rows have given the last."""
+        self.store.make_room(slots)
+        self._follow_store()
+        self.weighting.reserve(self.store)
+
+    # ---------------------------------------------------------------- states
+
+    def restore(self, state: Arrays) -> None:
+        """Replace everything by a saved state but the rows, which come from their owners (:meth:`restore_rows`)."""
+        super().restore(state)
+        self._labels_sent = False
+
+    def _restore_rows(self, state: Arrays) -> None:
+        self.members, self._counted = self.members[:0], LeafCounts(self.tree)
+        self.store.hold(self.tree.counts.shape[1])
+
+    def restore_rows(self, slots: Int32s, leaf: Int32s, y: Targets, weights: Weights | None) -> None:
+        """Take some rows of a restored state; :meth:`complete` comes after all."""
+        self.members["leaf"][slots] = leaf
+        link_members(self.tree, self.members, slots[leaf >= 0])
+        self.store.label(slots, y, weights)
+        self.weighting.enter(self.store, slots)
+        mass = filled(self.weighting.of(weights, y), len(y)) if self.weighted else None
+        self._counted.add(leaf, y if self.label_range is None else np.zeros_like(leaf), mass)
+
+    def complete(self) -> None:
+        """Make what follows from the rows of a restored state. ValueError if these are not those of the tree."""
+        self._counted.check()
+        if self.weighted:
+            count_rows(self.tree, self._counted.rows)
+        if self.label_range is not None:
+            self._take_range(self.label_range)
+        self._rows_to_fetch = min(self.store.used, len(self.store.X))
+
+    def sum_of_weights(self) -> int:
+        """Return what all live examples count, in units: what the root does."""
+        return int(self.tree.statistics["n"][0]) * (UNIT // self.rules.unit)
+
+
+# The coordinator of FuDyADT where shards own the rows: by slot it has leaf and label, and features within a budget.
+#
+# Owners admit the updates, hash their rows and write them for a state (``raydt.examples.owned_rows``). A leaf is here,
+# because the tree is: it goes to the owner of the row for a state, and comes back from there when that is restored.
+#
+# Invariant: the model is that of :class:`~raydt.learners.fudyadt.coordinator.FuDyADTCoordinator`, bit for bit.
+
+#: Slots of all owners whose leaves are sent at once.
+_SENT = 1 << 20
+
+
+class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
+    """Tree, and by slot the leaf and the label of each row; ids and births are at the shard that owns it."""
+
+    rows_are_owned = True
+
+    live: OwnedTree
+    Tree = OwnedTree
+
+    @property
+    def _owned(self) -> OwnedColumns:
+        return self.live.store
+
+    # ---------------------------------------------------------------- one batch
+
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
+        """Apply one batch, after what is not complete after a restore."""
+        yield from self._resume()
+        return (yield from super().process(batch, skip_refused=skip_refused))
+
+    def finish(self) -> Exchange[None]:
+        """Build the model of a warm-up that the stream did not complete."""
+        yield from self._resume()
+        yield from super().finish()
+
+    def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
+        if batch.blocks:
+            self.live.drop_features()
+        elif self.live.keeps or self.live.tree.reg[WARMUP_LEFT] == 0:
+            yield from self.live.fill_cache()
+        self._owned.births = np.zeros(len(batch), dtype=np.int64)
+        yield from super()._prepare(batch)
+
+    def _end_warmup(self) -> Exchange[Any]:
+        yield from self.live.fill_cache()
+        return (yield from super()._end_warmup())
+
+    def _admit_run(self, batch: UpdateBatch, part: slice, skip_refused: bool, admitted: Admission) -> Exchange[int]:
+        if batch.weight is not None:
+            self._owned.weigh()
+        stop: int = yield from self._owned.admit(batch, part, skip_refused, admitted, self.live.make_room_for)
+        return stop
+
+    def _sum_of_weights(self) -> Exchange[int]:
+        """Return what the root counts."""
+        yield from ()
+        return self.live.sum_of_weights()
+
+    def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:
+        """Have the owners delete the oldest live example that equals a row."""
+        rows = RowBlock.of(batch.X, batch.sparse).take(np.array([row]))
+        slots = self._alike(rows)
+        slots = slots[self._owned.y[slots] == batch.y[row]]
+        slots = slots[(yield from self._equal(slots, rows))]
+        if not len(slots):
+            admitted.fault[position] = UNKNOWN_VALUE
+            return
+        told = {"slots": slots, "release": self._owned.take_emptied()}
+        yield from self._owned.delete("delete_oldest", told, None, admitted, position)
+
+    def _weightless(self) -> Slots:
+        """Slots without a row, too: their owners know."""
+        return np.flatnonzero(self.live.cached.weight[: self._owned.used] == 0).astype(np.int32)
+
+    def _put(self, batch: UpdateBatch, added: Ints, slots: Slots, rows: Ints) -> Exchange[None]:
+        y = self._owned.y[slots]
+        if batch.blocks:
+            yield from self._read(slots, batch.row[added], batch.blocks, y=y)
+            return
+        X = batch.X[as_slice(rows)]
+        self._owned.put(slots, X)
+        if len(slots):
+            yield Tell("rows", {"slots": slots, "y": y}, [{"X": X[:, owned]} for owned in self.live.columns])
+
+    def _births(self, position: Ints) -> Ints:
+        births: Ints = self._owned.births[position]
+        return births
+
+    # ---------------------------------------------------------------- what shards are asked for
+
+    def gather_state(self) -> Exchange[None]:
+        """Send the owners the leaves of their rows, which they write."""
+        yield from self._resume()
+        position = preorder(self.live.tree)[1]
+        for begin, _, of_each in self._windows():
+            each = [position[self.live.members["leaf"][slots]] for slots in of_each]
+            yield Tell("take_leaves", {"begin": begin}, [{"leaf": leaf} for leaf in each])
+
+    def gather_digest(self) -> Exchange[None]:
+        """Have the rows hashed."""
+        yield from self._resume()
+        yield from self._owned.gather_hashes()
+
+    def _row_part(self) -> Part:
+        return self._owned.hashed()[1]
+
+    def _windows(self) -> Iterator[tuple[int, int, list[Slots]]]:
+        """Yield where windows of local slots begin and end, and for each owner the slots in it, up to the last used."""
+        owners, used = self._owned.owners, self._owned.used
+        most, width = owners.local_capacity(used), max(1, _SENT // owners.shards)
+        for begin in range(0, max(1, most), width):
+            local = np.arange(begin, min(begin + width, most))
+            of_each = [owners.slots(local, shard) for shard in range(owners.shards)]
+            yield begin, begin + width, [slots[slots < used] for slots in of_each]
+
+    # ---------------------------------------------------------------- states
+
+    def state(self, slots: Slots) -> Arrays:
+        """Canonical arrays of the tree, the totals, and how many rows there are; these are with the shards."""
+        state = super().state(slots)
+        state.pop("leaf")
+        return {**state, OWNED: self._owned.counted()}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
+        self._owned.restore(state)
+        super().restore(state)
+
+    def _resume(self) -> Exchange[None]:
+        """Tell the shards which rows are theirs and, after a restore, take leaf, label and weight of all rows."""
+        rows = yield from self._owned.begin()
+        if rows is None:
+            return
+        last = [self._owned.owners.slots(np.array([n - 1]), shard) for shard, n in enumerate(rows)]
+        self.live.make_room_for(1 + int(np.max(last)))
+        for begin, stop, of_each in self._windows():
+            replies = yield Ask("leaves", {"begin": begin, "stop": stop})
+            for slots, reply in zip(of_each, replies, strict=True):
+                count = len(reply["y"])
+                self.live.restore_rows(slots[:count], reply["leaf"], reply["y"], reply.get("weight"))
+        self.live.complete()

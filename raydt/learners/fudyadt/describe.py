@@ -3,41 +3,284 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.errors import RaydtError
-from raydt.learners.description import Presentation, RunRecords, measured, tree_blocks, worst_of
-from raydt.learners.fudyadt.margin_report import (
-    Margins,
-    by_depth,
-    by_size,
-    certified_margins,
-    in_words,
-    legend,
-    margins,
-    next_rebuilds,
-    of_an_edit,
-    proven_gaps,
-    with_margin,
-)
-from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.rebuild_description import (
+from raydt.learners.description import (
     LEAVES_ARE_RESET,
+    Presentation,
     RebuildingDescription,
+    RunRecords,
     built_note,
+    measured,
     rebuild_figures,
     rebuild_section,
+    tree_blocks,
+    worst_of,
 )
-from raydt.presentation.blocks import Block, Fact, Heading, Section, Text, Tree
-from raydt.presentation.series import Columns
-from raydt.presentation.trees import NUMBER, depths, live_tree
-from raydt.presentation.words import count, figure, number
-from raydt.trees.canonical_arrays import SUMS
-from raydt.trees.predictor import node_numbers
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.presentation.blocks import Block, Fact, Heading, Note, Row, Section, Table, Text, Tree
+from raydt.presentation.charts import (
+    Axis,
+    Chart,
+    Columns,
+    Dots,
+    Mark,
+    Panel,
+    Series,
+    bar_chart,
+    count,
+    counted,
+    curve,
+    figure,
+    linear,
+    number,
+    powers,
+    stacked_bars,
+)
+from raydt.presentation.trees import NUMBER, Names, depths, live_tree
+from raydt.trees.canonical_arrays import RANGE, SUMS
+from raydt.trees.counted_tree import LabelRange
+from raydt.trees.packed_trees import node_numbers
 from raydt.trees.state_schema import unit_of
+
+# The guarantee margin of every node: how many more updates may reach it, and how far its split can be from the best.
+#
+# The budget of a node is ``floor(epsilon * s)``, its margin what the ``c`` updates since its build leave of that, and
+# its split lacks at most ``2 c / n`` to the best gain; by certificates the budget is the updates that a fresh
+# certificate surely outlasts, and the gap the mass that it may lack over n (``docs/explanation/guarantees.md``).
+# Invariant: budgets of a schedule are exact, also where the float64 product would be rounded up to the next integer.
+
+NEXT_SHOWN = 8
+#: Least share of the budget that is left, name and tone, from the widest margin down.
+LEVELS = (
+    (0.5, "half or more of the budget left", "wide"),
+    (0.2, "a fifth to a half left", "half"),
+    (0.0, "less than a fifth left", "tight"),
+)
+SPENT = ("none left: the next update here may rebuild", "spent")
+NONE = ("too small for a budget", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Budgets of all nodes of a tree.
+
+    With epsilon = 0.1 a node built from 25 examples has a budget of 2: the third update rebuilds it. A node may be
+    rebuilt before, with a node above it or one of nearly its size below it (the rule of s_hat).
+    """
+
+    epsilon: float
+    budget: Ints  #: ``floor(epsilon * s)``, exact; capped at the largest int64
+    left: Ints  #: updates that may still reach a node; at 0 the next one rebuilds it
+    spent: Floats  #: ``c / (epsilon * s)``, or the used share of a certificate; 0 without a budget
+    certified: bool = False  #: splits are rebuilt by certificates, whose budgets are lower bounds
+
+    def share_left(self, node: int) -> float:
+        """Return the share of a node's budget that is left; 0 without a budget."""
+        budget = int(self.budget[node])
+        return max(int(self.left[node]), 0) / budget if budget else 0.0
+
+    def tone(self, node: int) -> str:
+        """Return the tone of a node's margin."""
+        if self.budget[node] <= 0:
+            return NONE[1]
+        if self.left[node] <= 0:
+            return SPENT[1]
+        return next(tone for least, _, tone in LEVELS if self.share_left(node) >= least)
+
+    def words(self, node: int) -> str:
+        """Return a node's margin in words."""
+        if self.budget[node] <= 0:
+            return "no budget"
+        return f"{count(max(int(self.left[node]), 0))} of {count(self.budget[node])} left"
+
+
+def margins(s: AnyArray, c: AnyArray, epsilon: float) -> Margins:
+    """Return the budgets of nodes built from ``s`` examples, with ``c`` updates since."""
+    (p, q), most = Fraction(epsilon).as_integer_ratio(), np.iinfo(np.int64).max
+    sizes, changes = ([one.as_integer_ratio() for one in some.tolist()] for some in (s, c))
+    budget = np.array([min(p * a // (q * b), most) for a, b in sizes], dtype=np.int64)
+    both = zip(sizes, changes, strict=True)  # sums of weights are no whole numbers of examples
+    left = np.array([min((p * a * d - n * q * b) // (q * b * d), most) for (a, b), (n, d) in both], dtype=np.int64)
+    product = epsilon * s.astype(np.float64)
+    spent = np.divide(c.astype(np.float64), product, out=np.zeros(len(c)), where=product > 0)
+    return Margins(epsilon, budget, left, spent)
+
+
+def _over(mass: AnyArray, n: AnyArray) -> Floats:
+    """Return mass by example, 0 of none; there may be less than one of weight 1."""
+    found: Floats = np.divide(mass, n, out=np.zeros(len(n)), where=n > 0)
+    return found
+
+
+def lacks(model: Columns) -> Floats:
+    """Return the most mass that each split can leave above the best one, by its certificate; 0 at leaves."""
+    counts, inner, square = model["counts"], model["feature"] >= 0, 1.0
+    n = counts.sum(axis=1)
+    if SUMS in model:
+        q, squares = model[SUMS].T
+        size, square = np.where(n > 0, n, 1), float(LabelRange.of(*model[RANGE].tolist()).top ** 2) or 1.0
+        mean = q // size
+        rest = q - mean * n
+        mass = (squares - 2 * mean * q + n * mean * mean - rest * rest / size) / square
+    else:
+        mass = _over(n * n - (counts * counts).sum(axis=1), n)
+    own = mass[model["left"]] + mass[model["right"]]
+    return np.where(inner, own - np.maximum(0.0, model["m0"] / square - of_an_edit(model) * model["gone"]), 0.0)
+
+
+def of_an_edit(model: Columns) -> float:
+    """Return the mass that one update adds or takes at most."""
+    return 1.0 if SUMS in model else 2.0
+
+
+def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
+    """Return budgets by certificates (``m0`` and ``gone`` of the model) at splits, by epsilon at leaves."""
+    leaves, inner = margins(model["s"], model["c"], epsilon), model["feature"] >= 0
+    mass, used = beta * model["counts"].sum(axis=1), lacks(model)
+    whole, rest = (
+        np.floor(np.maximum(some, 0.0) / (of_an_edit(model) + beta)).astype(np.int64) for some in (mass, mass - used)
+    )
+    spent = np.divide(used, mass, out=np.zeros(len(used)), where=mass > 0)
+    return Margins(
+        epsilon,
+        np.where(inner, whole, leaves.budget),
+        np.where(inner, rest, leaves.left),
+        np.where(inner, spent, np.minimum(leaves.spent, 1.0)),  # a leaf that is to stay one is left alone
+        certified=True,
+    )
+
+
+def proven_gaps(model: Columns) -> Floats:
+    """Return an upper bound on how far each node's split falls short of the best gain, at most 1; 0 at leaves.
+
+    By its certificate, of a model that has them; else ``2 c / n``, of numeric labels ``c / n``.
+    """
+    live = model["counts"].sum(axis=1)
+    mass = lacks(model) if "m0" in model else of_an_edit(model) * model["c"]
+    gap: Floats = np.minimum(_over(mass, live), 1.0)
+    return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
+
+
+def legend() -> list[tuple[str, str]]:
+    """Return name and tone of each kind of margin."""
+    return [(name, tone) for _, name, tone in LEVELS] + [SPENT, NONE]
+
+
+def by_depth(margin: Margins, depth: Ints) -> Chart:
+    """Return the nodes of each depth by the share of their budget that is left."""
+    bars = {str(level): f"depth {level}" for level in range(int(depth.max()) + 1)}
+    tones = np.array([margin.tone(node) for node in range(len(depth))])
+    layers = [
+        (name, f"margin-{tone}", np.bincount(depth[tones == tone], minlength=len(bars))) for name, tone in legend()
+    ]
+    return bar_chart(
+        "margins-depth",
+        "Margins by depth",
+        "Nodes at each depth, the root at 0, by how much of their budget is left.",
+        bars,
+        stacked_bars([*bars], layers, "nodes"),
+        "depth",
+    )
+
+
+def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
+    """Return the spent share of each node's budget, and the largest gap of its split, by its size."""
+    sizes, inner, gap = model["s"], model["feature"] >= 0, proven_gaps(model)
+    x, spent = powers(int(sizes.max(initial=1))), linear([[0.0, 1.0]], form="share")
+    far = linear([gap, [beta or 0.0]], zero=True)
+
+    def drawn(name: str, tone: str, here: Bools, y: Axis, values: Floats) -> Mark:
+        dots = Dots(np.clip(x.at(sizes[here]), 0, 1), np.clip(y.at(values[here]), 0, 1))
+        return Mark(name, tone, dots, count(here.sum()))
+
+    budgets = (
+        drawn("leaves", "reset", ~inner, spent, margin.spent),
+        drawn("splits", "learner", inner, spent, margin.spent),
+    )
+    gaps = [drawn("splits", "learner", inner, far, gap)]
+    if beta:
+        level = np.array([beta, beta])
+        gaps.append(curve((linear([[0, 1]]), far), np.array([0.0, 1.0]), Series(level, "beta", "bad", "6 4"), figure))
+    least = Fraction(1) / Fraction(margin.epsilon) if margin.epsilon > 0 else Fraction(0)
+    built = "leaf" if margin.certified else "node"
+    small = f" A {built} built from fewer than {count(-(-least // 1))} has no budget." if least > 1 else ""
+    share_spent = "c / (epsilon s)"
+    bound = "2 c / n"
+    if margin.certified:
+        share_spent, bound = "the mass used of beta n at a split, c / (epsilon s) at a leaf", "the mass used over n"
+    return Chart(
+        "margins-size",
+        "Budget spent and proven gap, by size",
+        f"A dot per node. Above: {share_spent}.{small} Below: {bound}, the most that its split can lack to the best "
+        "gain on its n live examples.",
+        (Panel("of the budget spent", budgets, spent, 8.0), Panel("gap at most", tuple(gaps), far, 6.0)),
+        x.ticks,
+        "examples at the last build (log)",
+    )
+
+
+def expected(margin: Margins, live: AnyArray) -> list[tuple[int, float]]:
+    """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first."""
+    nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
+    due = [(node, (max(int(margin.left[node]), 0) + 1) * int(live[0]) / int(live[node])) for node in nodes]
+    return sorted(due, key=lambda pair: (pair[1], pair[0]))[:NEXT_SHOWN]
+
+
+def in_words(margin: Margins, gap: Floats) -> str:
+    """Return a summary of a tree's margins and of the proven gaps of its splits."""
+    n, none = len(margin.budget), int((margin.budget == 0).sum())
+    spent = int(((margin.left <= 0) & (margin.budget > 0)).sum())
+    if margin.epsilon == 0:
+        return "Epsilon is 0: every update rebuilds the tree from its root, so no node has a margin, and needs none."
+    root = counted(max(int(margin.left[0]), 0), "more update")
+    first = f"The root takes at most {root} before the whole tree is rebuilt."
+    if margin.certified:  # a node of nearly its size below the root may need the rebuild of both before
+        first = f"The counts at the root prove its split for at least {root}, and the whole tree stays until then."
+    return (
+        f"{first} "
+        f"Of {counted(n, 'node')}: {count(n - none - spent)} with updates left, {count(spent)} with all used, "
+        f"{count(none)} too small to have any. It is proven that no split of this tree now gains more than "
+        f"{figure(gap.max(initial=0.0))} less than the best split of its node, whatever was inserted and deleted."
+    )
+
+
+def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
+    """Return the nodes to be rebuilt first; bars show what is left of their budgets."""
+    live, depth, rows = model["counts"].sum(axis=1), depths(model), []
+    due = live
+    if margin.certified:  # leaves are built again only if they may be split
+        due = np.where(model["feature"] >= 0, live, 0)
+    for node, updates in expected(margin, due):
+        leaf = model["feature"][node] < 0
+        text = f"leaf: {names.words(model, node)}" if leaf else " ".join(names.question(model, node))
+        cells = [count(value) for value in (depth[node], live[node], margin.budget[node])]
+        cells += [count(max(int(margin.left[node]), 0)), count(updates)]
+        rows.append(Row((text, *cells), margin.share_left(node), f"margin-{margin.tone(node)}"))
+    return Table(
+        rows,
+        f"No bar: nothing is left, the next update here {'may rebuild' if margin.certified else 'rebuilds'}. Expected: "
+        "within so many updates of the stream, if they fall as the live examples do.",
+        "The next rebuilds",
+        ("Node", "Depth", "Live", "Budget", "Left", "Expected within"),
+        style="bars",
+        bar="Share of the budget left",
+    )
+
+
+def with_margin(note: Note, margin: Margins, gap: float, node: int, leaf: bool) -> Note:
+    """Return the note of a node with its margin and, at a split, the most that it can lack to the best one."""
+    left = margin.words(node)
+    words = left if leaf else f"{left} \N{MIDDLE DOT} gap \N{LESS-THAN OR EQUAL TO} {figure(gap)}"
+    until = "Updates before it may be rebuilt, at least" if margin.certified and not leaf else ""
+    sentences = (*note.sentences, f"{until or 'Updates until it is rebuilt'}: {left}")
+    return Note(note.lines, sentences, words, margin.tone(node), margin.share_left(node))
 
 
 class FuDyADTDescription(RebuildingDescription):

@@ -7,16 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import Arrays, Ints
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
-from raydt.exchange.messages import ShardWorker
-from raydt.exchange.snapshot import OWNED
+from raydt.arrays.elementary import Arrays, Ints
+from raydt.examples.updates import Features, Reading
+from raydt.exchange.messages import OWNED, ShardWorker
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
-from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator, OwnedFuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fudyadt.owned_coordinator import OwnedFuDyADTCoordinator
 from raydt.learners.fudyadt.shard import FuDyADTShard, OwningFuDyADTShard
 from raydt.messages import message
 from raydt.trees.canonical_arrays import (
@@ -28,8 +25,8 @@ from raydt.trees.canonical_arrays import (
     state_arrays,
     tree_arrays,
 )
-from raydt.trees.predictor import NumberPredictor, TreePredictor
-from raydt.trees.regression_sums import LabelRange
+from raydt.trees.counted_tree import LabelRange
+from raydt.trees.packed_trees import NumberPredictor, TreePredictor
 from raydt.trees.state_schema import (
     HELD_OR_MISSING,
     UNIT_ARRAY,

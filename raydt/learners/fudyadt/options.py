@@ -9,12 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from raydt.learners.base import Promise
-from raydt.learners.class_weight import ClassWeight
-from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound
+from raydt.learners.base import FullyDynamicOptions, Promise, epsilon_bound
+from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
-from raydt.trees.counted_tree import TreeRules
-from raydt.trees.regression_sums import LARGEST_EXPONENT, LabelRange
+from raydt.trees.counted_tree import LARGEST_EXPONENT, LabelRange, TreeRules
 
 #: Mass per example by which a certificate stays below beta: more than all rounding, for up to a thousand classes.
 MARGIN = 1e-12

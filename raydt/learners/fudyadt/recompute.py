@@ -13,12 +13,19 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools, Floats, Ints
-from raydt.audits.recorded_tree import LEFT, RIGHT, Best, RankedColumn, RecordedTree, best_of, best_splits, each
-from raydt.audits.routed_history import BuildHistory
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.examples.weights import UNIT
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.audits.recorded_tree import (
+    LEFT,
+    RIGHT,
+    Best,
+    BuildHistory,
+    RankedColumn,
+    RecordedTree,
+    best_of,
+    best_splits,
+    each,
+)
+from raydt.examples.updates import UNIT, Features, History
 
 
 class Gini:

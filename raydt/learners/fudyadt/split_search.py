@@ -22,8 +22,253 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.learners.fudyadt.split_sides import is_constant, lacking
-from raydt.learners.fudyadt.weighted_search import scan_weighted_numbers, scan_weights
+from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, add_number
+from raydt.trees.records import difference, threshold_between
+
+# What a split does with sorted segments (``presort``): its threshold, the sides of rows, and their partition.
+#
+# A split is given by ``at``, the last element on its left; plus the length of the segment, where missing numbers, which
+# are the last elements, go left, too (``split_search``).
+
+
+@inner_kernel
+def is_constant(S: Any) -> bool:
+    """Whether all rows of a sorted segment have the same value."""
+    same: bool = S[0] >> 32 == S[len(S) - 1] >> 32
+    return same
+
+
+@inner_kernel
+def value_of(element: int, X: Any, rows: Any, column: int, label_bits: int) -> float:
+    """Value of the row of an element."""
+    value: float = X[rows[(element & 0xFFFFFFFF) >> label_bits], column]
+    return value
+
+
+@inner_kernel
+def lacking(S: Any, X: Any, rows: Any, column: int, label_bits: int) -> int:
+    """How many elements of a sorted segment are missing numbers; they are the last ones."""
+    n = len(S)
+    value = value_of(S[n - 1], X, rows, column, label_bits)
+    if value == value:
+        return 0
+    m = 1
+    while m < n and S[n - 1 - m] >> 32 == S[n - 1] >> 32:
+        m += 1
+    return m
+
+
+@inner_kernel
+def threshold_of(S: Any, at: int, categorical: bool, X: Any, rows: Any, column: int, label_bits: int) -> float:
+    """Threshold of a split of a segment after element ``at``, or its category."""
+    i = at if at < len(S) else at - len(S)
+    value = value_of(S[i], X, rows, column, label_bits)
+    if categorical:
+        return value
+    return threshold_between(value, value_of(S[i + 1], X, rows, column, label_bits))
+
+
+@inner_kernel
+def missing_side(S: Any, at: int, gap: bool, X: Any, rows: Any, column: int, label_bits: int) -> int:
+    """Side of missing numbers at a split of a segment; it is not decided if there are none."""
+    if at >= len(S):
+        return TO_LEFT
+    if gap and lacking(S, X, rows, column, label_bits) > 0:
+        return TO_RIGHT
+    return UNDECIDED
+
+
+@inner_kernel
+def sum_left(S: Any, label_bits: int, side: Any, numbers: Any) -> tuple[int, int]:
+    """Sums of the labels, and of their squares, of the rows of a segment that are on the left."""
+    bits = np.uint64(label_bits)
+    q = squares = 0
+    for i in range(len(S)):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        number = np.int64(numbers[row]) * (1 - np.int64(side[row]))
+        q += number
+        squares += number * number
+    return q, squares
+
+
+@inner_kernel
+def mark_sides(S: Any, at: int, categorical: bool, label_bits: int, side: Any, left: Any) -> int:
+    """Write the side (0 left, 1 right) of each row of a segment split after element ``at``; count the left.
+
+    Returns the number of rows on the left; ``left`` receives their class counts.
+    """
+    n = len(S)
+    missing_left = at >= n
+    if missing_left:
+        at -= n
+    start = 0
+    if categorical:
+        start = at
+        while start > 0 and S[start - 1] >> 32 == S[at] >> 32:
+            start -= 1
+    mask = (1 << label_bits) - 1
+    for k in range(len(left)):
+        left[k] = 0
+    bits = np.uint64(label_bits)
+    for i in range(start):
+        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
+    ones = 0
+    for i in range(start, at + 1):
+        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 0
+        ones += S[i] & 1
+    for i in range(at + 1, len(S)):
+        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
+    if len(left) == 2:
+        left[0], left[1] = at - start + 1 - ones, ones
+    else:
+        for i in range(start, at + 1):
+            left[S[i] & mask] += 1
+    n_left = at - start + 1
+    if missing_left:
+        i = n - 1
+        while S[i] >> 32 == S[n - 1] >> 32:
+            side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 0
+            left[S[i] & mask] += 1
+            n_left += 1
+            i -= 1
+    return n_left
+
+
+@inner_kernel
+def partition(S: Any, label_bits: int, side: Any, spare: Any, keep_left: bool, keep_right: bool) -> None:
+    """Stable partition of one segment by side; a side that is not kept is dropped, the other moves up."""
+    n = len(S)
+    bits = np.uint64(label_bits)
+    one = np.uint64(1)
+    kept = np.uint64(0)
+    if not keep_left:
+        for i in range(n):
+            element = S[i]
+            S[kept] = element
+            kept += np.uint64(side[np.uint64(element & 0xFFFFFFFF) >> bits])
+        return
+    moved = np.uint64(0)
+    for i in range(n):
+        element = S[i]
+        right = np.uint64(side[np.uint64(element & 0xFFFFFFFF) >> bits])
+        S[kept] = element
+        spare[moved] = element
+        moved += right
+        kept += one - right
+    if keep_right:
+        for i in range(np.int64(moved)):
+            S[np.int64(kept) + i] = spare[i]
+
+
+# The best split of a sorted segment whose rows have weights: what ``split_search`` is for rows that count 1 each.
+#
+# Counts are sums of weights in units of 2**-16, whose products do not fit into 64 bits. So D_k is taken between the two
+# sides, D_k = l_k n_right - n_left r_k (which equals l_k n - n_left c_k), of products that are rounded to float64 once.
+# Where weights are whole numbers the products are exact, and scores are 2**32 times those of repeated rows. Always they
+# are the same, to the last bit, whichever side is the left one. With numeric labels D is exact (96 bits), and rounded
+# once, as it is without weights.
+
+
+@inner_kernel
+def weighted_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float:
+    """As ``split_search.split_score``, of sums of weights: up to a factor of 2**32."""
+    on_left, on_right = np.float64(n_left), np.float64(n - n_left)
+    total = 0.0
+    for k in range(len(left)):
+        D = np.float64(left[k]) * on_right - on_left * np.float64(counts[node, k] - left[k])
+        total += D * D
+    score: float = total / (on_left * on_right)
+    return score
+
+
+@inner_kernel
+def scan_weights(
+    S: Any, categorical: bool, counts: Any, node: int, left: Any, weights: Any, label_bits: int, best: float
+) -> tuple[float, int]:
+    """Return the best split of one sorted segment as ``split_search.scan``, a score for each value.
+
+    ``weights`` has those of each row that elements name.
+    """
+    at = -1
+    if is_constant(S):
+        return best, at
+    size, whole, mask, bits = len(S), np.int64(0), (1 << label_bits) - 1, np.uint64(label_bits)
+    for k in range(len(left)):
+        whole += counts[node, k]
+        left[k] = 0
+    n_left = np.int64(0)
+    for i in range(size):
+        weight = np.int64(weights[np.uint64(S[i] & 0xFFFFFFFF) >> bits])
+        left[S[i] & mask] += weight
+        n_left += weight
+        if i == size - 1:
+            if not categorical:
+                break
+        elif (S[i + 1] >> 32) == (S[i] >> 32):
+            continue
+        score = weighted_score(left, counts, node, n_left, whole)
+        if score > best:
+            best, at = score, i
+        if categorical:
+            n_left = np.int64(0)
+            for k in range(len(left)):
+                left[k] = 0
+    return best, at
+
+
+@inner_kernel
+def scan_weighted_numbers(
+    S: Any, categorical: bool, n: int, total: int, numbers: Any, weights: Any, label_bits: int, best: float
+) -> tuple[float, int]:
+    """Search as ``split_search.scan_numbers`` does, of a segment whose weights add up to ``n``, weight times label to
+    ``total``.
+    """
+    at = -1
+    if is_constant(S):
+        return best, at
+    size, bits = len(S), np.uint64(label_bits)
+    q_left = n_left = np.int64(0)
+    for i in range(size):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        weight = np.int64(weights[row])
+        q_left += weight * numbers[row]
+        n_left += weight
+        if i == size - 1:
+            if not categorical:
+                break
+        elif (S[i + 1] >> 32) == (S[i] >> 32):
+            continue
+        D = difference(q_left, n, n_left, total)
+        score = D * D / (np.float64(n_left) * np.float64(n - n_left))
+        if score > best:
+            best, at = score, i
+        if categorical:
+            q_left = n_left = np.int64(0)
+    return best, at
+
+
+@inner_kernel
+def weigh_numbers_left(S: Any, label_bits: int, side: Any, numbers: Any, weights: Any, sums: Any, node: int) -> None:
+    """Make the sums of a node those of the rows of a segment that are on the left."""
+    bits = np.uint64(label_bits)
+    for k in range(sums.shape[1]):
+        sums[node, k] = 0
+    for i in range(len(S)):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        if side[row] == 0:
+            add_number(sums, node, np.int64(numbers[row]), np.int64(weights[row]))
+
+
+@inner_kernel
+def weigh_left(S: Any, label_bits: int, side: Any, weights: Any, left: Any) -> None:
+    """Sum of the weights of each class, ``left``, of the rows of a segment that are on the left."""
+    bits, mask = np.uint64(label_bits), (1 << label_bits) - 1
+    for k in range(len(left)):
+        left[k] = 0
+    for i in range(len(S)):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        left[S[i] & mask] += np.int64(weights[row]) * (1 - np.int64(side[row]))
+
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64

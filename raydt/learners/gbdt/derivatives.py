@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.elementary import TOGETHER, probabilities, probabilities_together
+from raydt.arrays.elementary import TOGETHER, AnyArray, Floats, Ints, probabilities, probabilities_together
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.types import AnyArray, Floats, Ints
-from raydt.examples.weights import BITS, UNIT
+from raydt.examples.updates import BITS, UNIT
 
 #: A probability of 1.
 ONE = 65536

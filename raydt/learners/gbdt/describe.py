@@ -9,25 +9,36 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Bools, Floats
+from raydt.arrays.elementary import AnyArray, Bools, Floats
 from raydt.learners.description import (
     Call,
     Column,
     Effects,
     Lines,
     Presentation,
+    RebuildingDescription,
     ReceiptWords,
     RunRecords,
+    rebuild_figures,
     shape_charts,
     shape_in_words,
 )
-from raydt.learners.rebuild_description import RebuildingDescription, rebuild_figures
-from raydt.presentation.blocks import Block, Fact, Node, Row, Section, Table, Text, Tree
-from raydt.presentation.charts import Chart, Panel, Series, line_panel, over_stream
-from raydt.presentation.rebuilds import milliseconds
-from raydt.presentation.series import Columns
+from raydt.presentation.blocks import Block, Fact, Node, Row, Section, Table, Text, Tree, milliseconds
+from raydt.presentation.charts import (
+    Chart,
+    Columns,
+    Panel,
+    Series,
+    count,
+    counted,
+    duration,
+    figure,
+    line_panel,
+    over_stream,
+    share,
+    threshold,
+)
 from raydt.presentation.trees import CARDS, Names, class_name, feature_table, grown_cards
-from raydt.presentation.words import count, counted, duration, figure, share, threshold
 
 #: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
 TREES, DEAREST, POINTS = 3, 10, 300

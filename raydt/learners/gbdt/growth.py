@@ -23,16 +23,19 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.blocks import is_one
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.sparse import is_one
-from raydt.learners.gbdt.cells import add_cells, add_places
+from raydt.learners.gbdt.candidates import add_cells, add_places
+from raydt.learners.gbdt.ensemble import FREE, LEAF, set_values
 from raydt.learners.gbdt.histograms import add_packed, beside, make_from_others, subtract
-from raydt.learners.gbdt.split_search import CUT, FEATURE, LEFT_G, LEFT_H, best_of_owners, gain_of, search
-from raydt.learners.gbdt.trees import FREE, LEAF, set_values
-from raydt.learners.gbdt.workspace import (
+from raydt.learners.gbdt.split_search import (
     AHEAD,
     BUDGET,
+    CUT,
+    FEATURE,
     HISTOGRAM,
+    LEFT_G,
+    LEFT_H,
     MADE,
     MOST_AHEAD,
     NODE,
@@ -40,6 +43,9 @@ from raydt.learners.gbdt.workspace import (
     ORDER,
     ROOTS,
     SEARCHED,
+    best_of_owners,
+    gain_of,
+    search,
 )
 
 # -------------------------------------------------------------------- one leaf

@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.elementary import add_pair
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.simd import add_pair
-from raydt.batches.cells import is_left
-from raydt.examples.weights import UNIT
-from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.cells import add_row, segments_of
+from raydt.batches.binning import is_left
+from raydt.examples.updates import UNIT
+from raydt.learners.gbdt.candidates import add_row, row_of, segments_of
 from raydt.learners.gbdt.derivatives import gradient, weighted
-from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
-from raydt.learners.gbdt.workspace import DELETED, INSERTED, ROOTS
-from raydt.trees.masses import mass_of
+from raydt.learners.gbdt.ensemble import LEAF, next_in_preorder, value_of
+from raydt.learners.gbdt.split_search import DELETED, INSERTED, ROOTS
+from raydt.trees.records import mass_of
 
 
 @inner_kernel

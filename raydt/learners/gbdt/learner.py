@@ -8,22 +8,19 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from raydt.arrays.types import AnyArray, Arrays, Bools
+from raydt.arrays.elementary import AnyArray, Arrays, Bools
 from raydt.batches.binning import Bins
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
 from raydt.examples.row_owners import rows_of_parts
-from raydt.examples.targets import MOST_CLASSES
+from raydt.examples.updates import MOST_CLASSES, Features, Reading
 from raydt.exchange.messages import Buckets
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
-from raydt.learners.gbdt.coordinator import GBDTCoordinator
+from raydt.learners.gbdt.coordinator import GBDTCoordinator, OwnedGBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree, start_of, trees_of
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.owned_coordinator import OwnedGBDTCoordinator
 from raydt.learners.gbdt.shard import GBDTShard
-from raydt.learners.gbdt.update_batch import RECORD, TO_DELETE, TO_INSERT, outlook
+from raydt.learners.gbdt.update import RECORD, TO_DELETE, TO_INSERT, outlook
 from raydt.messages import message
 from raydt.trees.state_schema import (
     BINS,

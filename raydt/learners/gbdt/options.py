@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from raydt.arrays.types import Ints
+from raydt.arrays.elementary import Ints
 from raydt.learners.base import LearnerOptions, Promise
-from raydt.learners.class_weight import ClassWeight
+from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
 
 

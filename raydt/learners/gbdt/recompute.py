@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from raydt.arrays import rng
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import AnyArray, Bools, Floats, Ints
-from raydt.audits.recorded_bins import FeatureBins, MalformedModelError
+from raydt.arrays import elementary as rng
+from raydt.arrays.blocks import SparseRows
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.audits.bins import FeatureBins, MalformedModelError
 from raydt.messages import message
-from raydt.parallel.threads import run
+from raydt.parallel import run
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.elementary import TOGETHER, logistic, natural_log, probabilities_together, softmax
+from raydt.arrays.elementary import TOGETHER, AnyArray, Floats, logistic, natural_log, probabilities_together, softmax
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.types import AnyArray, Floats
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, quantise, residual
 
 Units = npt.NDArray[np.uint16]

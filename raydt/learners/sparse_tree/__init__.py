@@ -4,11 +4,10 @@ Where an exact tree rebuilds a node after epsilon * s updates, because its best 
 tree knows after every update whether it has: a node is rebuilt when its split is beaten, and not before. Argued in
 ``docs/explanation/guarantees.md``.
 
-The coordinator's half, in the order to read it: ``coordinator`` (the path of a batch, window by window),
-``coordinator_update`` (routing and counting), ``coordinator_build`` (BUILD, level by level). The shard's half:
-``shard`` (rows, structures, requests), ``shard_update`` (an update of the structures along a path, and taking it back),
-``shard_build`` (structures of new nodes, and the best sparse split of each), ``dense_split_search`` (the exact search
-beside them). Both use ``rules`` and ``shard_build``. On saved models and states: ``audit`` and its ``recompute``.
+The coordinator's half, in the order to read it: ``coordinator`` (the path of a batch, window by window;
+routing and counting; BUILD, level by level). The shard's half: ``shard`` (rows, structures, requests; an update of the
+structures along a path, and its return; the exact search beside them). Both use ``build`` (structures of new nodes, the
+best sparse split of each, and the rules). On saved models and states: ``audit``.
 """
 
 from raydt.learners.sparse_tree.learner import LEARNER

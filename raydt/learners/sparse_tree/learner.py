@@ -7,20 +7,33 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
-from raydt.arrays.types import Arrays
-from raydt.examples.features import Features
-from raydt.examples.reading import Reading
-from raydt.finders.buckets import buckets_of
+from raydt.arrays.blocks import SparseRows
+from raydt.arrays.elementary import Arrays
+from raydt.examples.updates import Features, Reading
+from raydt.finders.pool import buckets_of
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
+from raydt.learners.description import (
+    LEAVES_ARE_RESET,
+    Presentation,
+    RebuildingDescription,
+    RunRecords,
+    built_note,
+    measured,
+    rebuild_figures,
+    rebuild_section,
+    tree_blocks,
+    worst_of,
+)
 from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
-from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE, SparseTreeShard
 from raydt.messages import message
+from raydt.presentation.blocks import Section
+from raydt.presentation.charts import number
+from raydt.presentation.trees import live_tree
 from raydt.trees.canonical_arrays import check_tree, state_arrays, tree_arrays
-from raydt.trees.masses import masses_of
-from raydt.trees.predictor import TreePredictor
+from raydt.trees.packed_trees import TreePredictor
+from raydt.trees.records import masses_of
 from raydt.trees.state_schema import (
     HELD_OR_MISSING,
     UNIT_ARRAY,
@@ -38,6 +51,46 @@ from raydt.trees.state_schema import (
     weight_arrays,
     weights_of_state,
 )
+
+# How the sparse tree presents itself: its tree, its rebuilds, and the gap its audit has measured.
+
+_RULE = (
+    "After every update, raydt rebuilds the topmost node of its path whose score is more than beta above that of the "
+    "best sparse feature the finder keeps, with its subtree."
+)
+_SCHEDULE = (
+    " It also rebuilds a node built from s examples once more than epsilon s updates have reached it, because of "
+    "the features that are not sparse."
+)
+
+
+class SparseTreeDescription(RebuildingDescription):
+    """A tree whose splits a finder watches."""
+
+    measures: ClassVar[Mapping[str, str]] = {
+        "gap": "Score above (1 + finder_alpha) times the least",
+        "lack": "Score above the least",
+        "dense_gap": "Gap to the best split by a number or category",
+        "leaf_gini": "Gini index of a leaf that may be split",
+        "leaf_gain": "Gain that a leaf leaves unused",
+        "change": "Updates since the build, c / s",
+    }
+
+    def present(self, run: RunRecords) -> Presentation:
+        """Return the tree, and the rebuilds."""
+        model, gap = run.model, number(worst_of(run.summary), "gap")
+        about = ", and at which update it was built, from how many examples"
+        drawn = [live_tree(model, run.names, lambda node: built_note(model, node), about)] if model else []
+        dense = any(feature.get("kind") != "sparse" for feature in run.names.features)
+        title = "Score above (1 + finder_alpha) times the least"
+        return Presentation(
+            rebuild_figures(run.summary),
+            Section("Tree", tree_blocks(run, *drawn)),
+            rebuild_section(
+                run.summary, run.metrics, run.events, f"{_RULE}{_SCHEDULE if dense else ''} {LEAVES_ARE_RESET}"
+            ),
+            gap=None if gap is None else measured(title, gap, number(run.options, "beta")),
+        )
 
 
 class SparseTree(Learner):

@@ -6,10 +6,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from raydt.learners.base import Promise
-from raydt.learners.class_weight import ClassWeight
-from raydt.learners.fully_dynamic import FullyDynamicOptions
-from raydt.learners.sparse_tree.rules import WatchRules
+from raydt.learners.base import FullyDynamicOptions, Promise
+from raydt.learners.batch_coordinator import ClassWeight
+from raydt.learners.sparse_tree.build import WatchRules
 from raydt.messages import message
 
 

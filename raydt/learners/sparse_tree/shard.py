@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import empty, grown
-from raydt.arrays.types import AnyArray, Floats, Int32s, Ints
+from raydt.arrays.blocks import empty, grown
+from raydt.arrays.elementary import AnyArray, Floats, Int32s, Ints
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.rows_on_shards import HeldRows, ShardWithRows
-from raydt.examples.features import Features
-from raydt.examples.weights import UNIT
-from raydt.finders.buckets import among_masses, buckets_of
+from raydt.examples.updates import UNIT, Features
+from raydt.finders.finder import (
+    Structure,
+    attach,
+    best,
+    best_candidates,
+    change,
+    roll_back_notes,
+    score_of,
+    settle,
+    table_of,
+    xlogx_table,
+)
 from raydt.finders.pool import (
     LIVE,
     NOTES,
     USED,
     Pool,
+    among_masses,
+    buckets_of,
     find_or_add,
     free_dead,
     new_pool,
@@ -26,24 +39,218 @@ from raydt.finders.pool import (
     with_entries,
     with_units,
 )
-from raydt.finders.scores import best_candidates, table_of, xlogx_table
-from raydt.finders.structure import Structure, attach
-from raydt.learners.sparse_tree.dense_split_search import best_cut, totals_of
-from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.shard_build import (
+from raydt.learners.sparse_tree.build import (
     CANDIDATE,
     FEATURE,
     MISSING,
+    NODE,
     THRESHOLD,
+    Groups,
     LevelCandidates,
     LevelRows,
+    beaten,
+    impurity,
+    may_split,
     open_nodes,
     release_nodes,
+    unit_of,
 )
-from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
-from raydt.learners.sparse_tree.shard_update import Limits, ShardSteps, roll_back, watch
-from raydt.trees.counted_tree import TO_LEFT
-from raydt.trees.records import number_nodes
+from raydt.learners.sparse_tree.options import SparseTreeOptions
+from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED
+from raydt.trees.records import mass_of, number_nodes, threshold_between
+
+# The shard's half of an update: the structures of all nodes on the path change, and every split is tested.
+
+
+class ShardSteps(NamedTuple):
+    """Rows that come and go."""
+
+    #: Shape (steps,): 1: a row is inserted, -1: it is deleted; times its mass (int64) where counts are masses.
+    sign: AnyArray
+    label: npt.NDArray[np.int8]  #: Shape (steps,).
+    slot: Int32s  #: Shape (steps,).
+    leaf: Ints  #: Shape (steps,).
+    marks: Ints  #: Shape (steps,): takes how many notes the journal had before each step.
+
+    @classmethod
+    def none(cls) -> ShardSteps:
+        """No steps."""
+        flags, links = np.empty(0, dtype=np.int8), np.empty(0, dtype=np.int64)
+        return cls(flags, flags, np.empty(0, dtype=np.int32), links, links)
+
+
+class Limits(NamedTuple):
+    """When to stop for want of memory: new entries that there is room for, and notes beyond which a step may not fit.
+
+    ``rows`` has the shard's sparse features by slot, which tell how many entries a step may need.
+    """
+
+    rows: Any
+    entries: int
+    notes: int
+
+
+@inner_kernel
+def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -> bool:
+    """Whether a candidate of this shard beats the split of a node, or asks for one at a leaf."""
+    n, c1, table = nodes[node].n, nodes[node].c1, structure.table
+    right = nodes[node].right
+    if n == 0:
+        return False
+    if right < 0:
+        if not may_split(rules, table, n, c1, nodes[node].depth):
+            return False
+        score = impurity(rules, table, n, c1)
+    else:
+        score = score_of(rules.entropy, table, n, c1, nodes[right].n, nodes[right].c1)
+    for group in range(groups.owned):
+        _, candidate = best(structure, node * groups.owned + group, n, c1)
+        if beaten(rules, score, candidate):
+            return True
+    return False
+
+
+@kernel
+def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules: Any, limits: Any) -> tuple[int, int]:
+    """Take steps from ``begin`` on, as long as their new entries and notes surely fit, and through the first beaten.
+
+    Returns the step after the last that was taken, and the root-most node that was beaten by it, -1 if none was.
+    """
+    reg, rows, room = structure.pool.reg, limits.rows, limits.entries
+    for i in range(begin, len(steps.sign)):
+        sign, label = steps.sign[i], steps.label[i]
+        first, last = rows.begin[steps.slot[i]], rows.end[steps.slot[i]]
+        # An upper bound, a new entry for each one of the row at each node: what stops here is taken after more room.
+        room -= (nodes[steps.leaf[i]].depth + 1) * (last - first)
+        if room < 0 or reg[NOTES] > limits.notes:
+            return i, -1
+        steps.marks[i] = reg[NOTES]
+        node = np.int64(steps.leaf[i])
+        while node >= 0:
+            nodes[node].n += sign
+            nodes[node].c1 += sign * label
+            n, c1 = nodes[node].n, nodes[node].c1
+            if nodes[node].depth < rules.max_depth:
+                for k in range(first, last):
+                    j = rows.values[k]
+                    change(structure, unit_of(groups, node, j), j, sign, label, n, c1)
+                for group in range(groups.owned):
+                    settle(structure, node * groups.owned + group, n, c1)
+            node = np.int64(nodes[node].parent)
+        # Tested once all counts of the path are right: the score of a split reads the counts of its child.
+        found = -1
+        node = np.int64(steps.leaf[i])
+        while node >= 0:
+            if nodes[node].depth < rules.max_depth and _is_beaten(structure, nodes, groups, node, rules):
+                found = node
+            node = np.int64(nodes[node].parent)
+        if found >= 0:
+            return i + 1, found
+    return len(steps.sign), -1
+
+
+@kernel
+def roll_back(structure: Any, nodes: Any, steps: Any, keep: int, stop: int) -> None:
+    """Roll back the steps from ``keep`` to before ``stop``."""
+    if keep < stop:
+        roll_back_notes(structure, steps.marks[keep])
+    for i in range(keep, stop):
+        node = steps.leaf[i]
+        while node >= 0:
+            nodes[node].n -= steps.sign[i]
+            nodes[node].c1 -= steps.sign[i] * steps.label[i]
+            node = np.int64(nodes[node].parent)
+
+
+# The exact search over dense features of a node that is built: every threshold of a number, every value of a category.
+#
+# Missing numbers are tried on the right of each threshold, and of an infinite one, and then on its left. A split counts
+# what is on its right, as a sparse feature counts its ones, so that one score compares all kinds.
+
+
+@kernel
+def _scan(
+    entropy: bool,
+    table: Any,
+    totals: Any,
+    values: Any,
+    labels: Any,
+    masses: Any,
+    categorical: bool,
+    first: int,
+    least: float,
+    out: Any,
+) -> float:
+    """Best cut from place ``first`` on of one sorted column, the smaller of equals: its score, if below ``least``.
+
+    ``totals`` are the counts of all rows and of those of class 1, ``masses`` those of the rows, empty of 1 each.
+    ``out`` takes rows and rows of class 1 on its right, and the last place of what is left of it.
+    """
+    n, c1, rows = totals[0], totals[1], len(values)
+    size, size_before = np.int64(0), np.int64(0)
+    ones, ones_before = np.int64(0), np.int64(0)
+    for i in range(rows):
+        mass = mass_of(masses, i)
+        size += mass
+        ones += mass * labels[i]
+        if i < first or (i + 1 < rows and (values[i + 1] == values[i] or values[i] != values[i])):
+            continue
+        left, left_ones = (size - size_before, ones - ones_before) if categorical else (size, ones)
+        if left < n:
+            score = score_of(entropy, table, n, c1, n - left, c1 - left_ones)
+            if score < least:
+                least = score
+                out[0], out[1], out[2] = n - left, c1 - left_ones, i
+        size_before, ones_before = size, ones
+    return least
+
+
+def totals_of(labels: npt.NDArray[np.int8], masses: npt.NDArray[np.uint32]) -> tuple[int, int]:
+    """Counts of rows and of those of class 1."""
+    if not len(masses):
+        return len(labels), int(labels.sum())
+    return int(masses.sum(dtype=np.int64)), int(masses[labels == 1].sum(dtype=np.int64))
+
+
+def best_cut(
+    entropy: bool,
+    table: Floats,
+    X: Floats,
+    kinds: npt.NDArray[np.int8],
+    labels: npt.NDArray[np.int8],
+    masses: npt.NDArray[np.uint32],
+) -> tuple[int, int, int, float, int]:
+    """Return the best split by the columns of ``X``, shape (rows, columns): smallest (score, column, side, threshold).
+
+    The result has the column, -1 if none has two values; rows and rows of class 1 on the right; the threshold; and the
+    side of missing numbers, of which the right one comes first. ``masses`` are those of the rows, empty of 1 each.
+    """
+    best, least = (-1, 0, 0, 0.0, UNDECIDED), np.inf
+    totals = np.array(totals_of(labels, masses))
+    out = np.zeros(3, dtype=np.int64)
+    for column, kind in enumerate(kinds):
+        order = np.argsort(X[:, column], kind="stable")  # missing numbers come last
+        lacking = int(np.isnan(X[:, column]).sum())
+        for side in (TO_RIGHT, TO_LEFT) if lacking else (UNDECIDED,):
+            if side == TO_LEFT:
+                order = np.roll(order, lacking)
+            values, first = X[order, column], lacking if side == TO_LEFT else 0
+            of_rows = values, labels[order], masses[order] if len(masses) else masses
+            score = _scan(entropy, table, totals, *of_rows, bool(kind), first, least, out)
+            if score < least:
+                n1, c11, last = out.tolist()
+                least = score
+                cut = float(values[last]) if kind else float(between(values[last], values[last + 1]))
+                best = column, n1, c11, cut, side
+    return best
+
+
+@kernel
+def between(a: float, b: float) -> float:
+    """:func:`raydt.trees.records.threshold_between`, for Python."""
+    threshold: float = threshold_between(a, b)
+    return threshold
+
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14

@@ -28,13 +28,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from raydt.encoding.columns import WORDS_FOR_NOTHING, unlike_integers
-from raydt.encoding.numerals import DECIMAL_COMMA, NUMBER, share
-from raydt.encoding.times import kind_of_times
+from raydt.encoding.columns import DECIMAL_COMMA, NUMBER, WORDS_FOR_NOTHING, kind_of_times, share, unlike_integers
 from raydt.errors import InputError
 from raydt.messages import message
 from raydt.redaction import marked, quoted
-from raydt.sources.files.damage import END_BYTES
+from raydt.sources.files.content import END_BYTES
 from raydt.sources.files.datafile import DataFile, Place
 
 _BLOCK = 1 << 20

@@ -6,25 +6,76 @@ Invariant: the files of a folder or pattern come in the order of their sorted pa
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, ClassVar
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from raydt.errors import InputError, shortage
 from raydt.messages import Message, message
 from raydt.redaction import marked, quoted
-from raydt.sources.files.content import ContentHash, HashedStream
-from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
-from raydt.sources.files.tables import refuse_tables, refuse_tables_above
+from raydt.sources.files.content import END_BYTES, ContentHash, HashedStream, diagnosis, without_flaws
+
+# Table formats whose folders hold more than the table's rows: Delta, Iceberg, Hudi, Paimon.
+#
+# Such a table keeps the files of deleted and replaced rows, and a log that says which files, and which of their rows,
+# are live. The files alone would bring deleted rows back.
+#
+# Invariant: no file in such a table is read, by whatever path, pattern or link it is named.
+
+
+class _TableFormat(NamedTuple):
+    name: str
+    #: Pattern of the files in the folder of the log.
+    files: str
+    #: What reads the live rows.
+    reader: str
+
+
+#: By the name of the folder that holds the log.
+_FORMATS = {
+    "_delta_log": _TableFormat("a Delta table", "*", "deltalake: DeltaTable(path).to_pyarrow_table()"),
+    "metadata": _TableFormat("an Iceberg table", "*.metadata.json*", "pyiceberg: table.scan().to_arrow()"),
+    ".hoodie": _TableFormat("a Hudi table", "*", "Spark or hudi-rs"),
+    "manifest": _TableFormat("a Paimon table", "manifest-list-*", "Spark or pypaimon"),
+}
+
+
+def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
+    """Raise an InputError, with format and remedy, if the log of such a table is in a listing."""
+    for info in listed:
+        form = _FORMATS.get(info.base_name)
+        if form is None or info.type != pafs.FileType.Directory:
+            continue
+        logged = filesystem.get_file_info(pafs.FileSelector(info.path, allow_not_found=True))
+        if any(fnmatchcase(file.base_name, form.files) for file in logged):
+            or_else = ", or follow the table with source.kind: delta" if info.base_name == "_delta_log" else ""
+            said = message("files.table", form=form.name, log=info.base_name, reader=form.reader, or_else=or_else)
+            raise InputError(said, file=info.path.rpartition("/")[0])
+
+
+def refuse_tables_above(filesystem: Any, paths: Iterable[str]) -> None:
+    """Raise an InputError if one of these paths, as where a link leads to, is or lies in such a table."""
+    given = list(paths)
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        given += [os.path.realpath(path) for path in given]
+    folders = {str(folder) for path in given for folder in (PurePosixPath(path), *PurePosixPath(path).parents)}
+    for folder in sorted(folders - {"."}):
+        logs = [f"{folder.rstrip('/')}/{name}" for name in _FORMATS]
+        with contextlib.suppress(OSError, pa.ArrowException):  # a folder that this user may not list tells nothing
+            refuse_tables(filesystem, filesystem.get_file_info(logs))
+
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?[]")
@@ -47,7 +98,7 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
 
     It is a file, a folder, a pattern (``**`` at the end is a folder), a URI or a list of these; names that begin with a
     dot or an underscore are passed over. InputError if nothing is there, a file is listed twice, or it belongs to a
-    table with a log (:mod:`raydt.sources.files.tables`).
+    table with a log (:mod:`raydt.sources.files.datafile`).
     """
     if isinstance(path, list):
         entry_of: dict[Hashable, int] = {}
@@ -314,3 +365,131 @@ class DataFile(ABC):
         self.require_unchanged()
         with reading(self.name), self.open_input() as file:
             return self._content.hexdigest(file.read_at)
+
+
+# Parquet files, read by row group: a seek decodes only the row groups from the wanted one on.
+#
+# Times stored as INT96 are read in microseconds: nanoseconds in 64 bits, Arrow's default, wrap after the year 2262.
+
+
+class ParquetDataFile(DataFile):
+    """One Parquet file. Its footer gives schema, rows and row groups."""
+
+    kind = "parquet"
+    suffixes = (".parquet", ".pq", ".parq")
+    seekable = True
+
+    def _open(self) -> None:
+        with self.open_input() as source, _opened(source) as file:
+            self.schema = file.schema_arrow
+            meta = file.metadata
+            groups = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+        self._ends = np.cumsum(groups, dtype=np.int64)
+        self.n_rows = sum(groups)
+
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        row = start
+        try:
+            for batch in self._read(columns, row, size, len(self._ends)):
+                yield batch
+                row += batch.num_rows
+        except (pa.ArrowException, OSError):  # one row group at a time gives what lies before the damage
+            yield from self._read(columns, row, size, 1)
+
+    def _read(self, columns: list[str], start: int, size: int, together: int) -> Iterator[pa.RecordBatch]:
+        """Batches from row ``start`` on, none of which crosses from one lot of ``together`` row groups to another."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        skip = start - (int(self._ends[first - 1]) if first else 0)
+        groups = range(first, len(self._ends))
+        with self.open_input() as source, _opened(source) as file:
+            for begin in range(0, len(groups), together):
+                lot = list(groups[begin : begin + together])
+                for batch in file.iter_batches(size, row_groups=lot, columns=columns, use_threads=self.in_threads):
+                    if skip < batch.num_rows:
+                        yield batch.slice(skip)
+                    skip = max(0, skip - batch.num_rows)
+
+
+def _opened(source: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+
+
+# Arrow IPC files and streams (told apart by their first bytes). A file is seekable by batch, a stream is not.
+
+_FILE_MAGIC = b"ARROW1"
+
+
+class ArrowDataFile(DataFile):
+    """One Arrow IPC file (also called Feather 2) or stream."""
+
+    kind = "arrow"
+    suffixes = (".arrow", ".arrows", ".feather", ".ipc")
+
+    def _open(self) -> None:
+        self._ends = None
+        with self.open_input() as source:
+            is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+            source.seek(0)
+            if not is_file:
+                self.schema = pa.ipc.open_stream(source).schema
+                return
+            self.schema = pa.ipc.open_file(source).schema
+            if self.schema.names:  # one column is enough to learn the lengths
+                reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+                lengths = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+                self._ends = np.cumsum(lengths, dtype=np.int64)
+                self.n_rows = sum(lengths)
+                self.seekable = True
+
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        places = {max(map(self.schema.get_field_index, (name, name.partition(".")[0]))) for name in columns}
+        fields = sorted(place for place in places if place >= 0)
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=self.in_threads)
+        with self.open_input() as source:
+            if self._ends is not None:
+                reader = pa.ipc.open_file(source, options=options)
+                first = int(np.searchsorted(self._ends, start, side="right"))
+                skip = start - (int(self._ends[first - 1]) if first else 0)
+                batches = (reader.get_batch(index) for index in range(first, len(self._ends)))
+            else:
+                skip = start
+                batches = iter(pa.ipc.open_stream(source, options=options))
+            for batch in batches:
+                if skip < batch.num_rows:
+                    yield batch.slice(skip)
+                skip = max(0, skip - batch.num_rows)
+
+
+# A table in memory, read as a file is: what a caller passes in place of a path.
+
+
+class TableInMemory(DataFile):
+    """An Arrow table; ``name`` is what messages call it. It has no path, so that nobody can read it again later."""
+
+    kind = "arrow"
+    suffixes = ()
+    seekable = True
+
+    def __init__(self, table: pa.Table, name: str) -> None:
+        self._table = table
+        super().__init__(Place(None, name, name, table.nbytes))
+
+    def _open(self) -> None:
+        self.schema, self.n_rows = self._table.schema, self._table.num_rows
+
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        here = [name for name in self._table.column_names if name in columns]
+        yield from self._table.select(here).slice(start).to_batches(size)
+
+    def _ends_of_file(self) -> tuple[bytes, bytes]:
+        return b"", b""
+
+    def require_unchanged(self) -> None:
+        """Nobody changes an Arrow table."""
+
+    def content_hash(self) -> str:
+        """Return the SHA-256 of the table as an Arrow IPC stream."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema) as stream:
+            stream.write_table(self._table)
+        return "sha256:" + hashlib.sha256(sink.getvalue()).hexdigest()

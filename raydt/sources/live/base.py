@@ -18,10 +18,10 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from raydt.errors import ConfigError, InputError, RaydtError
-from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import Message, message
-from raydt.sources.file_options import FileOptions
-from raydt.sources.parts import find_parts
+from raydt.sources.base import FileOptions
+from raydt.sources.encoder import find_parts
 
 #: Where reading has come to and what comes next, in JSON values; ``time`` is that of its newest change, in seconds
 #: since 1970, if the source tells it.

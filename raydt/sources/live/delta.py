@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from raydt.encoding.netting import netted
+from raydt.encoding.labels import netted
 from raydt.errors import InputError, RaydtError
-from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sources.live.base import OP, HistoryGoneError, LiveOptions, Part, Plan, SourceAwayError, library

@@ -17,16 +17,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from raydt.encoding.operations import IGNORED
-from raydt.encoding.times import TimeColumn
+from raydt.encoding.columns import TimeColumn
+from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
-from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
-from raydt.sources.base import Rows
-from raydt.sources.encoded_source import EncodedSource
-from raydt.sources.encoder import Block, RowEncoder
-from raydt.sources.envelope import Envelope
-from raydt.sources.identity import Identity, hashed
+from raydt.sources.base import Envelope, Identity, Rows, hashed
+from raydt.sources.encoder import Block, EncodedSource, RowEncoder
 from raydt.sources.live.base import LiveOptions, LiveSource, Plan, SourceAwayError
 
 #: Most rows of a chunk, and about how many feature values it holds.

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from raydt.encoding.json_rows import json_rows
+from raydt.encoding.labels import json_rows
 from raydt.errors import InputError
-from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.live.base import LiveOptions, Part, Plan, SourceAwayError

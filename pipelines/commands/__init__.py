@@ -1,1 +1,0 @@
-"""The commands by topic. Each imports what it needs when it runs, so that ``--help`` is quick."""

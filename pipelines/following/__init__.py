@@ -1,1 +1,0 @@
-"""Runs that go on: they follow a table or a topic until they are stopped."""

@@ -1,1 +1,0 @@
-"""Records of a run: scores, the five tables and their parts, checkpoints, recoveries."""
