@@ -37,9 +37,9 @@ __all__ = [
 _HOMES = {
     "Config": "config",
     "load_config": "config",
-    "RunResult": "running.job",
-    "replay": "running.job",
-    "resume": "running.job",
+    "RunResult": "running.replay",
+    "replay": "running.replay",
+    "resume": "running.replay",
     "train": "training",
     "update": "updating",
     "apply_changes": "updating",

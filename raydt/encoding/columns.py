@@ -405,7 +405,7 @@ Mask = Bools
 class Fault(NamedTuple):
     """Why a row is bad."""
 
-    code: str  #: Names the sentence in ``raydt.messages.rows``.
+    code: str  #: Names the sentence in ``raydt/messages/rows.txt``.
     column: str
     value: Any = None  #: The value at fault, if the sentence shows it.
     more: Mapping[str, Any] = MappingProxyType({})  #: Further parameters of the sentence.
