@@ -4,7 +4,7 @@ A stream makes n insertions and then n replacements (delete a random example, in
 batches of 4,096, in process, on one core, without warm-up. Rebuilt rows per update depend on nothing but the stream;
 CPU time is that of ``session.apply``, measured once. Label: x_0 + x_1 > 1, with a tenth of the labels drawn at random;
 alpha = beta = 0 and depth 10 at most, as in the paper's experiments. One setting varies at a time. The tables go into
-``docs/explanation/results/amortised-cost.md``, between its two markers. Takes about two minutes of one idle core.
+``docs/development/results/amortised-cost.md``, between its two markers. Takes about two minutes of one idle core.
 Run: python benchmarks/amortised_cost.py [document]
 """
 
@@ -28,7 +28,7 @@ from raydt.sessions.session import InProcessSession, compile_kernels
 LEARNER = learners()["fudyadt"]
 BATCH = 4096
 BEGIN, END = "<!-- written by benchmarks/amortised_cost.py from here -->", "<!-- to here -->"
-DOCUMENT = Path(__file__).parents[1] / "docs" / "explanation" / "results" / "amortised-cost.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "development" / "results" / "amortised-cost.md"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from paper.chart import Panel, Style, svg
 from paper.markdown import table
 
 #: Pictures of a folder of benchmarks are in the folder of the same name here.
-PICTURES = Path(__file__).parents[1] / "docs" / "explanation" / "results"
+PICTURES = Path(__file__).parents[1] / "docs" / "development" / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Kit:
         parser.add_argument("name", choices=self.commands)
         parser.add_argument("--seeds", type=int, default=5, help="trials, or rounds of a timing")
         parser.add_argument(
-            "--plot", action="store_true", help=f"write the figure into docs/explanation/results/{self.folder}/"
+            "--plot", action="store_true", help=f"write the figure into docs/development/results/{self.folder}/"
         )
         return parser
 

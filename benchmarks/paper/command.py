@@ -27,7 +27,7 @@ from raydt.sessions.session import compile_kernels
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENT = ROOT / "docs" / "explanation" / "results" / "fudyadt.md"
+DOCUMENT = ROOT / "docs" / "development" / "results" / "fudyadt.md"
 QUICK_ROWS = 3000
 
 SECTIONS: dict[str, Callable[[Bench, int | None], Section]] = {

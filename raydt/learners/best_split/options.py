@@ -12,7 +12,7 @@ from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
 
 #: ``auto`` keeps a structure where there are so many seen features for each one of a row (measured
-#: in docs/explanation/results/sparse.md).
+#: in docs/development/results/sparse.md).
 STRUCTURE_FROM = 50
 
 #: What ``auto`` goes by: features seen in the warm-up, their ones, and its rows.
