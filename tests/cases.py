@@ -1,7 +1,7 @@
 """Every case of every learner, and the nets that take each of them.
 
 A net is a test that runs the cases of all learners, those of other packages too. It is made by :func:`every_case`
-or :func:`net`, which also note what it takes: ``docs/explanation/guarantees.md`` shows the notes as a table.
+or :func:`net`, which also note what it takes: ``tests/README.md`` shows the notes as a table.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: C
     Parameters
     ----------
     name : str
-        Of the net, a few words: its column in ``docs/explanation/guarantees.md``.
+        Of the net, a few words: its row in ``tests/README.md``.
     arguments : str
         Names of the test's arguments: that of the trial, and that of the other values, which are text.
     values : iterable of (Trial, str)

@@ -1,4 +1,4 @@
-"""The table of learners and nets in ``docs/explanation/guarantees.md`` is what the nets are parametrised by.
+"""The table of learners and nets in ``tests/README.md`` is what the nets are parametrised by.
 
 ``python -m tests.nets.test_table`` writes it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from raydt.learners import learners
 from tests.cases import CASES, NETS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "guarantees.md"
+DOCUMENT = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- nets: python -m tests.nets.test_table -->\n", "<!-- end of nets -->\n"
 #: Where nets are.
 MODULES = (
