@@ -63,22 +63,47 @@ def _help(name: str, command: click.Command, context: click.Context) -> Iterator
     yield f"## {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
 
 
+#: A key that at least as many kinds have alike stands once for all of them.
+SHARED = 3
+Row = tuple[str, str, str]
+
+
 def keys() -> Iterator[str]:
-    """A table of keys for each section of a config, and for each kind of it."""
+    """Tables of keys for each section of a config: those that kinds share, then those of each kind."""
     schema = json_schema()
     for section, value in schema["properties"].items():
         yield f"## {section}\n\n{_sentence(value.get('description', ''))}\n"
-        models = list(_models(value, schema["$defs"], ""))
-        for name, model in models:
-            if name:
-                yield f"### {section}: {name}\n"
-            yield "| Key | Default | Meaning |\n|---|---|---|"
-            for key, of in model["properties"].items():
-                if "const" in of:
-                    continue
-                default = "*required*" if key in model.get("required", ()) else f"`{_yaml(of.get('default'))}`"
-                yield f"| `{key}` | {default} | {_cell(of)} |"
-            yield ""
+        rows = {name: list(_rows(model)) for name, model in _models(value, schema["$defs"], "")}
+        kinds_of: dict[Row, list[str]] = {}
+        for name, own in rows.items():
+            for row in own:
+                kinds_of.setdefault(row, []).append(name)
+        shared: dict[tuple[str, ...], list[Row]] = {}
+        for row, kinds in kinds_of.items():
+            if len(kinds) >= SHARED:
+                shared.setdefault(tuple(kinds), []).append(row)
+        for kinds, common in sorted(shared.items(), key=lambda item: -len(item[0])):
+            yield from _table(f"{section}: {'every kind' if len(kinds) == len(rows) else '; '.join(kinds)}", common)
+        for name, own in rows.items():
+            rest = [row for row in own if len(kinds_of[row]) < SHARED]
+            if rest:
+                yield from _table(f"{section}: {name}" if name else "", rest)
+
+
+def _rows(model: dict[str, Any]) -> Iterator[Row]:
+    """Key, default and meaning of each key of a model."""
+    for key, of in model["properties"].items():
+        if "const" not in of:
+            default = "*required*" if key in model.get("required", ()) else f"`{_yaml(of.get('default'))}`"
+            yield f"`{key}`", default, _cell(of)
+
+
+def _table(heading: str, rows: list[Row]) -> Iterator[str]:
+    if heading:
+        yield f"### {heading}\n"
+    yield "| Key | Default | Meaning |\n|---|---|---|"
+    yield from (f"| {key} | {default} | {meaning} |" for key, default, meaning in rows)
+    yield ""
 
 
 def _models(value: dict[str, Any], models: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
