@@ -15,8 +15,6 @@ from paper.markdown import Section, table
 
 EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 DEPTHS = (10, 5)
-#: What the tables beside a picture show of its curves.
-TABLED, TABLED_DEPTH = (0.0, 0.1, 0.5, 1.0, 2.0), 10
 START = 1000  # examples the tree is built from before random updates begin
 
 STYLES = {
@@ -54,7 +52,7 @@ FIGURES = (
 
 
 def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
-    """The figure as a chart, its numbers at :data:`TABLED` as tables, and what the text says of it."""
+    """The figure as a chart, F1 of the others, and what the text says of it."""
     sets = [cut(data, rows) for data in figure.data]
     measures = [("F1", True)] * figure.f1 + [("us per update", False)] * figure.time
     curves = {data: _curves(bench, data, figure.stream) for data in sets}
@@ -67,16 +65,6 @@ def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
             panels.append(Panel(f"{data.title}: {name}", lines, levels, log=not is_f1))
         grid.append(panels)
     text = []
-    for _, is_f1 in measures:
-        heading = "F1, per cent" if is_f1 else "Microseconds of CPU time per update"
-        body = []
-        for data in sets:
-            for label, curve in curves[data].items():
-                if label.endswith(f"h {TABLED_DEPTH}"):
-                    shown = [curve[e] for e in TABLED]
-                    cells = [f"{100 * m.f1:.1f}" if is_f1 else f"{m.us:.2f}" for m in shown]
-                    body.append([f"{data.title}, {label}", *cells])
-        text += [*table([f"{heading}; epsilon", *(f"{e:g}" for e in TABLED)], body), ""]
     if figure.f1:
         text += [*_baselines(bench, sets, figure.stream), ""]
     if figure.time:
