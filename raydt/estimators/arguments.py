@@ -471,6 +471,24 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
     return keys
 
 
+def require_kind(given: Iterable[Hashable], what: str, known: Iterable[Hashable]) -> None:
+    """Refuse (InputError) text where all ``known`` values are integers, and integers where all of them are text."""
+    rest = iter(known)
+    if (first := next(rest, None)) is None:
+        return
+    kinds = {_kind(first)}
+    for row, value in enumerate(given):
+        while (kind := _kind(value)) not in kinds and (one := next(rest, None)) is not None:
+            kinds.add(_kind(one))
+        if kind not in kinds:
+            was = {"known": first, "known_kind": _kind(first)}
+            raise InputError(message("estimators.other_kind", what=what, value=value, kind=kind, **was), row=row)
+
+
+def _kind(value: Hashable) -> str:
+    return "an integer" if isinstance(value, int) else "text" if isinstance(value, str) else "neither text nor integer"
+
+
 def index_of(X: Any) -> Any:
     """Return the index of a data frame if it has a name; None if not, or if ``X`` has no index."""
     index = getattr(X, "index", None)

@@ -22,6 +22,7 @@ from raydt.estimators.arguments import (
     keys_of,
     labels_of,
     numbers_of,
+    require_kind,
     require_some_weight,
     text_column,
     weights_of,
@@ -310,6 +311,7 @@ class Estimator(NamedExamples):
         whose = None if beside.subjects is None else keys_of(beside.subjects, "subject")
         if whose is not None and len(whose) != len(rows):
             raise InputError(message("estimators.other_subjects", rows=len(rows), subjects=len(whose)))
+        require_kind(whose or (), "subject", self._known_subjects(len(gone)))
         if self._seq and (whose is None) != (self._subjects is None):
             raise InputError(message("estimators.subjects_always"))
         weight = None if beside.weights is None else weights_of(beside.weights, len(rows))

@@ -12,7 +12,7 @@ from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.estimators.arguments import ExampleNames, Parameters, keys_of
+from raydt.estimators.arguments import ExampleNames, Parameters, keys_of, require_kind
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.examples.store import ExampleStore, Subjects
@@ -446,6 +446,7 @@ class NamedExamples(Fitted, ABC):
         shown = running.tolist() if ids is None else keys_of(ids)
         if len(shown) != n:
             raise InputError(message("estimators.other_ids", rows=n, shape=(len(shown),)))
+        require_kind(shown, "id", self._known_ids(len(gone)))
         self._refuse_repeated(shown)
         key, slots = self._find(shown)
         self._refuse((slots >= 0) & ~np.isin(key, gone), shown, DUPLICATE_ID)
@@ -457,6 +458,16 @@ class NamedExamples(Fitted, ABC):
             names = ExampleNames()
             names.add(live, live.tolist())
         return running, shown, names
+
+    def _known_ids(self, gone: int = 0) -> Iterable[Hashable]:
+        """Return ids of all kinds that examples have; none if there are no more than ``gone``."""
+        if self._store().live == gone:
+            return ()
+        return (0,) if self._names is None else self._names
+
+    def _known_subjects(self, gone: int = 0) -> Iterable[Hashable]:
+        """Return the subjects that examples have; none if there are no more than ``gone``."""
+        return () if self._subjects is None or self._store().live == gone else self._subjects
 
     def _refuse(self, bad: Bools, key: Sequence[Any] | AnyArray, reason: int) -> None:
         if bad.any():

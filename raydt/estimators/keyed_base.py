@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from raydt.estimators.arguments import (
     keys_of,
     labels_of,
     numbers_of,
+    require_kind,
     require_some_weight,
     weights_of,
 )
@@ -359,6 +361,8 @@ class Keyed(KeyedModels):
         whose = None if beside.subjects is None else keys_of(beside.subjects, "subject")
         if whose is not None and len(whose) != rows.n:
             raise InputError(message("estimators.other_subjects", rows=rows.n, subjects=len(whose)))
+        require_kind(rows.rows, "key", self.models_)
+        require_kind(whose or (), "subject", self._known("_known_subjects"))
         if self._with_subjects not in (None, whose is not None):
             raise InputError(message("estimators.subjects_always"))
         self._with_subjects = whose is not None
@@ -380,11 +384,16 @@ class Keyed(KeyedModels):
             ids = keys_of(given)
             if len(ids) != n:
                 raise InputError(message("estimators.other_ids", rows=n, shape=(len(ids),)))
+            require_kind(ids, "id", self._known("_known_ids"))
             whole = all(isinstance(one, int) for one in ids)
             self.row_ids_ = np.array(ids, dtype=np.int64) if whole else objects(ids)
         whole_numbers = (one for one in self.row_ids_.tolist() if isinstance(one, int))
         self._next_id = max(self._next_id, 1 + max(whole_numbers, default=-1))
         return ids
+
+    def _known(self, name: str) -> Iterator[Hashable]:
+        """Yield the ids or subjects that the models know, by the name of a method of theirs."""
+        return chain.from_iterable(getattr(model, name)() for model in self.models_.values())
 
     def _new_model(self) -> Any:
         return _clone(self.estimator_)

@@ -221,8 +221,8 @@ class Source(Protocol):
     """A finite, ordered, re-readable table of examples or changes."""
 
     features: Features
-    #: ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
     rules: int  #: By which rows are read (:data:`raydt.examples.updates.NEWEST_RULES`).
+    #: ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
     id_kind: Literal["row", "integer", "text"]
     id_column: str | None  #: Name of the id column, for messages.
     subject_column: str | None  #: Name of the column of subjects.

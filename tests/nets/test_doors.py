@@ -30,7 +30,7 @@ from pipelines.saved_runs import open_state
 from pipelines.serving.served import RowReader, parsed
 from pipelines.updating.change_files import find_changes, source_of
 from pipelines.updating.changes import StateNames, open_insertions, read_deletions
-from raydt import FullyDynamicTreeClassifier
+from raydt import FullyDynamicTreeClassifier, KeyedClassifier
 from raydt.errors import RaydtError
 from raydt.estimators.arguments import keys_of
 from raydt.estimators.keyed_models import checked_keys
@@ -588,3 +588,33 @@ def test_categories_are_the_same_in_a_frame_a_file_and_a_request(tmp_path: Path)
                 found = Refused(str(error))
             if not (isinstance(found, Refused) and kind == "integer"):
                 require("category", kind, text, found, "serve")
+
+
+CHANGED = ("ids", "subjects", "keys", "y", "c")
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_type_that_changes_between_two_calls_is_an_error_that_names_both(keyed: bool) -> None:
+    """Text and integers are two values in Python, and a model has one kind of them; nothing is learned of the call."""
+    kinds: tuple[Callable[[int], Any], ...] = (int, str)
+    for changed in CHANGED if keyed else set(CHANGED) - {"keys"}:
+        for then, now in (kinds, kinds[::-1]):
+            model: Any = FullyDynamicTreeClassifier(categorical_features=["c"])
+            model = KeyedClassifier(model) if keyed else model
+
+            def call(places: range, kind: Callable[[int], Any], model: Any = model, changed: str = changed) -> None:
+                given: dict[str, Any] = {"ids": places, "subjects": places, "y": [place % 2 for place in places]}
+                given["c"] = [place % 3 for place in places]
+                given |= {"keys": [place % 2 for place in places]} if keyed else {}
+                given[changed] = [kind(value) for value in given[changed]]
+                X = pd.DataFrame({"a": np.arange(len(places)), "c": given.pop("c")})
+                model.partial_fit(X, given.pop("y"), **given)
+
+            call(range(6), then)
+            before = model.digest()
+            with pytest.raises(RaydtError) as caught:
+                call(range(6, 12), now)
+            said = str(caught.value)
+            for words in (("text", "string"), ("integer", "number")):
+                assert any(word in said for word in words), (changed, said)
+            assert model.digest() == before, (changed, then, now)
