@@ -52,7 +52,7 @@ FIGURES = (
 
 
 def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
-    """The figure as a chart, F1 of the others, and what the text says of it."""
+    """The figure as a chart, and what the text says of its times."""
     sets = [cut(data, rows) for data in figure.data]
     measures = [("F1", True)] * figure.f1 + [("us per update", False)] * figure.time
     curves = {data: _curves(bench, data, figure.stream) for data in sets}
@@ -64,14 +64,8 @@ def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
             levels = {k: m.f1 for k, m in _others(bench, data, START).items()} if is_f1 else {}
             panels.append(Panel(f"{data.title}: {name}", lines, levels, log=not is_f1))
         grid.append(panels)
-    text = []
-    if figure.f1:
-        text += [*_baselines(bench, sets, figure.stream), ""]
-    if figure.time:
-        text += _claims(curves)
-    return Section(
-        f"figure {figure.number}", "\n".join(text).strip(), {f"figure-{figure.number}.svg": svg(grid, STYLES)}
-    )
+    text = "\n".join(_claims(curves)) if figure.time else ""
+    return Section(f"figure {figure.number}", text, {f"figure-{figure.number}.svg": svg(grid, STYLES)})
 
 
 def _curves(bench: Bench, data: DataSet, stream: str) -> dict[str, dict[float, Measurement]]:
@@ -91,16 +85,6 @@ def _others(bench: Bench, data: DataSet, window: int) -> dict[str, Measurement]:
         "no-change": bench.trivial(data, NO_CHANGE, window),
         "majority": bench.trivial(data, MAJORITY, window),
     }
-
-
-def _baselines(bench: Bench, sets: list[DataSet], stream: str) -> list[str]:
-    """F1 of the others on the rows that were scored."""
-    body = []
-    for data in sets:
-        for window in (100, 1000) if stream == SLIDING_WINDOW else (START,):
-            others = _others(bench, data, window)
-            body.append([f"{data.title}, from row {window} on", *(f"{100 * m.f1:.1f}" for m in others.values())])
-    return table(["F1 of the others, per cent", "EFDT", "HAT", "no-change", "majority"], body)
 
 
 def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[str]:
