@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import compress
+from itertools import compress, dropwhile
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from raydt.folders.arrays import (
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.learners import description_of, traits_of
 from raydt.messages import Message, message
+from raydt.presentation.charts import counted
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel, understood
 from raydt.sessions.session import OF_A_PURGED_RUN, OF_A_PURGED_STATE
@@ -396,14 +397,15 @@ class RunPurge(Work):
 
     def _deleted_elsewhere(self) -> Iterator[Message]:
         """Yield where examples that live here are deleted: states beside the run that updates have made from it."""
-        beside = self.folder.inside("..")
-        for state in map(beside.inside, sorted(beside.names())):
+        beside, run = self.folder.inside(".."), self.folder.location
+        for name in sorted(beside.names()):
             with suppress(InputError, OSError):  # no state, or one that is damaged: nothing is known of it
-                lineage = read_manifest(state).meta.get("lineage", [])
-                deleted = sum(step["deletes"] for step in lineage)
-                if deleted and self._digest in (step["digest_before"] for step in lineage):
-                    places = {"state": state.location, "run": self.folder.location}
-                    yield message("purges.deleted_in_state", deletes=deleted, **places)
+                lineage = read_manifest(beside.inside(name)).meta.get("lineage", [])
+                since = dropwhile(lambda step: step["digest_before"] != self._digest, lineage)
+                if deleted := sum(step["deletes"] for step in since):
+                    state = f"{run.rpartition('/')[0]}/{name}"
+                    deletions = counted(deleted, "deletion")
+                    yield message("purges.deleted_in_state", deletions=deletions, state=state, run=run)
 
     def digest(self) -> str:
         """Return the digest of the model; InputError if it is not the one of the summary."""

@@ -451,7 +451,8 @@ def error_of(
     said = message(f"rows.{fault.code}", **shown)
     column = (stored or {}).get(fault.column, fault.column)
     if file is None:
-        return InputError(said.alone(), row=row, column=column, remedy=sentences("in_memory").get(fault.code))
+        told = message(f"in_memory.{fault.code}").problem if fault.code in sentences("in_memory") else None
+        return InputError(said.alone(), row=row, column=column, remedy=told)
     return InputError(said, file=file, row=row, column=column)
 
 

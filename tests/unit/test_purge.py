@@ -96,6 +96,25 @@ def test_every_kind_of_file_holds_one_before_and_none_after(run: Path) -> None:
     assert len(written["out_of_reach"]) == 6
 
 
+def test_a_purge_names_states_beside_the_run_in_which_its_examples_are_deleted(run: Path) -> None:
+    """Of a chain of updates, those that the run has not taken in are counted."""
+    place, live = run.parent, dataset(run.parent / "changes.arrow", format="arrow").to_table()["id"].to_pylist()[:3]
+    for one, (of, out) in zip(live, (("run", "a"), ("a", "b"), ("b", "c")), strict=True):
+        (place / "gone.csv").write_text(f"id\n{one}\n")
+        update(place / of, delete=place / "gone.csv", out=place / out)
+    FullyDynamicTreeClassifier().fit([[0.0], [1.0]], [0, 1]).save(place / "of another", with_examples=True)
+
+    for told, taken in (({"a": 1, "b": 2, "c": 3}, "a"), ({"b": 1, "c": 2}, "b")):
+        counts = {name: f"{n} deletion{'s' * (n > 1)}" for name, n in told.items()}
+        said = [
+            message("purges.deleted_in_state", state=str(place / name), run=str(run), deletions=one)
+            for name, one in counts.items()
+        ]
+        found = [str(one) for one in purge(run, dry_run=True)["out_of_reach"] if str(place / "run") in str(one)]
+        assert found == [str(one) for one in said]
+        pipelines.resume(run, state=place / taken)
+
+
 def contents(run: Path) -> dict[str, bytes]:
     """All files of a run but for the receipt, by name."""
     files = {file.relative_to(run).as_posix(): file.read_bytes() for file in run.rglob("*") if file.is_file()}
