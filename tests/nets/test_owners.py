@@ -161,9 +161,9 @@ ROWS_OF = {"fit": "first", "partial_fit": "others", "replace_examples": "new", "
 def calls_of(kind: type) -> dict[str, list[str]]:
     """Parameters that hold values of the caller, of each public method of an estimator that has some."""
     found = {}
-    for name in dir(kind):
+    for name in (name for name in dir(kind) if not name.startswith(("_", "set_"))):
         method = getattr(kind, name)
-        if not name.startswith(("_", "set_")) and callable(method):
+        if callable(method):
             found[name] = [one for one in inspect.signature(method).parameters if one in (*ROWS, *VALUES)]
     return {name: parameters for name, parameters in found.items() if parameters}
 
