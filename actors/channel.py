@@ -270,7 +270,7 @@ class Channel:
 
 
 class _AnotherError(ConnectionError):
-    """What answers has not the secret."""
+    """An answer from a process that does not have the secret."""
 
 
 class _Talk:

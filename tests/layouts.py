@@ -212,7 +212,7 @@ def _roots(given: Any) -> Iterator[Any]:
 
 
 def _parts(given: Any) -> Iterator[bytes]:
-    """What is given and all memory that it owns, as bytes."""
+    """Return a value and all memory that it owns, as bytes."""
     yield type(given).__name__.encode()
     if isinstance(given, np.ndarray):
         yield repr((given.dtype, given.shape, given.strides, given.flags.writeable)).encode()

@@ -34,7 +34,7 @@ class KafkaError(Exception):
 
 
 class KafkaException(Exception):
-    """What calls of the library raise."""
+    """The exception of the library."""
 
 
 @dataclass

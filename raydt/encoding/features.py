@@ -145,7 +145,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class LostFeatures:
-    """Which features had values, and have none any more: renamed where the rows come from, say.
+    """Finds features that had values and have none any more: renamed where the rows come from, say.
 
     A feature is lost once it had none in :data:`LOST_ROWS` rows, and in :data:`LOST_GAPS` times as many as it has had
     between two values so far; so a feature that has few values is not lost by chance (2e-9). It is told once.

@@ -189,7 +189,7 @@ class Origin(NamedTuple):
 
     @property
     def named(self) -> dict[str, Any]:
-        """What an entry names."""
+        """Values of ``origin`` in a receipt."""
         return {"run": self.run, "data": self.data, "digest": self.digest}
 
 

@@ -556,7 +556,7 @@ class EncodedSource:
 
     @property
     def lost(self) -> LostFeatures:
-        """Which features had values, and have none any more, as known from the rows read so far."""
+        """Features that had values and have none any more, by the rows read so far."""
         return self._encoder.lost
 
     def categories(self) -> dict[str, Dictionary]:

@@ -140,7 +140,7 @@ def cut(lines: Lines, draw: random.Random) -> Lines:
 
 
 def forged(lines: Lines) -> Lines:
-    """The same values with hashes that fit, as somebody writes them who knows the format."""
+    """Return values with hashes that fit, as somebody writes them who knows the format."""
     sealed = pytest.importorskip("raydt.sessions.receipt").sealed
     hashed = pytest.importorskip("raydt.sessions.receipt_chain")._hash
     found: Lines = []

@@ -146,7 +146,7 @@ COLUMNS = {"id": "id", "subject": "who", "key": "shop", "label": "y", "category"
 
 
 def entered(source: Any, role: str) -> list[Any]:
-    """What each row of a source has in a role."""
+    """Return the value of each row of a source in a role."""
     found: list[Any] = []
     for rows in source.rows():
         for place in range(len(rows)):

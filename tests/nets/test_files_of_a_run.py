@@ -31,7 +31,7 @@ from tests.refusals import refused
 
 
 class Spelling(NamedTuple):
-    """How files are written."""
+    """Delimiter and format of files."""
 
     kind: str
     ending: str

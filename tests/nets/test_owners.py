@@ -59,7 +59,7 @@ def forms_of(trial: Trial) -> list[str]:
 
 
 class Life:
-    """What is drawn of one life: the form of rows, their columns, and the values of every call."""
+    """Draws of one life: the form of rows, their columns, and the values of every call."""
 
     def __init__(self, trial: Trial, form: str, number: int, keyed: bool) -> None:
         self.trial, self.form, self.keyed, draw = trial, form, keyed, random.Random(f"{form} {number}")
@@ -205,7 +205,7 @@ class Caller:
         return found
 
     def require_results(self) -> None:
-        """What was answered is what it was: no later call has written into it."""
+        """Require that no later call has written into an answer."""
         for call, answer, shown in self.results:
             assert repr(plain(answer)) == shown, f"the answer of {call} was written into"
 
@@ -214,7 +214,7 @@ CHANGES = ("fit", "partial_fit", "forget", "replace_examples", "forget_examples"
 
 
 def plain(answer: Any) -> Any:
-    """What a call has answered, as values that can be compared."""
+    """Return an answer as values that can be compared."""
     if isinstance(answer, np.ndarray):
         return answer.tolist()
     if hasattr(answer, "_asdict"):

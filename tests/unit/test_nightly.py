@@ -95,7 +95,7 @@ def printed(here: Path, *arguments: str) -> tuple[int, str]:
 
 
 def ran(here: Path) -> str:
-    """What the tests have noted of themselves."""
+    """Return the notes of the tests."""
     return (here / "ran").read_text() if (here / "ran").exists() else ""
 
 

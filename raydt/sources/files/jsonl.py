@@ -237,7 +237,7 @@ FORMATS: tuple[type[DataFile], ...] = (
 
 
 class Dialect(NamedTuple):
-    """How the files of a run's source are written, for the files that its later commands are given."""
+    """Format and delimiter of the files of a run's source, for the files that its later commands are given."""
 
     kind: str | None = None  #: Of files whose names have no ending of a format.
     delimiter: str | None = None  #: Of CSV files; a file without it in its header is one of the usual kind.
