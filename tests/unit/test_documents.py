@@ -185,6 +185,11 @@ def test_every_page_is_in_an_index() -> None:
     assert not [name(page) for page in docs.rglob("*.md") if page != indexes[0] and page.resolve() not in linked]
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "explanation").rglob("*.md")), ids=name)
+def test_an_explanation_can_be_finished(path: Path) -> None:
+    assert len(path.read_text().split()) <= 2500
+
+
 def test_one_version_everywhere() -> None:
     for file, line in {
         "pyproject.toml": f'version = "{raydt.__version__}"',
