@@ -314,7 +314,7 @@ def _is_needed(folder: RunFolder) -> bool:
 
 
 def purge_chapters(run: RunFolder, purge: Purge, *, dry_run: bool) -> dict[str, Any]:
-    """Purge the chapters that have ended, and return what :func:`pipelines.purging.purge.purge` does, of all together.
+    """Purge the chapters that have ended, and return what :func:`pipelines.purging.steps.purge` does, of all together.
 
     Nothing is changed if one of them cannot be purged. InputError if none has ended.
     """

@@ -124,9 +124,10 @@ class Told(KafkaChanges):
     """The messages of a table as a topic gives them, ``together`` in each plan, without a broker."""
 
     def __init__(self, table: ChangingTable, together: int = 16) -> None:
-        self.name, self._log, self._together = "kafka://nowhere/topic", table.log, together
         text = ["shop", "s", "y", *(["id"] if table.text else [])]
-        self._options = self.options = Kafka(path=self.name, **table.options(text=text))
+        self.options = Kafka(path="kafka://nowhere/topic", **table.options(text=text))
+        super().__init__(self.options)
+        self._log, self._together = table.log, together
 
     def plan(self, after: Plan | None) -> Plan | None:
         begin = 0 if after is None else after["to"]["0"]

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run, audit_state, verify_run
-from pipelines.purging.purge import purge
+from pipelines.purging.steps import purge
 from raydt.errors import RaydtError
 from raydt.exchange.messages import injected
 from tests.cases import CASES, Trial, change_log

@@ -120,7 +120,7 @@ class KeysAfter:
 
 
 class UpdateOfKeys:
-    """An update by lists, in memory; as :class:`pipelines.updating.update.UpdateOfOne`.
+    """An update by lists, in memory; as :class:`pipelines.updating.lists.UpdateOfOne`.
 
     ModelFileError if the folder has models without their rows.
     """

@@ -1,5 +1,5 @@
 """``purge``: a completed run, or a saved state, is rewritten so that it holds live examples only."""
 
-from pipelines.purging.purge import purge
+from pipelines.purging.steps import purge
 
 __all__ = ["purge"]

@@ -29,8 +29,8 @@ from pipelines.updating.change_files import (
 )
 from pipelines.updating.changes import StateNames, without_a_config
 from pipelines.updating.lineage import absolute
+from pipelines.updating.lists import Series
 from pipelines.updating.new_state import contents_after, copies_of, save_state
-from pipelines.updating.update import Series
 from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST
 from raydt.keyed.packing import open_keys

@@ -14,7 +14,7 @@ import pytest
 from pipelines.prediction import predict_file
 from pipelines.running.replay import replay
 from pipelines.saved_runs import open_state
-from pipelines.sweeping.sweep import sweep
+from pipelines.sweeping.trials import sweep
 from pipelines.updating import update
 from raydt.errors import ConfigError, UpdateError
 from tests.refusals import refused

@@ -27,7 +27,7 @@ import pytest
 import pipelines
 from pipelines.cli import main
 from pipelines.config import load_config
-from pipelines.sweeping.sweep import sweep
+from pipelines.sweeping.trials import sweep
 from pipelines.validation import look_at
 from raydt.errors import RaydtError
 from raydt.folders.arrays import load_folder, save_folder
@@ -519,7 +519,7 @@ def test_an_unexpected_error_of_a_command_is_only_named(
     def fails(*given: Any, **named: Any) -> None:
         raise ValueError(TEXT)
 
-    monkeypatch.setattr("pipelines.updating.update.open_state", fails)
+    monkeypatch.setattr("pipelines.updating.lists.open_state", fails)
     with pytest.raises(ValueError, match=TEXT):
         main(["update", str(places["run", True]), "--dry-run", "--delete", "gone.csv"])
     with pytest.raises(SystemExit):

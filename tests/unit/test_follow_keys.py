@@ -22,7 +22,7 @@ import pipelines
 from pipelines.auditing import audit_run, verify_receipts, verify_run
 from pipelines.cli import cli
 from pipelines.following import follow
-from pipelines.purging.purge import purge
+from pipelines.purging.steps import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import load_model
