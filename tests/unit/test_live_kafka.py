@@ -17,10 +17,13 @@ from pipelines import replay
 from pipelines.auditing import verify_receipts
 from pipelines.following import follow
 from raydt.errors import InputError
+from raydt.examples.updates import CLASSES
 from raydt.exchange.messages import injected
-from raydt.sources.live.kafka import Kafka
+from raydt.sources.live.followed import FollowedSource
+from raydt.sources.live.kafka import Kafka, KafkaChanges
 from raydt.sources.live.partitions import Partitions
 from tests.cut_runs import Gone, at
+from tests.nets.test_doors import Message
 from tests.refusals import refused
 from tests.unit.test_requests import said
 
@@ -263,3 +266,30 @@ def test_a_topic_that_is_not_there_and_a_path_that_names_none(broker: Broker) ->
             Kafka.model_validate({**given, "path": path}).open()
     with pytest.raises(InputError, match="cannot be read"):
         Kafka.model_validate({**given, "properties": "/no/such/file"}).open()
+
+
+def test_a_row_that_changes_nothing_repairs_no_bad_row() -> None:
+    """A run that waits at a bad row goes on after a good change of its id: neither one to ignore nor a question."""
+    options = Kafka(path="kafka://x/t", id="id", label="y", features=["a"])
+    plans = [[Message(None, json.dumps({"id": 2, "a": "x", "y": 1, "op": "c"}).encode())]]
+
+    class Topic(KafkaChanges):
+        def __init__(self) -> None:
+            self.name, self._options, self._reading = "topic", options, CLASSES
+
+        def plan(self, after: Any) -> Any:
+            number = 0 if after is None else after["number"] + 1
+            return {"number": number} if number < len(plans) else None
+
+        def place(self, plan: Any) -> str:
+            return "here"
+
+        def read(self, plan: Any, columns: Any) -> Any:
+            yield self._rows(plans[plan["number"]])
+
+    source = FollowedSource(options, Topic())
+    source.waits = source.patient = True
+    for op, held in (("-U", True), ("q", True), ("u", False)):
+        plans.append([Message(None, json.dumps({"id": 2, "a": 1.0, "y": 1, "op": op}).encode())])
+        assert sum(map(len, source.rows())) == (0 if held else len(plans))
+        assert (source.held is not None) is held

@@ -20,7 +20,7 @@ import pyarrow as pa
 from raydt.encoding.columns import TimeColumn
 from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
-from raydt.examples.updates import CLASSES, Reading
+from raydt.examples.updates import CLASSES, QUERY, Reading
 from raydt.messages import message
 from raydt.sources.base import Envelope, Identity, Rows, hashed
 from raydt.sources.encoder import Block, EncodedSource, RowEncoder
@@ -192,7 +192,7 @@ class FollowedSource(EncodedSource):
         return awaited.repaired
 
     def _has_good(self, plan: Plan, id: Any, first: int = 0) -> bool:
-        """Return True if a plan has a row of an id that can be used, from its row ``first`` on."""
+        """Return True if a plan has a good row that changes or deletes an id, from its row ``first`` on."""
         encoder, row = self._new_encoder(), 0
         encoder.restore(self._encoder.state(None))
         for batch, flaws in self.live.read(plan, encoder.columns):
@@ -200,6 +200,8 @@ class FollowedSource(EncodedSource):
             rows = encoder.encode(Block(batch, row, lambda position: ("", position), flawed))
             good = (rows.id if rows.names is None else rows.names) == id
             good[list(rows.bad)] = False
+            if rows.op is not None:
+                good &= (rows.op != IGNORED) & (rows.op != QUERY)  # they leave the row as it is
             if good[max(0, first - row) :].any():
                 return True
             row += batch.num_rows
