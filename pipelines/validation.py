@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import actors.cluster
 from actors.cluster import Bundle, Placement, shards_with_room, starts_ray
 from pipelines.config import Config
@@ -17,17 +19,17 @@ from pipelines.receipts import quoting, said
 from pipelines.running.plans import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
 from raydt.errors import ConfigError
-from raydt.examples.updates import MOST_CLASSES, Features
+from raydt.examples.updates import INSERT, MOST_CLASSES, UPDATE, Features
 from raydt.keyed.groups import GROUPS
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import for_numbers, learners, traits_of
-from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
+from raydt.learners.base import LOCAL_WORK_LIMIT, WeightSum, WorkPlan
 from raydt.messages import Message, message
 from raydt.parallel import affinity, limited
 from raydt.presentation.charts import counted
 from raydt.redaction import WITHHELD, quoted, text
 from raydt.sessions.session import holds, most_cells
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
 from raydt.sources.divided import Opening
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLogStream
@@ -295,7 +297,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "bad_updates": [said(error, quote) for error in ids.errors],
         "stops_at": ids.stops_at,
         "classes": None if traits_of(config.learner).reading.regression else _classes(source, quote),
-        "warnings": [*_warnings(config, source, len(rows)), *_early_warmup(ids)],
+        "warnings": [*_warnings(config, source, len(rows)), *_little_weight(config, rows), *_early_warmup(ids)],
         "config_hash": config.model_hash(),
     }
 
@@ -347,6 +349,16 @@ def _warnings(config: Config, source: Source, rows: int) -> list[Message]:
         return found
     said = {"column": column, "classes": classes, "rows": rows, "most": MOST_CLASSES, "numeric": for_numbers()}
     return [*found, message("configs.many_classes", **said)]
+
+
+def _little_weight(config: Config, rows: Rows) -> list[Message]:
+    """Return a warning if the weights of the first rows are too small to split a node; none of models by key."""
+    if rows.weight is None or getattr(config.source, "key", None) is not None:
+        return []
+    sound = np.ones(len(rows), dtype=np.bool_) if rows.op is None else (rows.op == INSERT) | (rows.op == UPDATE)
+    sound[list(rows.bad)] = False
+    said = WeightSum().plus(int(sound.sum()), rows.weight[sound]).too_little(traits_of(config.learner))
+    return [] if said is None else [said]
 
 
 def _all_warmup(config: Config, rows: int | None) -> list[Message]:

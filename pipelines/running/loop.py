@@ -41,6 +41,7 @@ from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
 from raydt.folders.checkpoint import CheckpointContent, Copies
 from raydt.learners import description_of, learners
+from raydt.learners.base import WeightSum
 from raydt.messages import message
 from raydt.presentation.charts import duration
 from raydt.sessions.session import Session
@@ -369,13 +370,19 @@ class Run:
         """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
         now, show_at = self._now, time.perf_counter()
         recorder, attending = now.recorder, getattr(self.stream.source, "pause", None)
+        # Of one model, and not of a run that is resumed, which was warned when it began.
+        by_key = getattr(self.config.source, "key", None) is not None
+        weighed = None if recorder.updates or by_key else WeightSum()
         if attending is not None:
             attending.note(recorder.updates, -1, self.meter)
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
-            nonlocal show_at
-            for event, said in warnings_of(batch, recorder.early_warmup, self.config, self.stream.source):
+            nonlocal show_at, weighed
+            weighed = None if weighed is None else weighed.with_batch(batch)
+            sums = None if batch.stop < batch.warmup else weighed
+            for event, said in warnings_of(batch, recorder.early_warmup, self.config, self.stream.source, sums):
                 log.warning(said, extra={"event": event})
+                weighed = None if event == "little_weight" else weighed
             if self.requests is not None:
                 self.requests.note(batch, result)
             self.context.seq = recorder.updates

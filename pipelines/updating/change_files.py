@@ -53,6 +53,7 @@ from raydt.examples.updates import (
 )
 from raydt.keyed.source import KeySource
 from raydt.learners import description_of, traits_of
+from raydt.learners.base import WeightSum
 from raydt.learners.description import Call
 from raydt.messages import message
 from raydt.redaction import quoted_columns
@@ -289,6 +290,13 @@ def _types(saved: SavedModel, names: StateNames) -> dict[str, pa.DataType]:
 # Invariant: figures are those at the moment of each update, whatever comes after it.
 
 log = logging.getLogger(__name__)
+
+
+def warn_of_weights(options: Any, session: InProcessSession) -> None:
+    """Warn if the weights of the live examples are too small to split a node."""
+    if (said := WeightSum.of_live(session.coordinator.store).too_little(traits_of(options))) is not None:
+        log.warning(said, extra={"event": "little_weight"})
+
 
 _NONE = np.empty(0, dtype=np.int64)
 

@@ -26,6 +26,7 @@ from pipelines.updating.change_files import (
     applied_files,
     find_changes,
     spelling_of,
+    warn_of_weights,
 )
 from pipelines.updating.changes import StateNames, without_a_config
 from pipelines.updating.lineage import absolute
@@ -182,6 +183,7 @@ class ChangesOfOne:
         streams = ChangeStreams(self.common, names, spelling, on_error)
         self._applied = applied = Applied(self.common, self.common.session(), streams)
         receipt = applied.run(files, copies)
+        warn_of_weights(self.common.options, applied.session)
         return receipt.answering(applied.whose(names), (), ()), applied.told
 
     def contents(self, receipt: Receipt) -> tuple[dict[str, Any], dict[str, Any]]:

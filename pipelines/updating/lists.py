@@ -18,6 +18,7 @@ from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
 from pipelines.run_folder import RunFolder, is_of_state
 from pipelines.saved_runs import Input, StatePlace, find_state, open_state, require_apart, states_of
+from pipelines.updating.change_files import warn_of_weights
 from pipelines.updating.changes import Input as Given
 from pipelines.updating.changes import (
     Missing,
@@ -316,6 +317,7 @@ class UpdateOfOne:
         copies = copies_of(saved, self._place, gone.path or None)
         self._gone, self._new = gone, new
         self._receipt = replace(apply_lists(saved, names, session, gone, new, copies=copies), note=asked.note)
+        warn_of_weights(saved.options, session)
         return self._receipt
 
     def contents(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from numbers import Integral
@@ -36,6 +36,7 @@ from raydt.examples.updates import out_of_range_targets as out_of_range
 from raydt.learners import learners
 from raydt.messages import Message, message, message_of
 from raydt.parallel import call, threads_of
+from raydt.redaction import quoted
 
 
 def _one_column(y: Any) -> AnyArray:
@@ -446,13 +447,46 @@ class Parameters(Parametrised):
 
 Integers = Ints
 
+#: Types of the ids, subjects and keys that a model has been given, by what messages call a value: one type of each. Of
+#: models that an earlier version has saved by key there may be two.
+Types = Mapping[str, tuple[str, ...]]
+NO_TYPES: Types = {}
 
-def keys_of(given: Any, what: str = "id") -> list[Hashable]:
+
+def type_of(value: Hashable) -> str:
+    """Return the type of an id, a subject or a key: a number and the text of its digits are two values."""
+    return "text" if isinstance(value, str) else "integer" if isinstance(value, int) else "neither integer nor text"
+
+
+def types_of(values: Iterable[Hashable]) -> tuple[str, ...]:
+    """Return the different types of ids, subjects or keys. O(n) steps of some nanoseconds."""
+    one_of_each = {type(value): value for value in values}
+    return tuple(sorted({type_of(value) for value in one_of_each.values()}))
+
+
+def require_type(values: Sequence[Hashable], what: str, known: Types) -> None:
+    """Refuse a value of another type than those that the model has been given, or than the first one."""
+    allowed = known.get(what) or types_of(values[:1])
+    if set(types_of(values)) <= set(allowed):
+        return
+    row = next(row for row, value in enumerate(values) if type_of(value) not in allowed)
+    said = {"value": quoted(values[row]), "found": type_of(values[row]), "known": " or ".join(allowed)}
+    raise InputError(message("estimators.other_type", what=what, **said), row=row)
+
+
+def keys_of(given: Any, what: str, known: Types) -> list[Hashable]:
     """Return ids or subjects as plain values: one value, or several of any container; UUIDs as text.
 
-    InputError, with the row, for a missing one, and for floats, truth values, lengths of time and what has no hash;
-    ``what`` is what messages call a value.
+    InputError, with the row, for a missing one, for floats, truth values, lengths of time and what has no hash, and for
+    a type that the model does not know; ``what`` is what messages call a value.
     """
+    keys = plain_keys(given, what)
+    require_type(keys, what, known)
+    return keys
+
+
+def plain_keys(given: Any, what: str) -> list[Hashable]:
+    """Return what :func:`keys_of` does, of whatever types."""
     values = _listed(given)
     if isinstance(values, np.ndarray) or all(isinstance(value, int | float) for value in values):
         if not isinstance(values, np.ndarray):
@@ -469,24 +503,6 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
             raise InputError(message("estimators.id_type", what=what, value=value), row=row)
         keys.append(key)
     return keys
-
-
-def require_kind(given: Iterable[Hashable], what: str, known: Iterable[Hashable]) -> None:
-    """Refuse (InputError) text where all ``known`` values are integers, and integers where all of them are text."""
-    rest = iter(known)
-    if (first := next(rest, None)) is None:
-        return
-    kinds = {_kind(first)}
-    for row, value in enumerate(given):
-        while (kind := _kind(value)) not in kinds and (one := next(rest, None)) is not None:
-            kinds.add(_kind(one))
-        if kind not in kinds:
-            was = {"known": first, "known_kind": _kind(first)}
-            raise InputError(message("estimators.other_kind", what=what, value=value, kind=kind, **was), row=row)
-
-
-def _kind(value: Hashable) -> str:
-    return "an integer" if isinstance(value, int) else "text" if isinstance(value, str) else "neither text nor integer"
 
 
 def index_of(X: Any) -> Any:

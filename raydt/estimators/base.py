@@ -16,15 +16,17 @@ from raydt.arrays.blocks import SparseRows, taken
 from raydt.arrays.elementary import AnyArray, Floats, Int32s, Ints
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import (
+    NO_TYPES,
     columns_named,
     distinct_labels,
     index_of,
     keys_of,
     labels_of,
     numbers_of,
-    require_kind,
     require_some_weight,
     text_column,
+    types_of,
+    warn,
     weights_of,
 )
 from raydt.estimators.fitted import Asked, Beside, NamedExamples, NewExamples
@@ -48,6 +50,7 @@ from raydt.examples.updates import (
     unless_equal,
 )
 from raydt.learners import no_weights, traits_of
+from raydt.learners.base import WeightSum
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt, apply_with_receipt, checked_note
 from raydt.sessions.session import OF_AN_ESTIMATOR
@@ -87,7 +90,7 @@ class Estimator(NamedExamples):
         """
         self._require_classes(y)
         require_some_weight(sample_weight)
-        return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
+        return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)._warned()
 
     def forget(
         self,
@@ -165,7 +168,9 @@ class Estimator(NamedExamples):
         """
         checked_note(note)
         beside = self._beside(new_ids, subjects, sample_weight)
-        return replace(self._in_full(self._replacement, ids, X, y, beside, digests), note=note)
+        receipt = replace(self._in_full(self._replacement, ids, X, y, beside, digests), note=note)
+        self._warned()
+        return receipt
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
@@ -183,6 +188,12 @@ class Estimator(NamedExamples):
         return self._in_full(self._deletion_by_value, X, y, digests)
 
     # ------------------------------------------------------------ inside
+
+    def _warned(self: Self) -> Self:
+        """Warn, after a call has taken effect, if the weights so far are too small to split a node."""
+        if (said := self._weighed.too_little(self._traits)) is not None:
+            warn(said)
+        return self
 
     def _beside(self, ids: Any, subjects: Any, weights: Any) -> Beside:
         """Return what was given of new examples, or refuse weights that the learner does not take."""
@@ -219,8 +230,8 @@ class Estimator(NamedExamples):
         self._learn_targets(y, classes)
         self.__dict__.pop("_loaded", None)
         self._declared = classes is not None
-        self._seq, self._next_id, self._columns, self._numbered = 0, 0, {}, []
-        self._names, self._subjects = None, None
+        self._seq, self._next_id, self._columns, self._numbered, self._weighed = 0, 0, {}, [], WeightSum()
+        self._names, self._subjects, self._types = None, None, NO_TYPES
         self._set_fitted()
         self._open_session()
 
@@ -308,10 +319,9 @@ class Estimator(NamedExamples):
             raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
         ids = index_of(X) if beside.ids is None else beside.ids
         key, shown, names = self._named(ids, len(rows), gone)
-        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject")
+        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject", self._types)
         if whose is not None and len(whose) != len(rows):
             raise InputError(message("estimators.other_subjects", rows=len(rows), subjects=len(whose)))
-        require_kind(whose or (), "subject", self._known_subjects(len(gone)))
         if self._seq and (whose is None) != (self._subjects is None):
             raise InputError(message("estimators.subjects_always"))
         weight = None if beside.weights is None else weights_of(beside.weights, len(rows))
@@ -373,6 +383,10 @@ class Estimator(NamedExamples):
         """Remember ids and subjects of examples that were inserted, the last updates."""
         self._next_id = max(self._next_id, int(new.key.max(initial=-1)) + 1)
         self.row_ids_ = new.key
+        self._weighed = self._weighed.plus(len(new.key), new.weight)
+        if not self._types:
+            self._types = {"id": ("integer",) if new.ids is None else types_of(new.ids)}
+            self._types |= {} if new.subjects is None else {"subject": types_of(new.subjects)}
         if new.names is not None and new.ids is not None:
             self._names = new.names
             self._names.add(new.key, new.ids)
@@ -507,7 +521,7 @@ class Classifier(Estimator):
         sample_weight, ids, subjects : array-like, optional
             As of ``fit``.
         """
-        return self._more(X, y, classes, self._beside(ids, subjects, sample_weight))
+        return self._more(X, y, classes, self._beside(ids, subjects, sample_weight))._warned()
 
     def predict(self, X: Any) -> AnyArray:
         """Labels, shape (n,)."""
@@ -606,7 +620,7 @@ class Regressor(Estimator):
 
     def partial_fit(self: R, X: Any, y: Any, sample_weight: Any = None, *, ids: Any = None, subjects: Any = None) -> R:
         """Insert examples; all of them or, if an error is raised, none. All else is as of ``fit``."""
-        return self._more(X, y, None, self._beside(ids, subjects, sample_weight))
+        return self._more(X, y, None, self._beside(ids, subjects, sample_weight))._warned()
 
     def predict(self, X: Any) -> Floats:
         """Numbers, shape (n,)."""

@@ -12,7 +12,7 @@ from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.estimators.arguments import ExampleNames, Parameters, keys_of, require_kind
+from raydt.estimators.arguments import NO_TYPES, ExampleNames, Parameters, Types, keys_of, types_of
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.examples.store import ExampleStore, Subjects
@@ -32,7 +32,7 @@ from raydt.export.paths import sentences
 from raydt.folders.arrays import Kind, save_folder
 from raydt.folders.folder import Folder, locked
 from raydt.learners import learners
-from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
+from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits, WeightSum
 from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
@@ -65,6 +65,10 @@ class Fitted(Parameters, AtomicCalls):
     _names: ExampleNames | None
     #: Subjects of the examples; None where they have none.
     _subjects: Subjects | None
+    #: Types of the ids and subjects, from the first examples on.
+    _types: Types
+    #: The rows inserted since the first call; of a loaded state, the live ones and those inserted since.
+    _weighed: WeightSum
     #: Of a loaded state, ranges of running ids of rows of data frames whose index has a name, which an earlier version
     #: did not use: first, and after last.
     _numbered: list[list[int]]
@@ -135,17 +139,24 @@ class Fitted(Parameters, AtomicCalls):
         if self._names is not None:
             codes = np.sort(store.id[live])
             ids = self._names.names_of(codes).tolist()
-            if _kind_of(ids, "id") != "text":
-                raise InputError(message("estimators.unsaved_ids", what="id", type="int"))
+            self._saved_type("id", ids)
             columns |= {"id": columns.get("id") or "id", "id_kind": "text"}
             stream |= {"ids": ids, "id_codes": codes, "id_died": np.full(len(ids), -1, dtype=np.int64)}
             stream |= {"id_next": self._next_id, "id_rows": self._seq}
         if self._subjects is not None:
             self._subjects.keep(store.id[live], store.born[live])
-            kind = _kind_of(self._subjects.known, "subject")
+            kind = self._saved_type("subject", self._subjects.known)
             columns |= {"subject": columns.get("subject") or "subject", "subject_kind": kind}
             stream |= self._subjects.state()
         return columns, stream
+
+    def _saved_type(self, what: str, values: Sequence[Any]) -> str:
+        """Return ``text`` or ``integer``, the type of ids or subjects; InputError for others, which have no file."""
+        found: str = self._types.get(what, ("text",))[0]
+        if found not in ("text", "integer"):
+            name = type(values[0]).__name__ if values else found
+            raise InputError(message("estimators.unsaved_ids", what=what, type=name))
+        return found
 
     @classmethod
     def from_saved(cls: type[Self], saved: SavedModel) -> Self:
@@ -165,12 +176,13 @@ class Fitted(Parameters, AtomicCalls):
             return self
         self._open_session()
         self.session_.restore(saved.arrays, saved.groups)
-        self._names, self._subjects = None, None
+        self._names, self._subjects, self._types = None, None, NO_TYPES
         self.row_ids_ = saved.arrays["id"][np.argsort(saved.arrays["born"], kind="stable")]
         self._take_keys(saved, self.row_ids_)
         self._columns, self._numbered = saved.meta.get("columns", {}), saved.meta.get("numbered", [])
         self._seq = int(saved.meta["offset"])
         self._next_id = saved.next_id
+        self._weighed = WeightSum.of_live(self._store())
         return self
 
     # ------------------------------------------------------------ inside
@@ -188,6 +200,10 @@ class Fitted(Parameters, AtomicCalls):
                 self._subjects = Subjects()
                 self._subjects.restore(stream)
                 self._subjects.keep(saved.arrays["id"], saved.arrays["born"])
+            self._types = {"id": ("integer",) if self._names is None else ("text",)}
+            if self._subjects is not None:
+                declared = saved.meta.get("columns", {}).get("subject_kind")
+                self._types |= {"subject": types_of(self._subjects.known) or ((declared,) if declared else ())}
         except (KeyError, ValueError) as error:
             raise ModelFileError(message("models.unfit", kind="state", reason=str(error))) from error
 
@@ -300,15 +316,6 @@ class Fitted(Parameters, AtomicCalls):
         """Go on with the classes of a saved model."""
 
 
-def _kind_of(values: Sequence[Any], what: str) -> str:
-    """Return ``text`` or ``integer``, what all values are; InputError for others, and for both."""
-    kinds = {"text" if isinstance(value, str) else "integer" if isinstance(value, int) else "" for value in values}
-    if "" in kinds or len(kinds) > 1:
-        other = next((value for value in values if not isinstance(value, str)), None)
-        raise InputError(message("estimators.unsaved_ids", what=what, type=type(other).__name__))
-    return kinds.pop() if kinds else "text"
-
-
 # Examples by the ids and subjects that their users know, of an estimator with a live model.
 #
 # Invariant: what a request names is found before anything is changed, or refused, all of it in one error.
@@ -352,6 +359,13 @@ def require_names(ids: Any, subjects: Any, missing: str) -> None:
         raise InputError(message("estimators.nothing_named"))
 
 
+def require_running(types: Types) -> None:
+    """Refuse rows without ids, which get running integers, where ids are something else."""
+    known = types.get("id", ("integer",))
+    if "integer" not in known:
+        raise InputError(message("estimators.ids_always", known=" or ".join(known)))
+
+
 def refuse_unknown(unknown: Sequence[tuple[str, Hashable]], ids: Sequence[Hashable]) -> None:
     """Refuse a request among whose ``ids`` and subjects some have no live example: ``("id", 7)``."""
     if len(unknown) == 1 and unknown[0][0] == "id":
@@ -377,7 +391,7 @@ class NamedExamples(Fitted, ABC):
         with self._lock:
             self._require_fitted()
             self._require_examples()
-            return bool((self._find(keys_of([id]))[1] >= 0).all())
+            return bool((self._find(keys_of([id], "id", self._types))[1] >= 0).all())
 
     # ------------------------------------------------------------ inside
 
@@ -386,7 +400,7 @@ class NamedExamples(Fitted, ABC):
         self._require_fitted()
         self._require_examples()
         require_names(ids, subjects, missing)
-        given = [] if ids is None else keys_of(ids)
+        given = [] if ids is None else keys_of(ids, "id", self._types)
         named = list(dict.fromkeys(given))
         key, slots = self._find(named)
         refuse_numbered(self._numbered, key)
@@ -395,7 +409,8 @@ class NamedExamples(Fitted, ABC):
         key, slots = key[live], slots[live]
         whose: list[Hashable] = []
         if subjects is not None:
-            more, whose = self._rows_of_subjects(asked := list(dict.fromkeys(keys_of(subjects, "subject"))))
+            asked = list(dict.fromkeys(keys_of(subjects, "subject", self._types)))
+            more, whose = self._rows_of_subjects(asked)
             found = set(whose)
             unknown += [("subject", one) for one in asked if one not in found]
             key = np.concatenate([key, more[~np.isin(more, key)]])
@@ -440,34 +455,19 @@ class NamedExamples(Fitted, ABC):
         An error if an id is live, and not among the numbers ``gone``, or is repeated.
         """
         running = running_ids(self._next_id, n)
-        if ids is None and self._names is None:
+        if ids is None:
+            require_running(self._types)
             self._refuse((self._store().find(running) >= 0) & ~np.isin(running, gone), running, DUPLICATE_ID)
             return running, None, None
-        shown = running.tolist() if ids is None else keys_of(ids)
+        shown = keys_of(ids, "id", self._types)
         if len(shown) != n:
             raise InputError(message("estimators.other_ids", rows=n, shape=(len(shown),)))
-        require_kind(shown, "id", self._known_ids(len(gone)))
         self._refuse_repeated(shown)
         key, slots = self._find(shown)
         self._refuse((slots >= 0) & ~np.isin(key, gone), shown, DUPLICATE_ID)
-        if self._names is None and all(isinstance(one, int) for one in shown):
+        if types_of(shown) == ("integer",):
             return key, None, None
-        names = self._names
-        if names is None:  # ids were integers up to now
-            live = self._store().id[self._store().in_order_of_birth()]
-            names = ExampleNames()
-            names.add(live, live.tolist())
-        return running, shown, names
-
-    def _known_ids(self, gone: int = 0) -> Iterable[Hashable]:
-        """Return ids of all kinds that examples have; none if there are no more than ``gone``."""
-        if self._store().live == gone:
-            return ()
-        return (0,) if self._names is None else self._names
-
-    def _known_subjects(self, gone: int = 0) -> Iterable[Hashable]:
-        """Return the subjects that examples have; none if there are no more than ``gone``."""
-        return () if self._subjects is None or self._store().live == gone else self._subjects
+        return running, shown, ExampleNames() if self._names is None else self._names
 
     def _refuse(self, bad: Bools, key: Sequence[Any] | AnyArray, reason: int) -> None:
         if bad.any():

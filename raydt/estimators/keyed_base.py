@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,17 +18,19 @@ import numpy as np
 from raydt.arrays.elementary import AnyArray, Bools, Floats
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.estimators.arguments import (
+    Types,
     distinct_labels,
     index_of,
     keys_of,
     labels_of,
     numbers_of,
-    require_kind,
     require_some_weight,
+    types_of,
+    warn,
     weights_of,
 )
 from raydt.estimators.base import Classifier, Regressor, accuracy, r_squared, with_unseen
-from raydt.estimators.fitted import Beside, refuse_unknown, require_names
+from raydt.estimators.fitted import Beside, refuse_unknown, require_names, require_running
 from raydt.estimators.keyed_models import (
     OWN,
     Apply,
@@ -97,25 +98,28 @@ class Request(NamedTuple):
     missing: tuple[Hashable, ...]
 
 
-def found_by_key(models: Mapping[Key, Any], ids: Any, subjects: Any, missing: str) -> Request:
-    """Find what a request names, ids first; or an error that names all that is not there, or under several keys."""
+def found_by_key(models: Mapping[Key, Any], types: Types, ids: Any, subjects: Any, missing: str) -> Request:
+    """Find what a request names, ids first; or an error that names all that is not there, or under several keys.
+
+    ``types`` are those of the keys, ids and subjects of the models.
+    """
     require_names(ids, subjects, missing)
     found: dict[Key, OfKey] = {}
     unknown: list[tuple[str, Hashable]] = []
     named: list[Hashable] = []
     if isinstance(ids, Mapping):
-        for key, asked in zip(checked_keys(list(ids)), ids.values(), strict=True):
+        for key, asked in zip(checked_keys(list(ids), types), ids.values(), strict=True):
             model = models.get(key)
             if model is None:
                 raise InputError(message("estimators.no_model", key=quoted(key)))
-            of_key = list(dict.fromkeys(keys_of(asked)))
+            of_key = list(dict.fromkeys(keys_of(asked, "id", types)))
             there = _live(model, of_key)
             unknown += [("id", one) for one, lives in zip(of_key, there.tolist(), strict=True) if not lives]
             named += of_key
             if there.any():
                 found[key] = OfKey([one for one, lives in zip(of_key, there.tolist(), strict=True) if lives])
     elif ids is not None:
-        named = list(dict.fromkeys(keys_of(ids)))
+        named = list(dict.fromkeys(keys_of(ids, "id", types)))
         places: list[list[Key]] = [[] for _ in named]
         whole = np.array([isinstance(one, int) for one in named], dtype=np.bool_)
         numbers = np.array([one if isinstance(one, int) else 0 for one in named], dtype=np.int64)
@@ -133,7 +137,7 @@ def found_by_key(models: Mapping[Key, Any], ids: Any, subjects: Any, missing: st
                 unknown.append(("id", one))
         found = {key: OfKey(of_key) for key, of_key in by_key.items()}
     if subjects is not None:
-        asked = list(dict.fromkeys(keys_of(subjects, "subject")))
+        asked = list(dict.fromkeys(keys_of(subjects, "subject", types)))
         seen: set[Hashable] = set()
         with_subjects = {key: model for key, model in models.items() if model._subjects is not None}
         if not with_subjects:
@@ -207,7 +211,7 @@ class Keyed(KeyedModels):
             after._set_fitted()
             after._awake.use(of_key)
             self.__dict__ = after.__dict__
-        return self
+        return self._warned(of_key)
 
     def forget(
         self,
@@ -240,7 +244,7 @@ class Keyed(KeyedModels):
         checked_note(note)
         with self._lock:
             self._require_examples()
-            found = found_by_key(self.models_, ids, subjects, missing)
+            found = found_by_key(self.models_, self._types, ids, subjects, missing)
             changes = {
                 key: partial(self.models_[key]._deletion, of_key.ids, of_key.subjects, "error", digests)
                 for key, of_key in found.by_key.items()
@@ -268,7 +272,7 @@ class Keyed(KeyedModels):
         checked_note(note)
         with self._lock:
             self._require_examples()
-            gone = found_by_key(self.models_, ids, None, "error").by_key
+            gone = found_by_key(self.models_, self._types, ids, None, "error").by_key
             after = self._copy()
             rows = after._divided(X, keys)
             of_key = after._examples(rows, X, y, None, Beside(new_ids, subjects, sample_weight))
@@ -281,7 +285,9 @@ class Keyed(KeyedModels):
                     leaving = gone[key].ids if key in gone else []
                     changes[key] = partial(self.models_[key]._replacement, leaving, part, target, beside, digests)
             after._begin_new(of_key, rows)
-            return self._receipt(self._together(changes, after, rows), (), note)
+            receipt = self._receipt(self._together(changes, after, rows), (), note)
+        self._warned(of_key)
+        return receipt
 
     def forget_examples(self, X: Any, y: Any, *, keys: Any = None, digests: bool = True) -> KeyedReceipt:
         """Delete examples by value: for each row the oldest live example of its key that equals it; all or none."""
@@ -342,6 +348,16 @@ class Keyed(KeyedModels):
             after._begin_new(of_key, rows)
             after._set_fitted()
             self._together(changes, after, rows)
+        return self._warned(of_key)
+
+    def _warned(self: Self, keys: Iterable[Key]) -> Self:
+        """Warn, after a call has taken effect, if the weights of some keys are too small to split a node."""
+        models = {key: self.models_[key] for key in keys}
+        little = {key: model._weighed.too_little(model._traits) for key, model in models.items()}
+        found = [(key, said) for key, said in little.items() if said is not None]
+        if found:
+            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+            warn(found[0][1].at(f"key {found[0][0]!r}{more}"))
         return self
 
     def _begin_new(self, of_key: Mapping[Key, tuple[Any, Any, Beside]], rows: DividedRows) -> None:
@@ -358,11 +374,9 @@ class Keyed(KeyedModels):
         self.estimator_._beside(beside.ids, beside.subjects, beside.weights)
         self._learn_targets(given := self._checked(y, rows.n), classes)
         ids = self._ids(index_of(X) if beside.ids is None else beside.ids, rows.n)
-        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject")
+        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject", self._types)
         if whose is not None and len(whose) != rows.n:
             raise InputError(message("estimators.other_subjects", rows=rows.n, subjects=len(whose)))
-        require_kind(rows.rows, "key", self.models_)
-        require_kind(whose or (), "subject", self._known("_known_subjects"))
         if self._with_subjects not in (None, whose is not None):
             raise InputError(message("estimators.subjects_always"))
         self._with_subjects = whose is not None
@@ -370,6 +384,9 @@ class Keyed(KeyedModels):
             weights_of(beside.weights, rows.n)
         weights = None if beside.weights is None else np.asarray(beside.weights)
         self._form = rows.form if self._form is None else self._form
+        if not self._types:
+            self._types = {"key": types_of(rows.rows), "id": types_of(self.row_ids_[:1].tolist())}
+            self._types |= {} if whose is None else {"subject": types_of(whose)}
         parts = [chosen(values, rows.rows) for values in (given, ids, whose, weights)]
         return {
             key: (rows.X[key], parts[0][key], Beside(parts[1][key], parts[2][key], parts[3][key])) for key in rows.rows
@@ -378,22 +395,17 @@ class Keyed(KeyedModels):
     def _ids(self, given: Any, n: int) -> Any:
         """Return the ids of ``n`` rows, and note them: given ones, or running numbers of the rows of all keys."""
         if given is None:
+            require_running(self._types)
             ids: Any = running_ids(self._next_id, n)
             self.row_ids_ = ids
         else:
-            ids = keys_of(given)
+            ids = keys_of(given, "id", self._types)
             if len(ids) != n:
                 raise InputError(message("estimators.other_ids", rows=n, shape=(len(ids),)))
-            require_kind(ids, "id", self._known("_known_ids"))
-            whole = all(isinstance(one, int) for one in ids)
-            self.row_ids_ = np.array(ids, dtype=np.int64) if whole else objects(ids)
+            self.row_ids_ = np.array(ids, dtype=np.int64) if types_of(ids) == ("integer",) else objects(ids)
         whole_numbers = (one for one in self.row_ids_.tolist() if isinstance(one, int))
         self._next_id = max(self._next_id, 1 + max(whole_numbers, default=-1))
         return ids
-
-    def _known(self, name: str) -> Iterator[Hashable]:
-        """Yield the ids or subjects that the models know, by the name of a method of theirs."""
-        return chain.from_iterable(getattr(model, name)() for model in self.models_.values())
 
     def _new_model(self) -> Any:
         return _clone(self.estimator_)
@@ -643,6 +655,10 @@ def load_keyed(saved: SavedKeys, estimator_of: Callable[[Any], Any]) -> Keyed:
         keyed._next_id = own.get("next_id", max(getattr(model, "_next_id", 0) for model in models.values()))
         keyed._with_subjects = own.get("with_subjects", getattr(first, "_subjects", None) is not None)
         form = own.get("form", first.feature_names_in_.tolist() if hasattr(first, "feature_names_in_") else None)
+        held = [getattr(model, "_types", {}) for model in models.values()]
+        keyed._types = {"key": types_of(models)} | {
+            what: tuple(sorted({one for types in held for one in types.get(what, ())})) for what in ("id", "subject")
+        }
         keyed._form = tuple(form) if isinstance(form, list) else form
         keyed._prior = None if own.get("prior") is None else Prior(**own["prior"], saved=True)
         if isinstance(keyed, KeyedClassifier):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
-from raydt.estimators.arguments import Parametrised, keys_of
+from raydt.estimators.arguments import NO_TYPES, Parametrised, Types, plain_keys, require_type
 from raydt.estimators.atomic import Change, DeferredInterrupt, Locked
 from raydt.estimators.base import Estimator
 from raydt.estimators.frames import array_of, as_table, is_sparse_matrix, nothing_in, require_distinct
@@ -52,12 +52,12 @@ class DividedRows(NamedTuple):
 
 
 def divided(
-    X: Any, column: str | None, keys: Any, estimator: str, *, lists: bool = False, form: Form = None
+    X: Any, column: str | None, keys: Any, estimator: str, *, types: Types, lists: bool = False, form: Form = None
 ) -> DividedRows:
     """Divide rows by key, which ``keys`` are, or the ``column`` of a frame.
 
     With ``lists``, a list by itself has lists of indices. ``form`` is that of the rows that the models were fitted
-    with, if they were: of a frame, its columns are taken.
+    with, if they were: of a frame, its columns are taken. ``types`` has the type of their keys.
     ``InputError`` for a row without a key, a key that is none, and rows of another form. O(n log n) and a copy of X.
     """
     table, found = _features_and_keys(X, column, keys, estimator)
@@ -65,7 +65,7 @@ def divided(
     if table is not None and not table.num_columns:
         raise nothing_in((len(found), 0), "feature")
     n = given.shape[0] if hasattr(given, "shape") else len(given)
-    named = checked_keys(found, column if keys is None else None)
+    named = checked_keys(found, types, column if keys is None else None)
     if len(named) != n:
         raise InputError(message("estimators.other_keys", rows=n, keys=len(named)))
     if not n:
@@ -86,11 +86,11 @@ def divided(
     )
 
 
-def checked_keys(given: Any, column: str | None = None) -> list[Key]:
-    """Return keys as text and integers of 64 bits; ``InputError`` with the row, and the column if there is one."""
+def checked_keys(given: Any, types: Types, column: str | None = None) -> list[Key]:
+    """Return keys, text or integers of 64 bits; ``InputError`` with the row, and the column if there is one."""
     try:
         missing = np.isnan(given) if getattr(getattr(given, "dtype", None), "kind", "") == "f" else ()
-        found = keys_of(given if not np.any(missing) else [None if one else 0 for one in missing], "key")
+        found = plain_keys(given if not np.any(missing) else [None if one else 0 for one in missing], "key")
     except InputError as error:
         said = error.message
         if said is not None and said.id == "estimators.id_type":
@@ -99,6 +99,10 @@ def checked_keys(given: Any, column: str | None = None) -> list[Key]:
     for row, key in enumerate(found):
         if isinstance(key, bool) or not isinstance(key, str | int) or (isinstance(key, int) and abs(key) >= 2**63):
             raise InputError(_no_key(key), row=row, column=column)
+    try:
+        require_type(found, "key", types)
+    except InputError as error:
+        raise error.but(column=column) from None
     return found  # type: ignore[return-value]
 
 
@@ -342,6 +346,8 @@ class KeyedModels(Parametrised, Locked):
     _form: Form
     _next_id: int
     _awake: Awake  #: Models that had a change in the last calls; the others use little memory.
+    #: Types of the keys, ids and subjects, from the first examples on.
+    _types: Types = NO_TYPES
     #: Whether examples have subjects; None before there are examples.
     _with_subjects: bool | None
     #: What stands for keys without a model, once it was needed; of a model without its examples, always.
@@ -434,7 +440,7 @@ class KeyedModels(Parametrised, Locked):
         model = self.estimator_
         lists = traits_of(model._options()).reading.needs_sparse or getattr(model, "n_features", None) is not None
         form = self.__dict__.get("_form")
-        return divided(X, self.key, keys, type(self).__name__, lists=lists, form=form)
+        return divided(X, self.key, keys, type(self).__name__, types=self._types, lists=lists, form=form)
 
     # ------------------------------------------------------------ predictions
 

@@ -9,7 +9,7 @@ bytes a row where a dictionary of Python integers takes about 100.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -425,10 +425,6 @@ class Subjects:
         self._drop_ended()
         self._keep(np.ones(self._used, dtype=np.bool_))
         return list(self._codes)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the subjects that were noted, perhaps some that no example has any more."""
-        return iter(self._codes)
 
     def add(self, ids: Ints, born: Ints, subjects: Sequence[Any] | Values) -> None:
         """Note insertions, later than all before. Amortised O(1) for each."""

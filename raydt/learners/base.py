@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
@@ -21,7 +21,19 @@ from raydt.audits.bins import Parts
 from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import ConfigError
 from raydt.examples.row_owners import are_in
-from raydt.examples.updates import CLASSES, UNIT, Features, History, Reading
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    CLASSES,
+    QUERY,
+    UNIT,
+    Features,
+    History,
+    Reading,
+    UpdateBatch,
+    Weights,
+    sum_of,
+)
 from raydt.exchange.messages import OWNED, STORED, Buckets, ShardWorker
 from raydt.folders.segments import chosen, with_live
 from raydt.learners import description
@@ -58,6 +70,8 @@ class Traits:
     warmup: str = ""  #: why the rows of ``stream.warmup`` are needed, as a predicate of the kind; empty if they are not
     collects_updates: bool = False  #: updates wait for a batch of the learner's own; ``finish`` applies the rest
     rebuilds: bool = True  #: parts of the model are rebuilt
+    #: The option below which the weight of a node leaves it unsplit, and its value, in rows of weight 1; 0: none.
+    least_weight: tuple[str, int] = ("", 0)
     #: When several shards are faster than one process: never (they only add memory), for large jobs, or for each batch.
     divided: Literal["never", "large", "always"] = "never"
     divides_weights: bool = True  #: also if rows have weights; otherwise the coordinator alone works with these
@@ -81,6 +95,36 @@ class Traits:
     def figures(self) -> tuple[str, ...]:
         """Names of the statistics of its own."""
         return (*self.counts, *self.levels)
+
+
+class WeightSum(NamedTuple):
+    """How many rows a model was given, and the sum of their weights in units."""
+
+    rows: int = 0
+    units: int = 0
+
+    @classmethod
+    def of_live(cls, store: ExampleStore) -> WeightSum:
+        """Return the sum over the live examples of a store."""
+        return cls(store.live, sum_of(store.weights(store.slots()), store.live))
+
+    def plus(self, rows: int, weights: Weights | None) -> WeightSum:
+        """Return the sum with more rows; ``weights`` None: all are 1."""
+        return WeightSum(self.rows + rows, self.units + sum_of(weights, rows))
+
+    def with_batch(self, batch: UpdateBatch) -> WeightSum:
+        """Return the sum with the rows that a batch inserts."""
+        inserted = batch.op[CARRIES_ROW[batch.op]] != QUERY
+        return self.plus(int(inserted.sum()), None if batch.weight is None else batch.weight[inserted])
+
+    def too_little(self, traits: Traits) -> Message | None:
+        """Return a warning if the rows are enough to be split, but their weights are not, as those that sum to 1."""
+        option, least = traits.least_weight
+        if self.rows < least or not 0 < self.units < least * UNIT:
+            return None
+        total = self.units / UNIT
+        said = {"rows": self.rows, "total": total, "option": option, "least": least, "factor": self.rows / total}
+        return message("learners.little_weight", **said)
 
 
 #: Cells of a model, and of a rebuild, from which on shards are faster than one process.

@@ -41,6 +41,7 @@ MODULES = (
     "nets.test_stored_rows",
     "nets.test_subjects",
     "nets.test_trimmed",
+    "nets.test_types",
     "nets.test_warmup",
     "nets.test_continued",
     "nets.test_trained",

@@ -62,15 +62,22 @@ def test_frames_of_all_kinds_and_given_keys_agree() -> None:
 
 
 def test_keys_that_look_alike_are_keys_of_their_own(tmp_path: Path) -> None:
-    keys = ["1", 1, "", " ", "a", "A", "a\0", "é", "e\u0301", "\ud800", "nan", "x" * 100_000, -1, 2**63 - 1]
-    model = KeyedClassifier(FullyDynamicTreeClassifier()).fit(X[:14], Y[:14], keys=keys)
-    assert model.keys_.tolist() == keys
-    model.save(tmp_path / "m", with_examples=True)
-    loaded = load_model(tmp_path / "m")
-    assert loaded.keys_.tolist() == keys
-    assert loaded.digest() == model.digest() == digest_of({key: one.digest() for key, one in model.models_.items()})
+    texts = ["1", "01", "", " ", "a", "A", "a\0", "é", "e\u0301", "\ud800", "nan", "x" * 100_000]
+    for keys in (texts, [1, -1, 0, 2**53, 2**53 + 1, 2**63 - 1]):
+        keep_their_own(keys, tmp_path / type(keys[0]).__name__)
     whole = KeyedClassifier(FullyDynamicTreeClassifier()).fit(X[:4], Y[:4], keys=[1.0, 2.0, 1.0, 2.0])
     assert whole.keys_.tolist() == [1, 2]
+
+
+def keep_their_own(keys: list[Any], folder: Path) -> None:
+    """Require a model of its own for each key, also once it is loaded."""
+    n = len(keys)
+    model = KeyedClassifier(FullyDynamicTreeClassifier()).fit(X[:n], Y[:n], keys=keys)
+    assert model.keys_.tolist() == keys
+    model.save(folder, with_examples=True)
+    loaded = load_model(folder)
+    assert loaded.keys_.tolist() == keys
+    assert loaded.digest() == model.digest() == digest_of({key: one.digest() for key, one in model.models_.items()})
 
 
 @pytest.mark.parametrize("key", [None, np.nan, float("nan"), pd.NA, pd.NaT])
@@ -153,7 +160,7 @@ def test_subjects_are_deleted_in_all_keys() -> None:
 
 def test_the_prior_stands_for_keys_without_a_model(tmp_path: Path) -> None:
     model = fitted(unknown="prior")
-    asked = FRAME[:4].assign(store=["z", "a", "z", 1])
+    asked = FRAME[:4].assign(store=["z", "a", "z", "1"])
     model.forget(np.flatnonzero(Y == 0)[3:])
     shares = np.bincount(Y[model.live_ids_]) / len(model.live_ids_)
     assert model.has_model(asked).tolist() == [False, True, False, False]

@@ -18,10 +18,12 @@ from pipelines import replay, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.config import load_config
 from pipelines.validation import look_at
-from raydt import ConfidenceTreeClassifier
+from raydt import ConfidenceTreeClassifier, KeyedClassifier, KeyedRegressor
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
+from raydt.estimators import estimator_of
+from raydt.estimators.base import Regressor
 from raydt.examples.updates import (
     UNIT,
     balanced,
@@ -38,7 +40,9 @@ from raydt.learners.batch_coordinator import ClassWeight
 from raydt.learners.forest.learner import Forest
 from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
-from tests.refusals import refused
+from tests.cases import Trial, first_cases
+from tests.nets.test_interrupts import Data
+from tests.refusals import refused, warned
 
 DRAW = np.random.default_rng(5)
 X = DRAW.integers(0, 6, (120, 3)).astype(np.float64)
@@ -252,10 +256,10 @@ def test_a_learner_without_weights_refuses_them(tmp_path: Path, monkeypatch: pyt
 def test_a_weight_of_a_label_that_no_row_has_is_doubtful(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": X[:, 0], "y": np.where(Y, "yes", "no")}), tmp_path / "rows.parquet")
     source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}
-    for weights, warned in (({"yes": 2.0}, []), ({"yes": 2.0, "Yes": 3.0}, ["configs.unknown_class_weight"])):
+    for weights, expected in (({"yes": 2.0}, []), ({"yes": 2.0, "Yes": 3.0}, ["configs.unknown_class_weight"])):
         learner = {"kind": "gbdt", "class_weight": weights}
         config = load_config({"source": source, "stream": {"model": "incremental", "warmup": 20}, "learner": learner})
-        assert [one.id for one in look_at(config)["warnings"]] == warned
+        assert [one.id for one in look_at(config)["warnings"]] == expected
 
 
 # ---------------------------------------------------------------- sources and runs
@@ -299,3 +303,56 @@ def test_a_run_reads_weights_updates_and_audits(tmp_path: Path) -> None:
     state = raydt.load_model(tmp_path / "next").session_.state()[0]
     inserted = state["weight"][np.isin(state["id"], columns["id"][100:])]
     assert inserted.tolist() == products(fixed(columns["w"][100:]), np.where(Y[100:], 5 * UNIT // 2, UNIT)).tolist()
+
+
+LITTLE = [trial for trial in first_cases() if trial.learner.traits(trial.learner.Options()).least_weight[1]]
+
+
+@pytest.mark.parametrize("trial", LITTLE, ids=lambda trial: trial.learner.kind)
+def test_weights_that_sum_to_less_than_the_least_that_splits_are_warned_of(trial: Trial) -> None:
+    """By the sum over the rows so far, while it is too small; whatever the learner, and by key for the key."""
+    data = Data(trial)
+    kind: Any = estimator_of(trial.options)
+    option = trial.learner.traits(trial.learner.Options()).least_weight[0]
+    model = kind(**{option: 30})
+    (X, y), (more, of_more) = data.both(data.first), data.both(data.others)
+    n, m = len(y), len(of_more)
+    little = np.full(n, 1 / n)
+    with warned("learners.little_weight", rows=n, option=option, least=30, factor=pytest.approx(n, rel=1e-2)):
+        model.fit(X, y, little)
+    with warned("learners.little_weight", rows=n + m, least=30):
+        model.partial_fit(more, of_more, sample_weight=np.full(m, 1 / n))
+    model.partial_fit(more, of_more, sample_weight=np.full(m, 2.0))
+    model.partial_fit(more, of_more, sample_weight=np.full(m, 1 / n))
+    kind(**{option: 30}).fit(X, y)
+    keyed: Any = (KeyedRegressor if issubclass(kind, Regressor) else KeyedClassifier)(kind(**{option: 30}))
+    with warned("learners.little_weight", rows=n):
+        keyed.fit(X, y, little, keys=["a"] * n)
+
+
+def test_the_commands_warn_of_little_weight(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """``validate``, a run and an update, each with the sum of what it has seen."""
+    n = 40
+    table = pa.table({"id": range(n), "a": X[:n, 0], "y": np.where(Y[:n], "u", "v"), "w": np.full(n, 1 / n)})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "id": "id", "label": "y", "weight": "w"}
+    config = {"source": source, "learner": {"kind": "fudyadt"}, "cluster": {"backend": "in_process"}}
+    config |= {"stream": {"model": "incremental", "warmup": 20}, "output": {"report": False}}
+
+    def found() -> list[str]:
+        said = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "little_weight"]
+        caplog.clear()
+        return [one.partition(" rows ")[0] for one in said]
+
+    asked = [one for one in look_at(load_config(config))["warnings"] if one.id == "learners.little_weight"]
+    assert [one.parameters["rows"] for one in asked] == [n]
+    run = replay(config, tmp_path / "run")
+    assert found() == [f"the weights of {n}"]
+    pq.write_table(pa.table({"id": [3]}), tmp_path / "gone.parquet")
+    update(run.path, delete=tmp_path / "gone.parquet", out=tmp_path / "less")
+    assert found() == [f"the weights of {n - 1}"]
+    heavy = table.set_column(3, "w", pa.array(np.ones(n)))
+    pq.write_table(heavy, tmp_path / "rows.parquet")
+    assert not [one for one in look_at(load_config(config))["warnings"] if one.id == "learners.little_weight"]
+    replay(config, tmp_path / "heavy")
+    assert found() == []

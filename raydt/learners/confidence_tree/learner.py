@@ -96,6 +96,7 @@ class ConfidenceTree(Learner):
                 class_weight=options.weights_by_label,
             ),
             warmup=WARMUP,
+            least_weight=("grace_period", options.grace_period),
             rebuilds=False,
             counts=COUNTS,
             stays=_stays(options),

@@ -126,6 +126,7 @@ class Forest(Learner):
                 class_weight=options.weights_by_label,
             ),
             warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
+            least_weight=("min_samples_split", options.min_samples_split),
             retrained=True,
             reads="rows",
             parts=options.n_estimators,

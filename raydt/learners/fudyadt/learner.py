@@ -78,6 +78,7 @@ class FuDyADT(Learner):
         return Traits(
             reading,
             warmup=needs,
+            least_weight=("min_samples_split", options.min_samples_split),
             divided="large",
             divides_weights=False,
             retrained=every,

@@ -173,6 +173,7 @@ class SparseTree(Learner):
                 class_weight=options.weights_by_label,
             ),
             warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
+            least_weight=("min_samples_split", options.min_samples_split),
             reads="columns",
         )
 
