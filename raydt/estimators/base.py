@@ -460,7 +460,8 @@ def _codes_of(given: AnyArray, classes: AnyArray) -> Int32s:
 
 
 def accuracy(y: Any, predicted: AnyArray, sample_weight: Any) -> float:
-    """Return the share of rows, or of ``sample_weight``, that is predicted right."""
+    """Return the share of rows, or of ``sample_weight``, that is predicted right; InputError for another type."""
+    _require_label_type(predicted.tolist(), np.asarray(y).ravel()[:1].tolist())
     weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     return float(np.average(predicted == np.asarray(y), weights=weights))
 
@@ -481,9 +482,7 @@ def with_unseen(classes: AnyArray, given: AnyArray, declared: bool) -> tuple[Any
     ``InputError`` for such a label if all classes were ``declared``, and for one of another kind.
     """
     known = classes.tolist()
-    first = given[:1].tolist()
-    if known and first and isinstance(first[0], str) != isinstance(known[0], str):
-        raise InputError(message("estimators.mixed_classes", label=first[0], classes=known))
+    _require_label_type(known, given[:1].tolist())
     codes = _codes_of(given, classes)
     unseen = distinct_labels(given[codes < 0])
     if not len(unseen):
@@ -495,6 +494,13 @@ def with_unseen(classes: AnyArray, given: AnyArray, declared: bool) -> tuple[Any
     if grown.tolist() != [*known, *new]:
         raise InputError(message("estimators.common_type", label=new[0], classes=known))
     return grown, _codes_of(given, grown)
+
+
+def _require_label_type(known: list[Any], given: list[Any]) -> None:
+    """Refuse text where classes are numbers, and numbers where they are text; 1, 1.0 and True are one class."""
+    if known and given and isinstance(given[0], str) != isinstance(known[0], str):
+        classes = list(dict.fromkeys(known))
+        raise InputError(message("estimators.mixed_classes", label=given[0], classes=classes))
 
 
 class Classifier(Estimator):
@@ -594,6 +600,7 @@ class Classifier(Estimator):
         return labels_of(y)
 
     def _looked_up(self, given: AnyArray) -> Targets:
+        _require_label_type(self._classes, given[:1].tolist())
         return _codes_of(given, self.classes_)
 
     def _encoded(self, given: AnyArray) -> Targets:

@@ -171,3 +171,17 @@ def test_works_without_scikit_learn() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     said = message("estimators.not_fitted", estimator="FullyDynamicTreeClassifier")
     assert done.stdout == f"[1]\n{said}\n"
+
+
+def test_labels_stay_text_or_numbers() -> None:
+    """At every call that takes some; whole numbers, floats and truth values that are equal are one class."""
+    texts = np.array(["0", "1", "2"])[Y]
+    for own, other in ((Y, texts), (texts, Y)):
+        tree = FullyDynamicTreeClassifier().fit(X, own)
+        before = tree.digest()
+        for call in (tree.partial_fit, tree.forget_examples, tree.score):
+            with refused("estimators.mixed_classes", InputError):
+                call(X[:3], other[:3])
+        assert tree.digest() == before
+    tree = FullyDynamicTreeClassifier().fit(X, Y).partial_fit(X[:3], Y[:3].astype(float)).partial_fit(X[:3], Y[:3] > 0)
+    assert tree.classes_.tolist() == [0, 1, 2]
