@@ -75,7 +75,7 @@ def test_a_state_that_cannot_number_new_rows_is_refused(tmp_path: Path, next_id:
 def test_an_estimator_knows_the_text_ids_of_a_run(shared: Path, tmp_path: Path) -> None:
     tree = load_model(shared / "run" / "checkpoints" / "200")
     assert tree.row_ids_.tolist() == tree.live_ids_.tolist() == [f"k{i:04d}" for i in range(200)]
-    with refused("estimators.refused", UpdateError, subject="id 7"):
+    with refused("estimators.other_type", InputError, value="7", known="text"):
         tree.forget([7])  # is the number of a text id, not the id itself
     assert tree.forget(["k0007", "k0007"]).ids.tolist() == ["k0007"]
     rows = table(200, 202)
