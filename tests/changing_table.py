@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydt.encoding.labels import json_rows
+from raydt.examples.updates import CLASSES
 from raydt.sources.live.base import Part, Plan
 from raydt.sources.live.kafka import Kafka, KafkaChanges
 from tests.small_tables import written
@@ -125,9 +126,8 @@ class Told(KafkaChanges):
 
     def __init__(self, table: ChangingTable, together: int = 16) -> None:
         text = ["shop", "s", "y", *(["id"] if table.text else [])]
-        self.options = Kafka(path="kafka://nowhere/topic", **table.options(text=text))
-        super().__init__(self.options)
-        self._log, self._together = table.log, together
+        self._options = self.options = Kafka(path="kafka://nowhere/topic", **table.options(text=text))
+        self.name, self._reading, self._log, self._together = self.options.path, CLASSES, table.log, together
 
     def plan(self, after: Plan | None) -> Plan | None:
         begin = 0 if after is None else after["to"]["0"]

@@ -384,8 +384,7 @@ class _Topic(KafkaChanges):
     """The lines of a file as the messages of a topic, without a broker."""
 
     def __init__(self, options: Kafka, lines: Sequence[bytes]) -> None:
-        super().__init__(options)
-        self._lines = lines
+        self.name, self._options, self._reading, self._lines = options.path, options, CLASSES, lines
 
     def plan(self, after: Plan | None) -> Plan | None:
         begin = 0 if after is None else after["to"]["0"]
