@@ -21,7 +21,7 @@ ROOT = Path(raydt.__file__).resolve().parents[1]
 #: A process that passes a point as often as it is told, after it has become what it is told.
 PROGRAM = """
 import sys
-from raydt.exchange import faults
+from raydt.exchange import messages as faults
 point, passes, *epoch = sys.argv[1:]
 if epoch:
     faults.begin_epoch(*map(int, epoch))
