@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.liveness import require_endpoint
 from actors.processes import follow_this_process, no_longer_follow
+from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 from raydt.exchange.messages import VARIABLE
 from raydt.learners.base import WorkPlan

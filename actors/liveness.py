@@ -7,20 +7,16 @@ time in which the waiting process itself was stopped is not held against the oth
 
 from __future__ import annotations
 
-import errno
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from actors.faults import lost, translate
-from raydt.errors import ConfigError, ProcessLostError, RaydtError
-from raydt.messages import message
+from raydt.errors import ProcessLostError, RaydtError
 
 #: Seconds between two looks at Ray itself.
 RAY_SECONDS = 5.0
@@ -160,146 +156,3 @@ class Watch:
                 except RayError as own:
                     return peer.blame(translate(own, peer.name))
         return error
-
-
-# Metrics of a run for Prometheus, recorded by the driver process once for each batch.
-#
-# Invariant: a counter never goes down, whatever a recovery does to the figures it is fed with, and counts nothing twice
-# that took effect once: while repeated updates are caught up with, their counters stand still. Nothing is decided by a
-# metric. Ray puts ``ray_`` before the names. A cluster serves them at each node's metrics port, a private Ray only at
-# ``cluster.metrics_port``; both need ``ray[default]``.
-
-#: Counters, by the name of what they count, and what each says of itself.
-COUNTERS = {
-    "updates": "Updates done, each counted once",
-    "rebuilds": "Rebuilds of a part of the model, each counted once",
-    "rebuilt_rows": "Rows that rebuilds went through, each counted once",
-    "rounds": "Exchanges with the shards, repeated ones too",
-    "restarts": "Recoveries from the loss of a process",
-    "checkpoints": "Checkpoints written",
-    "checkpoint_seconds": "Seconds spent on writing checkpoints, concurrently with the run",
-}
-
-#: Gauges likewise.
-GAUGES = {
-    "live_examples": "Examples that the model holds",
-    "queue_depth": "Batches under way at the coordinator",
-    "epoch": "Number of the present incarnation of the actors",
-    "lag": "Versions or messages of a followed source that come after those read",
-    "lag_seconds": "Seconds since a run was at the newest of the source that it follows",
-}
-
-#: What of :attr:`raydt.examples.updates.BatchResult.statistics` is counted: those that are part of the model's state,
-#: and those that count traffic, which begins again with new actors.
-_OF_STATE, _OF_TRAFFIC = ("rebuilds", "rebuilt_rows"), ("rounds",)
-
-#: What serves the endpoint: part of ``ray[default]``, not of plain ``ray``.
-_SERVERS = ("aiohttp", "opencensus", "opentelemetry", "prometheus_client")
-
-#: How long the endpoint of a Ray that has just ended may keep its port.
-LEAVING_SECONDS = 3.0
-
-
-class Meter:
-    """Takes note of what a run does; this one records nothing, for runs without Ray."""
-
-    def begin(self, statistics: Mapping[str, int], updates: int) -> None:
-        """The run resumes here; the updates up to this point were counted before. Called after :meth:`restarted`."""
-
-    def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
-        """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
-
-    def lag(self, behind: int, seconds: float) -> None:
-        """Versions, or messages, and seconds that the run is behind the source that the run follows."""
-
-    def restarted(self) -> None:
-        """New actors resume from a checkpoint, or start from the beginning."""
-
-    def checkpointed(self, seconds: float) -> None:
-        """A checkpoint has been written, in so many seconds."""
-
-
-class Telemetry(Meter):
-    """Records with ``ray.util.metrics``; this process must be connected to Ray.
-
-    A batch costs about 45 microseconds. Values reach the endpoint at Ray's interval, every ten seconds; counters stay
-    there, and a gauge that is not set for two intervals is left out until the next batch. The label ``run`` is the name
-    of the run folder, ``epoch`` the number of the first incarnation of the actors.
-    """
-
-    def __init__(self, run: str, epoch: int = 1) -> None:
-        from ray.util.metrics import Counter, Gauge
-
-        tags, keys = {"run": run}, ("run",)
-        self._counters = {
-            name: Counter(f"raydt_{name}_total", text, keys).set_default_tags(tags) for name, text in COUNTERS.items()
-        }
-        self._gauges = {
-            name: Gauge(f"raydt_{name}", text, keys).set_default_tags(tags) for name, text in GAUGES.items()
-        }
-        self._seen = dict.fromkeys(("updates", *_OF_STATE, *_OF_TRAFFIC), 0)
-        self._epoch = epoch
-
-    def begin(self, statistics: Mapping[str, int], updates: int) -> None:
-        """See :meth:`Meter.begin`."""
-        for name, value in (("updates", updates), *((name, statistics.get(name, 0)) for name in _OF_STATE)):
-            self._seen[name] = max(self._seen[name], value)
-        for name in _OF_TRAFFIC:
-            self._seen[name] = statistics.get(name, 0)
-
-    def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
-        """See :meth:`Meter.batch`."""
-        self._reached("updates", updates)
-        for name in _OF_STATE:
-            self._reached(name, statistics.get(name, 0))
-        for name in _OF_TRAFFIC:
-            # After a fall its true beginning is not known, so that what came before this batch is not counted.
-            self._add(name, statistics.get(name, 0) - self._seen[name])
-            self._seen[name] = statistics.get(name, 0)
-        self._gauges["live_examples"].set(statistics.get("active", 0))
-        self._gauges["queue_depth"].set(queue_depth)
-        self._gauges["epoch"].set(self._epoch)
-
-    def lag(self, behind: int, seconds: float) -> None:
-        """See :meth:`Meter.lag`."""
-        self._gauges["lag"].set(behind)
-        self._gauges["lag_seconds"].set(seconds)
-
-    def restarted(self) -> None:
-        """See :meth:`Meter.restarted`."""
-        self._epoch += 1
-        self._add("restarts", 1)
-
-    def checkpointed(self, seconds: float) -> None:
-        """See :meth:`Meter.checkpointed`."""
-        self._add("checkpoints", 1)
-        self._add("checkpoint_seconds", seconds)
-
-    def _reached(self, name: str, value: int) -> None:
-        """Count up to ``value``, if that is further than ever before."""
-        self._add(name, value - self._seen[name])
-        self._seen[name] = max(self._seen[name], value)
-
-    def _add(self, name: str, amount: float) -> None:
-        if amount > 0:  # Ray refuses to count nothing
-            self._counters[name].inc(amount)
-
-
-def require_endpoint(port: int) -> None:
-    """Refuse (ConfigError) a metrics port that Ray could not serve, for which it would wait half a minute."""
-    absent = [name for name in _SERVERS if find_spec(name) is None]
-    if absent:
-        raise ConfigError(message("cluster.no_endpoint", port=port, absent=", ".join(absent)))
-    until = time.monotonic() + LEAVING_SECONDS
-    while True:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the endpoint does
-            try:
-                probe.bind(("", port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
-                    reason = error.strerror or str(error)
-                    raise ConfigError(message("cluster.taken_port", port=port, reason=reason)) from error
-            else:
-                return
-        time.sleep(0.1)

@@ -72,7 +72,7 @@ def follow_this_process() -> subprocess.Popen[bytes] | None:
 
     pids = [one.pid for one in psutil.Process().children(recursive=True) if _is_agent(one)]
     try:
-        starts = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19] for pid in pids]
+        starts = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19] for pid in pids]
     except OSError:
         return None
     named = [word for pid, start in zip(pids, starts, strict=True) for word in (str(pid), start)]

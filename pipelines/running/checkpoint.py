@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from actors.liveness import Meter
+from actors.telemetry import Meter
 from pipelines.config import Config
 from pipelines.operation import Checkpoint as CheckpointOptions
 from pipelines.run_folder import STATES, RunFolder, fitting

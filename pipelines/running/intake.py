@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from actors.cluster import Bundle, Cluster, bundles, connect, free_on_nodes
-from actors.liveness import Meter
+from actors.telemetry import Meter
 from pipelines.chapters import ChapterEnd
 from pipelines.config import Config
 from pipelines.logs import LinesToLog

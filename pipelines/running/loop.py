@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actors.liveness import Meter, Telemetry
+from actors.telemetry import Meter, Telemetry
 from pipelines.chapters import Chapter, ClosedStates
 from pipelines.config import Config
 from pipelines.display import Reporter

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import raydt
-from actors.liveness import COUNTERS, GAUGES
+from actors.telemetry import COUNTERS, GAUGES
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 

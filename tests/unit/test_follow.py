@@ -18,7 +18,7 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from actors.liveness import Meter
+from actors.telemetry import Meter
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
 from pipelines.following import follow
