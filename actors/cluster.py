@@ -26,16 +26,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.processes import follow_this_process, no_longer_follow
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 from raydt.exchange.messages import VARIABLE
-from raydt.learners.base import WorkPlan
 from raydt.messages import message
 from raydt.namesakes import others
 from raydt.parallel import affinity
+
+if TYPE_CHECKING:
+    from raydt.learners.base import WorkPlan
 
 # Environment of the processes of a job: where compiled kernels are cached, how many threads they use, their token.
 #

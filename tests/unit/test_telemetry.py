@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from actors import liveness as telemetry
+from actors import telemetry
 from actors.telemetry import Telemetry
 from raydt.errors import ConfigError
 from tests.refusals import refused
