@@ -77,6 +77,12 @@ class InAnyOrder(threads._Work[Any]):
         self._next = iter(draw.sample(range(len(tasks)), len(tasks)))
 
 
+def begin_ahead(submit: Callable[..., None], work: Callable[[], None], at_once: int = 0) -> None:
+    """Hand work to the pool if it is begun ahead of its result; a simulated thread never begins."""
+    if at_once:
+        submit(work, at_once)
+
+
 @contextmanager
 def crew(n: int | None, seed: int | str | None = None) -> Iterator[None]:
     """Divide work among ``n`` threads (None: as many as there are), however little; with a seed they are simulated."""
@@ -85,7 +91,7 @@ def crew(n: int | None, seed: int | str | None = None) -> Iterator[None]:
             patch.setattr(module, name, value)
         if seed is not None:
             patch.setattr(threads, "_Work", partial(InAnyOrder, draw=random.Random(seed)))
-            patch.setattr(threads, "submit", lambda work: None)
+            patch.setattr(threads, "submit", partial(begin_ahead, threads.submit))
         yield
 
 
