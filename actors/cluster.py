@@ -23,10 +23,9 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from actors.processes import follow_this_process, no_longer_follow
 from actors.telemetry import require_endpoint
@@ -35,9 +34,6 @@ from raydt.exchange.messages import VARIABLE
 from raydt.messages import message
 from raydt.namesakes import others
 from raydt.parallel import affinity
-
-if TYPE_CHECKING:
-    from raydt.learners.base import WorkPlan
 
 # Environment of the processes of a job: where compiled kernels are cached, how many threads they use, their token.
 #
@@ -592,63 +588,3 @@ def _own_sigterm() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
-
-
-# The place of the work of a run, and how many shards a cluster has room for: an actor lies on one node as a whole.
-#
-# The rule is Ray's for bundles that are spread (:meth:`actors.cluster.Cluster.reserve`), so that a job asks for what
-# Ray will find: the largest bundle first, each on the node of which most is left, and on a node that has one already
-# only if no other has room.
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the work of a run is done."""
-
-    shards: int | None  #: number of shards; None until it is known what the cluster has free
-    where: str  #: who does the work, and why, in one sentence
-    advice: str = ""  #: what to set instead; empty if nothing
-    plan: WorkPlan = field(default_factory=WorkPlan)  #: from which size on shards do it
-    divided: bool = False  #: whether shards may do some of it, as far as is known before
-
-    def in_words(self) -> str:
-        """Return the sentence, with the advice if there is some."""
-        return f"{self.where}. {self.advice}" if self.advice else self.where
-
-
-def shards_with_room(nodes: Sequence[Bundle], coordinator: Bundle, shard: Bundle, most: int) -> int:
-    """Return how many shards, at most ``most``, the free ``nodes`` have room for beside a coordinator."""
-    fitting = (count for count in range(most, 0, -1) if have_room(nodes, [coordinator] + [shard] * count))
-    return next(fitting, 0)
-
-
-def have_room(nodes: Sequence[Bundle], requested: Sequence[Bundle]) -> bool:
-    """Whether all bundles find a node. O(bundles x nodes)."""
-    left, used = [dict(node) for node in nodes], set[int]()
-    names = sorted({name for bundle in requested for name in bundle}, key=_rank)
-    for bundle in sorted(requested, key=lambda bundle: [bundle.get(name, 0) for name in names], reverse=True):
-        asked = {name: amount for name, amount in bundle.items() if amount}
-        chosen = _emptiest(left, set(range(len(left))) - used, asked)
-        if chosen is None:
-            chosen = _emptiest(left, used, asked)
-        if chosen is None:
-            return False
-        used.add(chosen)
-        for name, amount in asked.items():
-            left[chosen][name] -= amount
-    return True
-
-
-def _rank(name: str) -> tuple[bool, bool, bool, str]:
-    """Which resource decides first which bundle is larger: GPUs, then others by name, then memory, then CPUs."""
-    return name == "CPU", name == "memory", name != "GPU", name
-
-
-def _emptiest(left: Sequence[Bundle], among: Iterable[int], asked: Bundle) -> int | None:
-    """The node that keeps the largest share of what is asked of it; None if none has enough."""
-    shares = {
-        node: sum((left[node][name] - amount) / left[node][name] for name, amount in asked.items())
-        for node in sorted(among)
-        if all(left[node].get(name, 0) >= amount for name, amount in asked.items())
-    }
-    return max(shares, key=shares.__getitem__, default=None)

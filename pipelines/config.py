@@ -387,7 +387,7 @@ def values_of(data: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 if TYPE_CHECKING:
-    from actors.cluster import Placement
+    from actors.placement import Placement
 
 log = logging.getLogger(__name__)
 

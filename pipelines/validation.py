@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import actors.cluster
-from actors.cluster import Bundle, Placement, shards_with_room, starts_ray
+from actors.cluster import Bundle, starts_ray
+from actors.placement import Placement, shards_with_room
 from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
 from pipelines.operation import Cluster

@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actors.cluster import Bundle, Placement, starts_ray
+from actors.cluster import Bundle, starts_ray
+from actors.placement import Placement
 from pipelines.chapter_loop import in_chapters, position_of
 from pipelines.chapters import Chapter, earlier, run_of
 from pipelines.config import Config, load_config

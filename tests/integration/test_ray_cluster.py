@@ -22,7 +22,7 @@ signal.signal(signal.SIGTERM, handler)
 from pathlib import Path
 import psutil
 from types import SimpleNamespace
-from actors.cluster import Placement
+from actors.placement import Placement
 from pipelines.config import Cluster
 from pipelines.running import incarnations
 from pipelines.doctor import listeners, serves_metrics

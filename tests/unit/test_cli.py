@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
-from actors.cluster import Placement
+from actors.placement import Placement
 from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.display import STARTING_RAY, updates

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from actors.cluster import Placement
+from actors.placement import Placement
 from pipelines.config import load_config
 from pipelines.running.intake import Incarnations, RestartBudget
 from raydt.errors import ProcessLostError, RestartsSpentError

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 import actors.cluster
-from actors.cluster import Placement, bundles, have_room
+from actors.cluster import bundles
+from actors.placement import Placement, have_room
 from pipelines.config import Config
 from pipelines.operation import Cluster
 from pipelines.validation import MOST_SHARDS, place
