@@ -19,8 +19,9 @@ from ray.util.placement_group import remove_placement_group
 from actors.cluster import Cluster, bundles, cpus, use_cpus
 from actors.faults import translate
 from actors.liveness import Peer, Watch
+from actors.processes import peak_rss_bytes
 from actors.session import AHEAD, PATIENCE, ShardParts
-from actors.shard import Identity, Progress, Pulse, identity, node, own, peak_rss_bytes, require_same
+from actors.shard import Identity, Progress, Pulse, identity, node, own, require_same
 from actors.starting import Wanted, end_actors, started
 from raydt.arrays import kernel
 from raydt.arrays.elementary import Arrays, Ints

@@ -1,9 +1,13 @@
-"""Ending processes of this machine that Ray would leave for a while: stopped ones, and those of a private Ray."""
+"""Processes of this machine: their memory, and the end of those that Ray would leave for a while.
+
+That are stopped processes, and those of a private Ray.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +15,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import psutil
+
+
+def peak_rss_bytes() -> int:
+    """Return the largest resident size of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def end_if_stopped(pid: int) -> None:

@@ -20,6 +20,7 @@ import ray
 
 from actors.cluster import Bundle, Cluster, bundles, use_cpus
 from actors.liveness import IDS, PARTS, READING, Peer, Watch
+from actors.processes import peak_rss_bytes
 from actors.shard import (
     Assignment,
     FeatureShard,
@@ -30,7 +31,6 @@ from actors.shard import (
     identity,
     node,
     own,
-    peak_rss_bytes,
     shards_of_each,
 )
 from actors.starting import Wanted, end_actors, started

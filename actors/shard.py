@@ -11,8 +11,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import resource
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +26,7 @@ import raydt
 from actors.channel import LOOPBACK, Address, Channel
 from actors.cluster import use_cpus
 from actors.liveness import Peer
+from actors.processes import peak_rss_bytes
 from raydt.arrays import kernel
 from raydt.arrays.elementary import Ints
 from raydt.errors import InputError, NotWrittenError, RaydtError
@@ -145,15 +144,6 @@ def require_same(mine: Identity, theirs: Identity, name: str) -> None:
     here = (mine.path, mine.host) == (theirs.path, theirs.host)
     id = "cluster.changed_sources" if here else "cluster.other_sources"
     raise RaydtError(message(id, name=name, theirs=theirs, mine=mine))
-
-
-# Memory used by a process of a job.
-
-
-def peak_rss_bytes() -> int:
-    """Largest resident size of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 # Arrays that arrive in a process become its own.

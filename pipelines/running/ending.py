@@ -27,8 +27,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import raydt
-from actors.processes import end_private_ray
-from actors.shard import peak_rss_bytes
+from actors.processes import end_private_ray, peak_rss_bytes
 from pipelines.config import Config, escaped
 from pipelines.display import how_to_resume
 from pipelines.logs import LOG
