@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 def peak_rss_bytes() -> int:
     """Return the largest resident size of this process so far."""
+    import resource  # which not every platform has
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
