@@ -13,17 +13,16 @@ import pytest
 from raydt import parallel as threads
 from raydt.arrays import blocks
 from raydt.audits import recorded_tree
-from raydt.audits import recorded_tree as routed_history
 from raydt.encoding import features
 from raydt.estimators import frames
-from raydt.examples import row_digest as row_tree
-from raydt.exchange import links as meeting
-from raydt.learners.best_split import coordinator as best_split_model
-from raydt.learners.confidence_tree import tree as naive_predictor
+from raydt.examples import row_digest
+from raydt.exchange import links
+from raydt.learners.best_split import coordinator as best_split_coordinator
+from raydt.learners.confidence_tree import tree as confidence_tree_trees
 from raydt.learners.forest import audit as forest_audit
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
-from raydt.learners.gbdt import audit as audited_rows
+from raydt.learners.gbdt import audit as gbdt_audit
 from raydt.learners.gbdt import ensemble, trainer
 from raydt.parallel import limited
 from raydt.trees import packed_trees, shapley
@@ -33,11 +32,10 @@ NUMBERS = (1, 2, 3, 5)
 #: What work is too little for threads below, and a value with which hardly any is.
 LITTLE: tuple[tuple[Any, str, int], ...] = (
     (recorded_tree, "FEW_ROWS", 1),
-    (routed_history, "FEW_ROWS", 1),
-    (audited_rows, "_FEW_ROWS", 1),
+    (gbdt_audit, "_FEW_ROWS", 1),
     (ensemble, "_FEW_CELLS", 1),
-    (naive_predictor, "_FEW_ROWS", 1),
-    (best_split_model, "_FEW_ROWS", 1),
+    (confidence_tree_trees, "_FEW_ROWS", 1),
+    (best_split_coordinator, "_FEW_ROWS", 1),
     (forest_audit, "TOGETHER", 100),
     (features, "_FEW_CELLS", 1),
     (frames, "_FEW_CELLS", 1),
@@ -48,8 +46,8 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (packed_trees, "_TASK_NS", 1),
     (shapley, "_TASK_NS", 1),
     (shapley, "_FEW_NODES", 1),
-    (row_tree, "_TOGETHER", 64),
-    (meeting, "_HANDED_OUT", 0),
+    (row_digest, "_TOGETHER", 64),
+    (links, "_HANDED_OUT", 0),
     (trainer, "_ENCODED", 64),
     (trainer, "CELLS_OF_A_THREAD", 1),
     (trainer, "UPDATED_CELLS_OF_A_THREAD", 1),
@@ -58,12 +56,10 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
 
 #: Modules that divide work however little it is: their callers decide, or one task is a whole tree, column or block.
 ALWAYS = {
-    "audits.routed_history",
     "batches.binning",
-    "batches.cells",
-    "exchange.driver",
+    "exchange.shard",
     "learners.forest.oob_score",
-    "learners.forest.recompute_members",
+    "learners.forest.recompute",
     "learners.gbdt.recompute",
     "sources.file_source",
 }

@@ -87,7 +87,7 @@ def test_tests_divide_the_work_of_every_module_that_divides_work() -> None:
     dividing = {
         ".".join(path.relative_to(package).with_suffix("").parts)
         for path in package.rglob("*.py")
-        if re.search(r"^from raydt\.parallel\.threads import [^\n]*\b(run|ranges)\b", path.read_text(), re.M)
+        if re.search(r"^from raydt\.parallel import (\([^)]*|[^\n(]*)\b(run|ranges)\b", path.read_text(), re.M)
     }
     lowered = {module.__name__.removeprefix("raydt.") for module, _, _ in LITTLE}
     assert dividing - lowered - ALWAYS == set()
