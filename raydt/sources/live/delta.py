@@ -37,7 +37,7 @@ _CHANGE = "_change_type"
 #: What errors say of files that ``vacuum`` or the retention of the log has removed.
 _GONE = re.compile(r"no such file|object at location .* not found|log ?segment|metadata or protocol", re.I)
 #: What errors say of values that cannot be cast to the newest types.
-_UNFIT = re.compile(r"cast|failed to parse|would lose data|out of bounds|not in range|truncated", re.I)
+_UNFIT = re.compile(r"\bcast\b|failed to parse|would lose data|out of bounds|not in range|truncated", re.I)
 #: What errors say of a store that does not answer: one of the network, or that the store is overloaded.
 _STORE = re.compile(r"error sending request|connection|timed? ?out|dns error|status:? (408|429|5\d\d)|slow ?down", re.I)
 _NETWORK = {
