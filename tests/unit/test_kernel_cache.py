@@ -120,7 +120,7 @@ def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> 
     def run(added: int, edit: str = "") -> tuple[str, set[str]]:
         (tmp_path / "other.py").write_text(KERNEL.format(added=added))
         program = (
-            f"import raydt.arrays.kernel as k; s = k._sources(); s['arrays/sparse.py'] += {edit!r}\n"
+            f"import raydt.arrays.kernel as k; s = k._sources(); s['arrays/blocks.py'] += {edit!r}\n"
             "import other; print(other.product(0.5, 9), sum(other.product.stats.cache_hits.values()))"
         )
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
