@@ -267,7 +267,8 @@ def parse_integers(column: pa.Array) -> tuple[pa.Array, Bools | None]:
     if wrong is None:
         return read, None
     whole, _ = whole_ids(parse(column, pa.float64())[0])
-    return pc.coalesce(read, whole), wrong & np.asarray(whole.is_null())
+    wrong &= np.asarray(whole.is_null())
+    return pc.coalesce(read, whole), wrong if wrong.any() else None
 
 
 def unlike_integers(texts: pa.Array, *, padded: bool = False) -> Bools | None:
