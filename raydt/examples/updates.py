@@ -545,9 +545,10 @@ def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:
 
 #: Newest rules by which rows of files are read (``source.rules``). A change of which rows are bad, or of what a row
 #: means, is a new number; the code that reads keeps the former rules, by which a run that began with them continues and
-#: is audited. 1: text ids of deleted rows are never forgotten, and FuDyADT and the sparse tree take no missing values.
-#: 2: deleted ids are forgotten. 3: all learners take missing values. 4: in text, 007 and 7 are two ids, subjects, keys
-#: and classes, unless the column is declared one of integers, and an integer that float64 would round is bad.
+#: is audited. 1: text ids of deleted rows are never forgotten, and some learners (``Reading.missing_since``) take no
+#: missing values. 2: deleted ids are forgotten. 3: all learners take missing values. 4: in text, 007 and 7 are two ids,
+#: subjects, keys and classes, unless the column is declared one of integers, and an integer that float64 would round is
+#: bad.
 NEWEST_RULES = 4
 
 

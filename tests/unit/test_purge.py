@@ -16,8 +16,6 @@ import pipelines
 from pipelines.auditing import audit_state, verify_receipts
 from pipelines.cli import cli
 from pipelines.purging import purge, runs
-from pipelines.purging import runs as dictionaries
-from pipelines.purging import runs as states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
@@ -174,6 +172,9 @@ def leave(*_: Any, **__: Any) -> None:
     """Do nothing."""
 
 
+ERASED_STREAM = runs.erased_stream  # the name in the module is replaced below
+
+
 #: One thing that a purge does, and what is done in its place.
 Change = tuple[Any, str, Any]
 
@@ -193,17 +194,17 @@ def rewritten_but(table: str) -> Change:
 def all_text_ids(saved: Any, stream: Any, scope: Any) -> Any:
     """Leave the text ids, and only these."""
     ids = {name: stream[name] for name in ("ids", "id_codes", "id_died")}
-    return {**dictionaries.erased_stream(saved, stream, scope), **ids}
+    return {**ERASED_STREAM(saved, stream, scope), **ids}
 
 
 #: What is left, and how names of files begin that then hold a canary.
 MUTANTS: dict[str, tuple[list[Change], set[str]]] = {
     "dictionaries": ([(runs, "erased_stream", lambda saved, stream, scope: stream)], {"checkpoints/"}),
     "text ids": ([(runs, "erased_stream", all_text_ids)], {"checkpoints/"}),
-    "labels": ([(dictionaries, "_erased_labels", lambda saved, labels: labels)], {"checkpoints/"}),
+    "labels": ([(runs, "_erased_labels", lambda saved, labels: labels)], {"checkpoints/"}),
     "categories": ([(runs, "erased_categories", lambda saved, values: values)], {"checkpoints/", "model/"}),
     "classes": ([(runs, "erased_classes", lambda saved: saved.classes)], {"checkpoints/", "model/", "summary.json"}),
-    "values of live codes": ([(dictionaries, "live_categories", lambda saved: {"d": set(range(9))})], {"checkpoints/"}),
+    "values of live codes": ([(runs, "live_categories", lambda saved: {"d": set(range(9))})], {"checkpoints/"}),
     "predictions": ([(RunPurge, "_live_rows", lambda self, batch: batch)], {"predictions/"}),
     "quarantine": (
         [(RunFolder, "discard_table", leave), rewritten_but("quarantine")],
@@ -237,9 +238,9 @@ def test_a_purge_that_leaves_a_kind_of_file_is_caught(run: Path, name: str, monk
 
 #: The same of a state on its own.
 STATE_MUTANTS: dict[str, tuple[list[Change], str]] = {
-    "dictionaries": ([(states, "erased_stream", lambda saved, stream, scope: stream)], "stream."),
-    "categories": ([(states, "erased_categories", lambda saved, values: values)], "manifest.json"),
-    "classes": ([(states, "erased_classes", lambda saved: saved.classes)], "manifest.json"),
+    "dictionaries": ([(runs, "erased_stream", lambda saved, stream, scope: stream)], "stream."),
+    "categories": ([(runs, "erased_categories", lambda saved, values: values)], "manifest.json"),
+    "classes": ([(runs, "erased_classes", lambda saved: saved.classes)], "manifest.json"),
     "temporary files": (kept(lambda name: name.startswith(".")), ".coordinator"),
 }
 
