@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,7 +112,10 @@ def purged(run: Path, folder: Path) -> Any:
 
 def verified(run: Path, folder: Path) -> Any:
     purged(run, folder)
-    return {**verify_receipts(folder / "receipts", folder / "run"), "head": ""}
+    found = verify_receipts(folder / "receipts", folder / "run")
+    started = json.loads((run / "log.jsonl").read_text().splitlines()[0])
+    assert found["origin"].pop("run") == started["id"]  # which no two runs share
+    return {**found, "head": ""}
 
 
 COMMANDS: dict[str, Callable[[Path, Path], Any]] = {
