@@ -64,5 +64,6 @@ def test_a_folder_for_temporary_files_with_a_long_name_is_refused(name: str, mon
     """Ray would end with "AF_UNIX path length cannot exceed 107 bytes", or wait for a raylet that is not there."""
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv(name, folder := "/tmp/" + "x" * 60)
+    monkeypatch.setattr("actors.cluster._is_connected", lambda: False)  # whatever other tests have left
     with refused("cluster.long_tmpdir", ConfigError, name=name, folder=folder):
         connect("local")
