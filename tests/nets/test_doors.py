@@ -134,7 +134,7 @@ def require(role: str, kind: str, text: str, found: Any, where: Any, *, most: in
     assert not isinstance(found, str | bool), said
     assert value is not None, said
     if role in ("label", "category") and set(text) & set(".eE"):  # a floating-point number
-        assert found == float(text), said
+        assert found == float(text) or Decimal(found) == value, said  # rounded as it is written, or exact
     else:
         assert whole, said
         assert Decimal(found) == value, said
