@@ -282,7 +282,7 @@ class Coordinator:
         return self._snapshot(segments)
 
     def holds(self, rows: int, ones: int) -> bool:
-        """Whether a model of so many rows is restored here, with its groups, and not at the shards."""
+        """Return True if a model of ``rows`` rows is restored here, with its groups, and not at the shards."""
         self._pulse.beat()
         return holds(self._features, self._most, rows, ones)
 

@@ -56,7 +56,7 @@ from raydt.streams.id_dictionary import IdPart, Moment
 
 
 class Progress(NamedTuple):
-    """How far an actor is: processor seconds of its working threads, and whether it waits for another shard."""
+    """Progress of an actor: processor seconds of its working threads, and True if it waits for another shard."""
 
     seconds: float
     waits: bool = False

@@ -101,7 +101,7 @@ class Rehearsal(RunFolder):
         yield from {path for path in super().files(name) if self.path(path) not in self.notes.gone} | new
 
     def has(self, name: str) -> bool:
-        """Whether an entry would exist."""
+        """Return True if an entry would exist."""
         path = self.path(name)
         return path in self.notes.written or (path not in self.notes.gone and super().has(name))
 

@@ -1,4 +1,4 @@
-"""What a purge is asked to do, and the order of its steps: receipt begun, files rewritten, receipt completed.
+"""The request of a purge, and the order of its steps: receipt begun, files rewritten, receipt completed.
 
 Invariant: a purge that was killed leaves a receipt that is only begun. The next purge does all of it again, whatever
 the age of the files, and its receipt names the files of both. A purge that finds nothing to do writes nothing, but for
@@ -71,7 +71,7 @@ class Purged:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do."""
+        """Return True if there is anything to do."""
         return bool(self.replaced or self.rewritten)
 
     def entry(self, key: Key) -> dict[str, Any]:

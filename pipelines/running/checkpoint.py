@@ -55,7 +55,7 @@ from raydt.streams.base import Stream, microseconds
 
 
 class RunParts(Protocol):
-    """What the loop asks for."""
+    """The figures that the loop asks for."""
 
     unit: str  #: What the run counts, such as in its progress and its checkpoints: an update, or a row of the source.
 

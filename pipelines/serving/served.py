@@ -181,7 +181,7 @@ def _numbers(values: Sequence[Any], name: str) -> Any:
 
 
 def _kind(known: Sequence[Any]) -> type | None:
-    """What the categories of a column are: text, whole numbers written as text (int), numbers (float), truth values."""
+    """The type of the categories of a column: text, whole numbers as text (int), numbers (float), truth values."""
     if not known:
         return None
     if all(isinstance(value, str) for value in known):

@@ -289,7 +289,7 @@ def serve(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine reach an address."""
+    """Return True if only processes of this machine reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
