@@ -18,7 +18,7 @@ from math import ceil, log2
 from pathlib import Path
 
 import numpy as np
-from measure import machine
+from harness import machine
 
 from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
 from raydt.learners import learners

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measure import DATA, machine
-from paper.markdown import table
+from harness import DATA, machine, table
 from river import dummy, ensemble, forest, metrics, tree
 
 import pipelines

@@ -27,8 +27,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from kit import progress, show
-from measure import machine
+from harness import machine, progress, show
 from works import Work
 
 from raydt.exchange.messages import MET, Ask, Block, Ended, Exchange, Tell

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
-from paper.markdown import table
+from harness import table
 
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors

@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 from defaults_data import Split, load
-from kit import progress, show
+from harness import DATA, machine, progress, show, stored_bytes
 from lightgbm import LGBMClassifier
-from measure import DATA, machine, stored_bytes
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.tree import DecisionTreeClassifier

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 from defaults_data import load
-from kit import show
+from harness import DATA, machine, show
 from lightgbm import LGBMClassifier
-from measure import DATA, machine
 
 import raydt
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from defaults_choice import choice
 from defaults_data import FRESH, MADE, SETS, UNTOUCHED, Codes, Rows, majority, quality, row, split, tables
-from measure import DATA, machine
+from harness import DATA, machine
 from sklearn.tree import DecisionTreeClassifier
 
 from raydt import FullyDynamicTreeClassifier

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 from first_model import write
-from measure import machine, resident_mib
+from harness import machine, resident_mib
 
 import pipelines
 

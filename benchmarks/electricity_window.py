@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from measure import DATA, cpu_seconds, electricity, machine
+from harness import DATA, cpu_seconds, electricity, machine
 
 from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners

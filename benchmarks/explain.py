@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import shap
-from measure import electricity
-from paper.markdown import table
+from harness import electricity, table
 
 import raydt
 from raydt.trees.shapley import explain

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse
-from paper.markdown import table
+from harness import table
 
 import raydt
 from raydt.errors import InputError

@@ -24,8 +24,8 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness import machine
 from lightgbm_trainer import Trained, in_process, missing, on_ray
-from measure import machine
 from works import ALL_TO_SHARDS, GBDT, Work
 
 from actors.cluster import bundles, connect

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 import psutil
+from harness import machine
 from live import NAMES, job
-from measure import machine
 
 from pipelines.operation import dump_yaml
 

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
-from measure import DATA, cpu_seconds, machine
+from harness import DATA, cpu_seconds, machine
 
 from raydt.examples.updates import Features, UpdateBatch
 from raydt.learners import learners

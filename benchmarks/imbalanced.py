@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from measure import DATA, machine
-from paper.markdown import table
+from harness import DATA, machine, table
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import f1_score, precision_recall_curve, roc_auc_score
 from sklearn.model_selection import train_test_split

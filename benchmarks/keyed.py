@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from measure import machine
+from harness import machine
 
 import pipelines
 from raydt.keyed.members import KeyedJob, Members

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from measure import DATA, machine
-from paper.markdown import table
+from harness import DATA, machine, table
 from sklearn.metrics import roc_auc_score
 
 import raydt

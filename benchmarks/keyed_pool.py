@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from measure import machine
+from harness import machine
 
 from raydt.examples.updates import DELETE, INSERT, BatchResult, Features, UpdateBatch
 from raydt.keyed.members import apply_all

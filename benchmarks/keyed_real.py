@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from measure import DATA, machine
+from harness import DATA, machine
 
 import pipelines
 

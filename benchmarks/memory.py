@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from kit import progress, show
-from measure import machine, peak_mb, resident_mib
+from harness import machine, peak_mb, progress, resident_mib, show
 from works import ALL_TO_SHARDS, WORKS, Work, run
 
 from raydt.examples.updates import INSERT, Features, UpdateBatch

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from first_model import OPTIONS, write
-from measure import machine, resident_mib
+from harness import machine, resident_mib
 from works import ALL_TO_SHARDS, WIDTH, Work
 
 from actors.cluster import Cluster, bundles, connect

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from measure import machine
-from paper.markdown import table
+from harness import machine, table
 from sklearn.dummy import DummyClassifier
 from sklearn.tree import DecisionTreeClassifier
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import DATA, cpu_seconds, electricity, machine
+from harness import DATA, cpu_seconds, electricity, machine
 
 import pipelines
 from pipelines.config import load_config

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kit import progress, show
-from measure import machine
+from harness import machine, progress, show
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PARTS = ("configs", "long", "sweep", "demo")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from measure import machine
+from harness import machine
 
 import raydt
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from measure import machine
+from harness import machine
 
 import pipelines
 from pipelines.config import load_config

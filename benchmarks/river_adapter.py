@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from measure import machine
+from harness import machine
 from river import forest as river_forest
 from river import tree as river_tree
 

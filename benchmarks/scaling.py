@@ -25,8 +25,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from kit import progress, show
-from measure import machine
+from harness import machine, progress, show
 from works import ALL_TO_SHARDS, LEARNERS, WORKS, Work, run
 
 import actors.session

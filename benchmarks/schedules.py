@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measure import DATA, machine
-from paper.markdown import table
+from harness import DATA, machine, table
 
 from raydt.examples.updates import INSERT, Features, UpdateBatch
 from raydt.learners import learners

@@ -31,8 +31,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measure import machine
-from paper.markdown import table
+from harness import machine, table
 
 import pipelines
 from pipelines.prediction import export_model

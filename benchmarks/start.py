@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from measure import machine
+from harness import machine
 
 CODE = """
 import time; began = time.perf_counter()

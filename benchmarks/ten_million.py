@@ -33,8 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from kit import progress, show
-from measure import machine
+from harness import machine, progress, show
 
 FEATURES = 20
 WINDOW = 1_000_000

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from measure import DATA, machine
+from harness import DATA, machine
 
 from pipelines.cli import main as raydt
 

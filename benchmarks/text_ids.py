@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kit import progress, show
-from measure import machine
+from harness import machine, progress, show
 from memory import Peaks
 
 LEARNERS: dict[str, dict[str, Any]] = {

@@ -27,8 +27,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from measure import machine
-from paper.markdown import table
+from harness import machine, table
 from threaded_work import GROUPS, Row
 
 #: Most time of several threads beside a busy neighbour, in times of one thread's.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from measure import machine
+from harness import machine
 
 HERE = Path(__file__).resolve().parents[1]
 _SEA = {"kind": "synthetic", "generator": "sea", "seed": 7}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow.parquet as pq
-from measure import DATA
+from harness import DATA
 
 #: Data sets that come as a training and a test file, and those that are cut: the last fifth of a drawn
 #: order is held out.

@@ -29,7 +29,7 @@ from capymoa.classifier import (
 )
 from capymoa.evaluation import prequential_evaluation
 from capymoa.stream import NumpyStream
-from measure import DATA, machine
+from harness import DATA, machine
 from shares import WARMUP, replayed
 
 #: Trees of the exact forest, and the share of them that holds each row.

@@ -24,9 +24,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forest.data import Rows, data_sets
+from harness import machine, table
 from lightgbm import LGBMClassifier
-from measure import machine
-from paper.markdown import table
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 

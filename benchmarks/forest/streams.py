@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import pyarrow.parquet as pq
-from measure import DATA, machine
-from paper.markdown import table
+from harness import DATA, machine, table
 from river.forest import ARFClassifier
 
 import pipelines

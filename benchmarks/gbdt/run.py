@@ -1,10 +1,55 @@
-"""Verification kit and speed of the in-place online GBDT: see ``--help`` and command.py beside this file."""
+"""Speed and verification of the in-place online GBDT, beside LightGBM and XGBoost with the same settings.
+
+    python benchmarks/gbdt/run.py TABLE [OPTIONS]
+
+    training     training time and test accuracy beside LightGBM and XGBoost
+    streams      sliding windows and deletions with default options beside retraining at each step
+    updates      retrain time of LightGBM and XGBoost over our update time, by mode
+    memory       stored arrays and process peak beside the paper's Table 2
+    sparse       51k sparse features within 4 GB
+    backdoor     inject and remove a backdoor (appendix J, Table 4)
+    membership   membership inference (appendix K, Table 9)
+    poisoning    6,000 label-flipped rows inserted and deleted
+    similarity   C2W, W2C, W2W and phi (appendix I, Table 8)
+    leaf-scores  error of leaf scores on the same structure (appendix N, Table 13)
+    ranks        rank of the old split and robust fractions (Definitions 1 and 2, Figure 2)
+    ablation     updates by |D'|, bins, leaves, alpha, sigma, iterations (appendix O)
+    batches      5 % -> 100 % -> 5 % and back (Figure 3)
+    tenths       chronological tenths added, then removed in reverse (Table 7)
+    tolerance    accuracy and time of a window by kind of derivatives and tolerance
+    threads      training and updates by number of threads, beside LightGBM: wall time
+
+``--seeds`` is the number of trials, or of rounds of a timing; ``--plot`` writes the figure beside the page of results.
+"""
 
 import sys
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parents[1])  # where measure.py and this folder, as ``gbdt``, are found
+sys.path[0] = str(Path(__file__).parents[1])  # where the harness and this folder, as ``gbdt``, are found
 
-from gbdt.command import main  # noqa: E402 (needs the path)
+from harness import commands  # noqa: E402 (needs the path)
 
-main()
+#: Name of each table, and the function that prints it.
+TABLES = {
+    "training": "gbdt.speed:speed_table",
+    "streams": "gbdt.streams:run",
+    "updates": "gbdt.speed:speed_table",
+    "memory": "gbdt.speed:memory",
+    "sparse": "gbdt.speed:memory",
+    "backdoor": "gbdt.removal:backdoor",
+    "membership": "gbdt.removal:membership",
+    "poisoning": "gbdt.removal:poisoning",
+    "similarity": "gbdt.removal:similarity",
+    "leaf-scores": "gbdt.trees:leaf_scores",
+    "ranks": "gbdt.trees:ranks",
+    "ablation": "gbdt.speed:ablation",
+    "batches": "gbdt.removal:cumulative",
+    "tenths": "gbdt.removal:cumulative",
+    "tolerance": "gbdt.speed:tolerance",
+    "threads": "gbdt.speed:threads",
+}
+
+if __name__ == "__main__":
+    commands(
+        __doc__, TABLES, "lightgbm", "xgboost", "xgboost-cpu", "scikit-learn", "scipy", "ray", data=[], derivatives=[]
+    )

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request
-from gbdt.contestants import lightgbm, median, predicted, quality, timed, xgboost
-from gbdt.data import STREAMS, Rows, Split, load
-from kit import progress, show
+from gbdt.data import STREAMS, Rows, Split, lightgbm, load, median, predicted, quality, timed, xgboost
+from harness import Request, progress, show
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from kit import progress, show
-from measure import stored_bytes
-from sparse.command import Request
+from harness import Request, progress, show, stored_bytes
 from sparse.data import Steps, real
 
 from raydt.arrays.blocks import SparseRows

@@ -31,31 +31,35 @@ def _kit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
-def request_of(kit: str, name: str, **given: Any) -> tuple[Any, Any]:
-    """The module of a command, and a request for it."""
-    command = importlib.import_module(f"{kit}.command")
-    return importlib.import_module(f"{kit}.{command.COMMANDS[name][0]}"), command.Request(name, **given)
+def table_of(folder: str, name: str) -> Any:
+    """The function that prints a table."""
+    module, _, function = importlib.import_module(f"{folder}.run").TABLES[name].partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+@pytest.mark.usefixtures("_kit")
+@pytest.mark.parametrize("folder", ["sparse", "ctree", "gbdt"])
+def test_every_table_has_its_function(folder: str) -> None:
+    assert all(callable(table_of(folder, name)) for name in importlib.import_module(f"{folder}.run").TABLES)
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_kit")
-@pytest.mark.parametrize("kit", ["sparse", "ctree", "gbdt"])
-def test_a_command_prints_its_tables(kit: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    commands = importlib.import_module(f"{kit}.command").COMMANDS
-    assert all(callable(importlib.import_module(f"{kit}.{module}").run) for module, _ in commands.values())
-    if kit == "sparse":
-        module, request = request_of(kit, "points", seeds=1)
+@pytest.mark.parametrize("folder", ["sparse", "ctree", "gbdt"])
+def test_a_command_prints_its_tables(folder: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    request = importlib.import_module("harness").Request
+    if folder == "sparse":
         for name, value in {"ROWS": 60, "FEATURES": 40, "PARTS": 3}.items():
-            monkeypatch.setattr(module, name, value)
-    elif kit == "ctree":
-        module, request = request_of(kit, "figure2", trees=2, examples=5_000, settings=2)
+            monkeypatch.setattr(importlib.import_module("sparse.figures"), name, value)
+        table_of(folder, "points")(request(seeds=1))
+    elif folder == "ctree":
+        table_of(folder, "figure2")(request(trees=2, examples=5_000, settings=2, jobs=1))
     else:
-        module, request = request_of(kit, "backdoor", data=("pendigits",), derivatives=("never",), seeds=1)
         data, draws = importlib.import_module("gbdt.data"), np.random.default_rng(3)
         X = draws.normal(size=(300, 4))
         split = data.Split("tiny", X[:240], (X[:240, 0] > 0).astype(int), X[240:], (X[240:, 0] > 0).astype(int), False)
         monkeypatch.setitem(data.SETS, "pendigits", lambda: split)
-    module.run(request)
+        table_of(folder, "backdoor")(request(data=["pendigits"], derivatives=["never"], seeds=1))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(lines) >= 3
 
@@ -63,7 +67,7 @@ def test_a_command_prints_its_tables(kit: str, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_kit")
 def test_a_measurement_of_the_paper_lasts(tmp_path: Path) -> None:
-    bench, sets = importlib.import_module("paper.bench"), importlib.import_module("paper.datasets")
+    bench = sets = importlib.import_module("paper.bench")
     draws = np.random.default_rng(5)
     y = np.repeat(draws.integers(0, 2, 60), 5)
     columns = {"a": y + draws.normal(0, 0.7, 300), "b": draws.normal(size=300), "y": np.where(y, "yes", "no")}
