@@ -22,7 +22,7 @@ from pipelines.saved_runs import no_rows, open_stream
 from raydt.errors import ConfigError
 from raydt.examples.updates import INSERT, MOST_CLASSES, UPDATE, Features
 from raydt.keyed.groups import GROUPS
-from raydt.keyed.stream import KeyedStream
+from raydt.keyed.stream import KeyedStream, KeyWeights
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.learners.base import LOCAL_WORK_LIMIT, WeightSum, WorkPlan
 from raydt.messages import Message, message
@@ -298,7 +298,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "bad_updates": [said(error, quote) for error in ids.errors],
         "stops_at": ids.stops_at,
         "classes": None if traits_of(config.learner).reading.regression else _classes(source, quote),
-        "warnings": [*_warnings(config, source, len(rows)), *_little_weight(config, rows), *_early_warmup(ids)],
+        "warnings": [one.shown(quote) for one in _warnings_of(config, source, rows, ids)],
         "config_hash": config.model_hash(),
     }
 
@@ -342,23 +342,38 @@ def _classes(source: Source, quote: bool) -> list[str]:
     return [str(label) if quote else WITHHELD for label in source.classes]
 
 
-def _warnings(config: Config, source: Source, rows: int) -> list[Message]:
-    """Return warnings about settings that can be run but are hardly meant; ``rows`` were read."""
+def _warnings_of(config: Config, source: Source, rows: Rows, ids: Found) -> list[Message]:
+    """Return warnings about settings and data that can be run but are hardly meant; ``rows`` were read."""
     found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *doubtful(config, source)]
+    return [
+        *found,
+        *_many_classes(config, source, len(rows)),
+        *_little_weight(config, source, rows),
+        *_early_warmup(ids),
+    ]
+
+
+def _many_classes(config: Config, source: Source, rows: int) -> list[Message]:
+    """Return a warning if the labels of the rows that were read look like numbers."""
     classes, column = len(source.classes), getattr(config.source, "label", None)
     if classes <= MANY_CLASSES:
-        return found
-    said = {"column": column, "classes": classes, "rows": rows, "most": MOST_CLASSES, "numeric": for_numbers()}
-    return [*found, message("configs.many_classes", **said)]
-
-
-def _little_weight(config: Config, rows: Rows) -> list[Message]:
-    """Return a warning if the weights of the first rows are too small to split a node; none of models by key."""
-    if rows.weight is None or getattr(config.source, "key", None) is not None:
         return []
-    sound = np.ones(len(rows), dtype=np.bool_) if rows.op is None else (rows.op == INSERT) | (rows.op == UPDATE)
-    sound[list(rows.bad)] = False
-    said = WeightSum().plus(int(sound.sum()), rows.weight[sound]).too_little(traits_of(config.learner))
+    said = {"column": column, "classes": classes, "rows": rows, "most": MOST_CLASSES, "numeric": for_numbers()}
+    return [message("configs.many_classes", **said)]
+
+
+def _little_weight(config: Config, source: Source, rows: Rows) -> list[Message]:
+    """Return a warning if the weights of the first rows are too small to split a node, or those of some keys."""
+    if rows.weight is None:
+        return []
+    if rows.key is not None:
+        whole: Any = source
+        sums: KeyWeights | WeightSum = KeyWeights(whole).plus(rows)
+    else:
+        sound = np.ones(len(rows), dtype=np.bool_) if rows.op is None else (rows.op == INSERT) | (rows.op == UPDATE)
+        sound[list(rows.bad)] = False
+        sums = WeightSum().plus(int(sound.sum()), rows.weight[sound])
+    said = sums.too_little(traits_of(config.learner))
     return [] if said is None else [said]
 
 

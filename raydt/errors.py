@@ -55,7 +55,7 @@ class RaydtError(Exception):
     def redact(self) -> None:
         """Withhold the values that the message quotes, from now on."""
         self.args = tuple(text(str(line), quote=False) for line in self.args)
-        self.message = self.message and self.message.without_values()
+        self.message = self.message and self.message.shown(quote=False)
 
 
 class ConfigError(RaydtError, ValueError):

@@ -32,17 +32,20 @@ def marked(value: str, instead: str = WITHHELD) -> str:
 
 
 def quoted(value: Any, most: int = 60) -> str:
-    """Return text, bytes or a number for a message, marked, as Python writes it and cut to ``most`` characters."""
+    """Return text, bytes or a number for a message, marked, as Python writes it, and its beginning if it is long.
+
+    ``...`` stands behind what is cut to ``most`` characters, so that no beginning is taken for a whole value.
+    """
     if isinstance(value, str):
-        return marked(repr(value[:most]))
+        return marked(repr(value[:most]) + "..." * (len(value) > most))
     shown = repr(value).removeprefix("b")
     return marked(shown if len(shown) <= most else shown[: most - 3] + "...")
 
 
 def quoted_columns(names: Sequence[str]) -> str:
     """Return the first names of a file's columns for a message, marked; what stands for them is their number."""
-    shown = ", ".join(name[:60] for name in names[:30]) + (", ..." if len(names) > 30 else "")
-    return marked(shown, f"{len(names)}, with names that are not quoted") if names else "none at all"
+    shown = [name[:60] + "..." * (len(name) > 60) for name in names[:30]] + ["..."] * (len(names) > 30)
+    return marked(", ".join(shown), f"{len(names)}, with names that are not quoted") if names else "none at all"
 
 
 def in_quotes(name: str) -> str:

@@ -27,6 +27,7 @@ from pipelines.updating.change_files import (
     Spelling,
     Told,
     grown,
+    log_little,
     source_of,
 )
 from pipelines.updating.changes import (
@@ -57,6 +58,7 @@ from raydt.keyed.packing import Figures, SavedKeys, live, open_keys, packed
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import traits_of
+from raydt.learners.base import WeightSum, too_little_of_keys
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.receipt import Receipt, receipt_of_keys
@@ -166,12 +168,13 @@ class UpdateOfKeys:
                 categories=grown_categories(source, common),
             )
         copies = copies_of(common, self._place, self._gone.path or None)
-        self._changed = {}
+        self._changed, weighed = {}, dict[Key, WeightSum]()
         for key in in_order({*deleted, *inserted}):
             rows = None if shared is None or key not in inserted else (shared, inserted[key])
             one = self._applied(key, deleted.get(key), rows, asked, copies)
             if one is not None:
-                self._changed[key] = one
+                self._changed[key], weighed[key] = one
+        log_little(too_little_of_keys(weighed.items(), traits_of(common.options)))
         self._after = KeysAfter(self._keys, self._changed)
         self._receipt = replace(self._after.receipt(copies), missing=missing, note=asked.note)
         return self._receipt
@@ -183,8 +186,8 @@ class UpdateOfKeys:
         rows: tuple[SharedSource, Rows] | None,
         asked: Asked,
         copies: tuple[str, ...],
-    ) -> Changed | None:
-        """Update one key; None if nothing of it changes."""
+    ) -> tuple[Changed, WeightSum] | None:
+        """Update one key, and add up the weights of its live examples; None if nothing of it changes."""
         saved, begins = opened(self._keys, key)
         names, session = StateNames.of(saved, asked.label, asked.id_column), saved.session()
         find = session.coordinator.store.find if not begins else lambda ids: np.full(len(ids), -1)
@@ -205,7 +208,8 @@ class UpdateOfKeys:
         next_id = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
         own = {"classes": new.classes, "categories": new.categories, "next_id": next_id}
         own["offset"] = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
-        return Changed(receipt, {**components, "meta": {**own, "counts": counts_after(saved, counts)}})
+        weighed = WeightSum.of_live(session.coordinator.store)
+        return Changed(receipt, {**components, "meta": {**own, "counts": counts_after(saved, counts)}}), weighed
 
     def contents(self) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
         """Return ``meta`` and components of the new state."""
@@ -454,7 +458,7 @@ class ChangesOfKeys:
         """Apply files; errors as of :func:`pipelines.updating.apply_changes`."""
         self._names, self._changed, counts = names, dict[Key, Changed](), Counter(dict.fromkeys(COUNTED, 0))
         parts = self._read(files, spelling, counts, skip=on_error == "skip")
-        self._updates, sums = 0, list[AnyArray]()
+        self._updates, sums, weighed = 0, list[AnyArray](), dict[Key, WeightSum]()
         for key in in_order(parts):
             saved, begins = opened(self._keys, key)
             own = StateNames.of(saved, names.label, names.id)
@@ -470,6 +474,8 @@ class ChangesOfKeys:
             if updates:
                 receipt = receipt.answering(applied.whose(own), (), ())
                 self._changed[key] = Changed(receipt, _held(saved, own, applied))
+                weighed[key] = WeightSum.of_live(applied.session.coordinator.store)
+        log_little(too_little_of_keys(weighed.items(), traits_of(self.common.options)))
         self._after = KeysAfter(self._keys, self._changed)
         return self._after.receipt(copies), (self._updates, dict(counts), self._scores(sums))
 

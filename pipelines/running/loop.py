@@ -40,7 +40,8 @@ from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
 from raydt.folders.checkpoint import CheckpointContent, Copies
-from raydt.learners import description_of, learners
+from raydt.keyed.stream import KeyedStream, KeyWeights
+from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import WeightSum
 from raydt.messages import message
 from raydt.presentation.charts import duration
@@ -370,19 +371,25 @@ class Run:
         """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
         now, show_at = self._now, time.perf_counter()
         recorder, attending = now.recorder, getattr(self.stream.source, "pause", None)
-        # Of one model, and not of a run that is resumed, which was warned when it began.
-        by_key = getattr(self.config.source, "key", None) is not None
-        weighed = None if recorder.updates or by_key else WeightSum()
+        stream: Any = self.stream
+        weighed: Any = KeyWeights(stream.source) if isinstance(stream, KeyedStream) else WeightSum()
+        weighed = None if recorder.updates else weighed  # a run that is resumed was warned when it began
         if attending is not None:
             attending.note(recorder.updates, -1, self.meter)
 
+        def warn_of_weights() -> None:
+            nonlocal weighed
+            if weighed is not None and (said := weighed.too_little(traits_of(self.config.learner))) is not None:
+                log.warning(said, extra={"event": "little_weight"})
+                weighed = None
+
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at, weighed
-            weighed = None if weighed is None else weighed.with_batch(batch)
-            sums = None if batch.stop < batch.warmup else weighed
-            for event, said in warnings_of(batch, recorder.early_warmup, self.config, self.stream.source, sums):
+            for event, said in warnings_of(batch, recorder.early_warmup, self.config, self.stream.source):
                 log.warning(said, extra={"event": event})
-                weighed = None if event == "little_weight" else weighed
+            weighed = None if weighed is None else weighed.with_batch(batch)
+            if batch.stop >= batch.warmup:
+                warn_of_weights()
             if self.requests is not None:
                 self.requests.note(batch, result)
             self.context.seq = recorder.updates
@@ -406,6 +413,7 @@ class Run:
 
         try:
             feed(self.config, now.session, now.intake, recorder, recorded, self.undivided)
+            warn_of_weights()  # of rows that are all warm-up, too
         except InputError as error:  # of the stream, or a refused update: the learner is sound
             return error
         finally:

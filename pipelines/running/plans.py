@@ -30,7 +30,7 @@ from raydt.folders.arrays import MANIFEST
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import traits_of
-from raydt.learners.base import LearnerOptions, WeightSum
+from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sources.base import FileOptions, Identity, Source, differences, file_differences, hashed, is_continued
 from raydt.sources.encoder import EncodedSource
@@ -271,22 +271,13 @@ def doubtful(config: Config, source: Source) -> list[Message]:
 
 
 def warnings_of(
-    batch: UpdateBatch,
-    early_warmup: Mapping[str, Any] | None,
-    config: Config,
-    source: Source,
-    weighed: WeightSum | None,
+    batch: UpdateBatch, early_warmup: Mapping[str, Any] | None, config: Config, source: Source
 ) -> Iterator[tuple[str, Message]]:
-    """Yield events and what the log says of them, once a batch is applied: doubtful columns, lost ones, small weights.
-
-    ``weighed``: the rows up to here; None if their weights are not asked for.
-    """
+    """Yield events and what the log says of them, once a batch is applied: doubtful columns, and lost ones."""
     if not batch.start:
         yield from (("doubtful_column", problem) for problem in doubtful(config, source))
     if isinstance(source, EncodedSource):
         yield from (("lost_column", message("rows.lost", column=name)) for name in source.lost.take())
-    if weighed is not None and (little := weighed.too_little(traits_of(config.learner))) is not None:
-        yield "little_weight", little
     if batch.ends_warmup and early_warmup is not None:
         yield "early_warmup", message("runs.early_warmup", **early_warmup)
 

@@ -55,7 +55,7 @@ from raydt.keyed.source import KeySource
 from raydt.learners import description_of, traits_of
 from raydt.learners.base import WeightSum
 from raydt.learners.description import Call
-from raydt.messages import message
+from raydt.messages import Message, message
 from raydt.redaction import quoted_columns
 from raydt.sessions.receipt import Receipt, receipt_of
 from raydt.sessions.saved_model import SavedModel
@@ -294,7 +294,12 @@ log = logging.getLogger(__name__)
 
 def warn_of_weights(options: Any, session: InProcessSession) -> None:
     """Warn if the weights of the live examples are too small to split a node."""
-    if (said := WeightSum.of_live(session.coordinator.store).too_little(traits_of(options))) is not None:
+    log_little(WeightSum.of_live(session.coordinator.store).too_little(traits_of(options)))
+
+
+def log_little(said: Message | None) -> None:
+    """Log a warning of small weights, if there is one."""
+    if said is not None:
         log.warning(said, extra={"event": "little_weight"})
 
 

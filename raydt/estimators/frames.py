@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows, is_clean
-from raydt.arrays.elementary import AnyArray, Floats
+from raydt.arrays.elementary import AnyArray, Bools, Floats
 from raydt.encoding.columns import (
     LARGEST_INTEGER,
     Dictionary,
@@ -125,6 +127,34 @@ def _converted_frame(X: Any, convert: Callable[[Any], pa.Table]) -> pa.Table:
         raise
 
 
+#: Code of a category that no example has; one that lacks the value has -1.
+_NO_CATEGORY = -2.0
+
+#: How many values of each column of categories no model has ever seen, and how many values there are.
+Unseen = dict[str, tuple[int, int]]
+_counts: ContextVar[Unseen | None] = ContextVar("_counts", default=None)
+
+
+@contextmanager
+def warning_of_unseen(estimator: str) -> Iterator[Unseen]:
+    """Warn after the block of columns of categories of which the models in it have never seen most values.
+
+    A block within another leaves the warning to that one, so that a call warns once, for all the models that it asks.
+    """
+    if (outer := _counts.get()) is not None:
+        yield outer
+        return
+    found: Unseen = {}
+    token = _counts.set(found)
+    try:
+        yield found
+    finally:
+        _counts.reset(token)
+    for name, (rows, n) in found.items():
+        if n >= _MANY_VALUES and rows > n / 2:
+            warn(message("estimators.unseen", rows=rows, all=n, name=name, estimator=estimator))
+
+
 class FrameEncoder:
     """Remembers the columns of the first frame and encodes later ones the same way.
 
@@ -194,10 +224,10 @@ class FrameEncoder:
 
         The matrix is ``X`` itself if nothing in it needs to be changed; nobody writes to it or keeps it.
 
-        With ``grow``, new categories get codes; otherwise -1, which no split equals. ``known`` requires that every
-        token is known, of a model of tokens, which a run has made; otherwise new ones are no features. ``estimator`` is
-        its name, for messages. ``InputError`` for other columns than those learnt, or for the first row that has an
-        unusable value.
+        With ``grow``, new categories get codes; otherwise -1, which no split equals, or, with ``known``, a code that no
+        example has, not even one that lacks the value. ``known`` requires that every token is known, of a model of
+        tokens, which a run has made; otherwise new ones are no features. ``estimator`` is its name, for messages.
+        ``InputError`` for other columns than those learnt, or for the first row that has an unusable value.
         """
         assert self._encoder is not None
         encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None
@@ -226,8 +256,14 @@ class FrameEncoder:
             row = min(faults)
             raise error_of(faults[row], row=row)
         tokens = encoder.encode(columns, out, faults, grow=grow)
-        if not grow:
-            self._warn_of_unseen(columns, out, estimator)
+        if not grow and encoder.categories:
+            with warning_of_unseen(estimator) as counts:
+                for name, unseen, n in self._unseen(columns, out):
+                    if known:
+                        out[unseen, features.names.index(name)] = _NO_CATEGORY
+                    else:
+                        rows, total = counts.get(name, (0, 0))
+                        counts[name] = rows + int(unseen.sum()), total + n
         return out, sparse if tokens is None else tokens
 
     def _warn_of_names(self, table: pa.Table | None, estimator: str) -> None:
@@ -239,18 +275,15 @@ class FrameEncoder:
         if not all(name.isdigit() for name in names):  # numbers stand for names that pandas makes
             warn(message("estimators.names_lost" if table is None else "estimators.names_new", estimator=estimator))
 
-    def _warn_of_unseen(self, columns: Mapping[str, pa.Array], codes: Floats, estimator: str) -> None:
-        """Warn of columns of categories of which the model has never seen most values."""
+    def _unseen(self, columns: Mapping[str, pa.Array], codes: Floats) -> Iterator[tuple[str, Bools, int]]:
+        """Yield columns of categories, which rows have a value that the model has never seen, and how many have one."""
         assert self._encoder is not None
         for j, name in enumerate(self._encoder.features.names):
-            if name not in self._encoder.categories:
-                continue
-            unseen = codes[:, j] == -1
-            if unseen.sum() > len(unseen) / 2 and (absent := missing(columns[name])) is not None:
-                unseen = unseen[~absent]
-            if len(unseen) >= _MANY_VALUES and unseen.sum() > len(unseen) / 2:
-                parameters = {"rows": int(unseen.sum()), "all": len(unseen), "name": name, "estimator": estimator}
-                warn(message("estimators.unseen", **parameters))
+            if name in self._encoder.categories:
+                unseen, n = codes[:, j] == -1, len(codes)
+                if unseen.any() and (absent := missing(columns[name])) is not None:
+                    unseen, n = unseen & ~absent, n - int(absent.sum())
+                yield name, unseen, n
 
     def _require_width(self, width: int, estimator: str) -> None:
         assert self.features is not None

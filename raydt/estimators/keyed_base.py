@@ -48,6 +48,7 @@ from raydt.examples.updates import running_ids
 from raydt.keyed.groups import Key, group_of
 from raydt.keyed.members import Awake
 from raydt.keyed.packing import SavedKeys
+from raydt.learners.base import too_little_of_keys
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.receipt import Receipt, checked_note
@@ -352,12 +353,9 @@ class Keyed(KeyedModels):
 
     def _warned(self: Self, keys: Iterable[Key]) -> Self:
         """Warn, after a call has taken effect, if the weights of some keys are too small to split a node."""
-        models = {key: self.models_[key] for key in keys}
-        little = {key: model._weighed.too_little(model._traits) for key, model in models.items()}
-        found = [(key, said) for key, said in little.items() if said is not None]
-        if found:
-            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
-            warn(found[0][1].at(f"key {found[0][0]!r}{more}"))
+        sums = [(key, self.models_[key]._weighed) for key in keys]
+        if sums and (said := too_little_of_keys(sums, self.models_[sums[0][0]]._traits)) is not None:
+            warn(said.shown(quote=True))
         return self
 
     def _begin_new(self, of_key: Mapping[Key, tuple[Any, Any, Beside]], rows: DividedRows) -> None:

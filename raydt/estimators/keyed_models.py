@@ -18,7 +18,14 @@ from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileErr
 from raydt.estimators.arguments import NO_TYPES, Parametrised, Types, plain_keys, require_type
 from raydt.estimators.atomic import Change, DeferredInterrupt, Locked
 from raydt.estimators.base import Estimator
-from raydt.estimators.frames import array_of, as_table, is_sparse_matrix, nothing_in, require_distinct
+from raydt.estimators.frames import (
+    array_of,
+    as_table,
+    is_sparse_matrix,
+    nothing_in,
+    require_distinct,
+    warning_of_unseen,
+)
 from raydt.examples.store import objects
 from raydt.examples.updates import UNIT
 from raydt.folders.arrays import save_folder
@@ -444,12 +451,13 @@ class KeyedModels(Parametrised, Locked):
 
     # ------------------------------------------------------------ predictions
 
-    def _answers(self, rows: DividedRows, answer: Callable[[Any, Any], Any]) -> Iterable[tuple[Ints, Any]]:
-        """Give the places of the rows of each key that has a model, and what its model answers."""
-        for key, places in rows.rows.items():
-            model = self.models_.get(key)
-            if model is not None:
-                yield places, prepared(partial(answer, model, rows.X[key]), key, rows.rows)
+    def _answers(self, rows: DividedRows, answer: Callable[[Any, Any], Any]) -> list[tuple[Ints, Any]]:
+        """Return the places of the rows of each key that has a model, and what its model answers."""
+        models = [(key, places, self.models_[key]) for key, places in rows.rows.items() if key in self.models_]
+        with warning_of_unseen(type(self).__name__):
+            return [
+                (places, prepared(partial(answer, model, rows.X[key]), key, rows.rows)) for key, places, model in models
+            ]
 
     def _asked(self, X: Any, keys: Any) -> tuple[DividedRows, Ints]:
         """Return rows to predict, and the places of those of unknown keys, or refuse these."""

@@ -14,10 +14,12 @@ import numpy as np
 
 from raydt.arrays.elementary import Ints
 from raydt.errors import InputError, message_of
-from raydt.examples.updates import DELETE, INSERT, UNKNOWN_ID, Refusal
+from raydt.examples.updates import DELETE, INSERT, UNIT, UNKNOWN_ID, UPDATE, Refusal
 from raydt.exchange.messages import Barrier
 from raydt.keyed.groups import Due, KeyLog, LogOwners
 from raydt.keyed.source import MISSING, Ops, TableKeys, WholeSource
+from raydt.learners.base import Traits, WeightSum, too_little_of_keys
+from raydt.messages import Message
 from raydt.sources.base import Rows
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Skipped
@@ -123,6 +125,38 @@ class KeyedBatch:
             for begin, end, due in parts
         )
         return before, since
+
+
+class KeyWeights:
+    """How many rows each key was given, and the sums of their weights; in the place of :class:`WeightSum`."""
+
+    def __init__(self, source: WholeSource) -> None:
+        self._source = source
+        self._rows, self._units = np.zeros((2, 0), dtype=np.int64)
+
+    def with_batch(self, batch: KeyedBatch) -> KeyWeights:
+        """Return the sums with the rows that a batch inserts."""
+        return self.plus(batch.rows)
+
+    def plus(self, rows: Rows) -> KeyWeights:
+        """Return the sums with more rows of a source; bad ones, and those that insert nothing, do not count."""
+        assert rows.key is not None
+        counts = (rows.key >= 0) & (True if rows.op is None else (rows.op == INSERT) | (rows.op == UPDATE))
+        counts[list(rows.bad)] = False
+        keys, n = rows.key[counts], len(self._source.keys)
+        units = np.full(len(keys), UNIT) if rows.weight is None else rows.weight[counts]
+        found = KeyWeights(self._source)
+        for name, more in (("_rows", np.bincount(keys, minlength=n)), ("_units", np.bincount(keys, units, n))):
+            before = getattr(self, name)
+            more[: len(before)] += before
+            setattr(found, name, more.astype(np.int64))  # exact: sums of units are far below 2^53
+        return found
+
+    def too_little(self, traits: Traits) -> Message | None:
+        """Return a warning if the rows of some keys are enough to be split, but their weights are not."""
+        keys, small = self._source.keys, np.flatnonzero(self._units < traits.least_weight[1] * UNIT).tolist()
+        sums = ((keys[at], WeightSum(int(self._rows[at]), int(self._units[at]))) for at in small)
+        return too_little_of_keys(sums, traits)
 
 
 class KeyedStream:

@@ -6,7 +6,7 @@ import functools
 import importlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -39,6 +39,7 @@ from raydt.folders.segments import chosen, with_live
 from raydt.learners import description
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.messages import Message, message
+from raydt.redaction import quoted
 from raydt.settings import Settings
 from raydt.trees.counted_tree import TreeRules
 from raydt.trees.state_schema import HELD_OR_MISSING, Array, Schema, check_arrays, check_group, check_held, require
@@ -125,6 +126,15 @@ class WeightSum(NamedTuple):
         total = self.units / UNIT
         said = {"rows": self.rows, "total": total, "option": option, "least": least, "factor": self.rows / total}
         return message("learners.little_weight", **said)
+
+
+def too_little_of_keys(sums: Iterable[tuple[Any, WeightSum]], traits: Traits) -> Message | None:
+    """Return one warning for models by key: of the first key with too little weight, and how many more there are."""
+    found = [(key, said) for key, one in sums if (said := one.too_little(traits)) is not None]
+    if not found:
+        return None
+    key, said = found[0]
+    return said.at(f"key {quoted(key)}" + (f" and {len(found) - 1:,} more" if len(found) > 1 else ""))
 
 
 #: Cells of a model, and of a rebuild, from which on shards are faster than one process.

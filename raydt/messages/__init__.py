@@ -45,10 +45,10 @@ class Message(str):
         """Return the problem without its remedy."""
         return Message(self.problem, "", self.id, self.parameters)
 
-    def without_values(self) -> Message:
-        """Return the message with what stands for the values of the data in it."""
-        shown = {name: text(one, quote=False) if isinstance(one, str) else one for name, one in self.parameters.items()}
-        return Message(text(self.problem, quote=False), text(self.remedy, quote=False), self.id, shown)
+    def shown(self, quote: bool) -> Message:
+        """Return the message with the values of the data in it, unmarked, or with what stands for them."""
+        shown = {name: text(one, quote) if isinstance(one, str) else one for name, one in self.parameters.items()}
+        return Message(text(self.problem, quote), text(self.remedy, quote), self.id, shown)
 
     def at(self, place: str) -> Message:
         """Return the message after ``place``, where the problem was found."""

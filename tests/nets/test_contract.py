@@ -29,6 +29,7 @@ from raydt.messages import message_of
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, Trial, every_case
 from tests.nets.test_interrupts import Data, after, fingerprint, live
+from tests.refusals import refused
 from tests.small_tables import examples, table_of, written
 
 #: Batches after which another session, on so many shards, takes over.
@@ -186,7 +187,7 @@ def test_a_refused_call_names_the_row_and_changes_nothing(trial: Trial) -> None:
 
 @pytest.mark.parametrize("trial", LACKING, ids=lambda trial: trial.name)
 def test_missing_values(trial: Trial) -> None:
-    """Rows without any value are learned, predicted alike, and forgotten."""
+    """Rows without any value are learned, predicted alike, and forgotten, but not by a category that no row has had."""
     fitted, data = estimator(trial)
     nothing = data.X(data.new[:2])
     for place, name in enumerate(nothing.column_names):
@@ -198,6 +199,11 @@ def test_missing_values(trial: Trial) -> None:
     fitted.partial_fit(nothing, y, ids=ids)
     assert len(set(fitted.predict(nothing).tolist())) == 1
     assert fitted.audit().ok
+    for place, name in enumerate(nothing.column_names):
+        if pa.types.is_string(nothing.schema.field(name).type):
+            unseen = nothing.set_column(place, name, pa.array(["never seen"] * 2))
+            with refused("examples.unknown_value", UpdateError, row=0):
+                fitted.forget_examples(unseen, y)
     assert fitted.forget_examples(nothing[:1], y[:1]).deletions["id"].tolist() == ids[:1]
     assert fitted.forget(ids[1:]).active == len(data.first) + 6 - 2
     assert fitted.audit().ok

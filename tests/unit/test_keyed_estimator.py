@@ -33,7 +33,7 @@ from raydt import (
 )
 from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
 from raydt.keyed.groups import digest_of
-from tests.refusals import refused
+from tests.refusals import refused, warned
 
 RNG = np.random.default_rng(7)
 X = np.round(RNG.normal(size=(60, 3)), 1)
@@ -156,6 +156,18 @@ def test_subjects_are_deleted_in_all_keys() -> None:
     assert model.live_ids_.tolist() == [i for key in range(3) for i in range(10, 60) if i % 3 == key]
     with refused("estimators.unknown", UpdateError, names="subject 0"):
         model.forget(subjects=[0, 2])
+
+
+def test_categories_that_no_key_has_seen_are_counted_over_all_keys() -> None:
+    """One warning of the call, however few rows each key has; rows of keys that know their values count, too."""
+    rows = pd.DataFrame({"a": np.arange(60) % 3, "c": np.tile(["u", "v", "w"], 20)})
+    keys = np.arange(60) // 5
+    model = KeyedClassifier(FullyDynamicTreeClassifier()).fit(rows, np.arange(60) % 2, keys=keys)
+    other = rows.assign(c=rows["c"].where(keys % 3 == 0, rows["c"] + " "))
+    for call in (model.predict, model.predict_proba):
+        with warned("estimators.unseen", rows=40, all=60, name="c", estimator="KeyedClassifier"):
+            call(other, keys=keys)
+        call(rows.assign(c=rows["c"].where(keys % 3 != 0, rows["c"] + " ")), keys=keys)  # 20 of 60
 
 
 def test_the_prior_stands_for_keys_without_a_model(tmp_path: Path) -> None:

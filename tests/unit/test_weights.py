@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raydt
-from pipelines import replay, update
+from pipelines import apply_changes, replay, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.config import load_config
 from pipelines.validation import look_at
@@ -38,6 +38,7 @@ from raydt.examples.updates import (
 from raydt.learners.base import Traits
 from raydt.learners.batch_coordinator import ClassWeight
 from raydt.learners.forest.learner import Forest
+from raydt.redaction import text as plain
 from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from tests.cases import Trial, first_cases
@@ -330,28 +331,43 @@ def test_weights_that_sum_to_less_than_the_least_that_splits_are_warned_of(trial
         keyed.fit(X, y, little, keys=["a"] * n)
 
 
-def test_the_commands_warn_of_little_weight(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """``validate``, a run and an update, each with the sum of what it has seen."""
+@pytest.mark.parametrize("by_key", [False, True], ids=["one model", "by key"])
+def test_the_commands_warn_of_little_weight(by_key: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """``validate``, a run, and updates by lists and by changes, each once, with the sum of what it has seen."""
     n = 40
-    table = pa.table({"id": range(n), "a": X[:n, 0], "y": np.where(Y[:n], "u", "v"), "w": np.full(n, 1 / n)})
+    rows = {"id": range(n), "a": X[:n, 0], "y": np.where(Y[:n], "u", "v"), "w": np.full(n, 1 / n)}
+    rows["shop"] = np.full(n, 7)
+    if by_key:  # the second and third key have too little, too
+        rows = {name: [*values, *values, *values] for name, values in rows.items()}
+        rows |= {"id": range(3 * n), "shop": np.repeat([7, 8, 9], n)}
+    table = pa.table(rows)
     pq.write_table(table, tmp_path / "rows.parquet")
     source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "id": "id", "label": "y", "weight": "w"}
+    source |= {"features": ["a"], **({"key": "shop"} if by_key else {})}
     config = {"source": source, "learner": {"kind": "fudyadt"}, "cluster": {"backend": "in_process"}}
     config |= {"stream": {"model": "incremental", "warmup": 20}, "output": {"report": False}}
+    keys = "key 7 and 2 more: " if by_key else ""
 
     def found() -> list[str]:
-        said = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "little_weight"]
+        said = [plain(one.getMessage()) for one in caplog.records if getattr(one, "event", "") == "little_weight"]
         caplog.clear()
         return [one.partition(" rows ")[0] for one in said]
 
     asked = [one for one in look_at(load_config(config))["warnings"] if one.id == "learners.little_weight"]
-    assert [one.parameters["rows"] for one in asked] == [n]
+    assert [plain(one).partition(" rows ")[0] for one in asked] == [f"{keys}the weights of {n}"]
     run = replay(config, tmp_path / "run")
-    assert found() == [f"the weights of {n}"]
+    assert found() == [f"{keys}the weights of {n}"]
+    trained = replay(config | {"stream": {"model": "training", "holdout": 0}}, tmp_path / "trained")
+    assert found() == [f"{keys}the weights of {n}"]
     pq.write_table(pa.table({"id": [3]}), tmp_path / "gone.parquet")
     update(run.path, delete=tmp_path / "gone.parquet", out=tmp_path / "less")
-    assert found() == [f"the weights of {n - 1}"]
-    heavy = table.set_column(3, "w", pa.array(np.ones(n)))
+    of_one = keys.replace(" and 2 more", "")
+    assert found() == [f"{of_one}the weights of {n - 1}"]
+    change = table.slice(4, 1).append_column("op", pa.array(["d"]))
+    pq.write_table(change, tmp_path / "change.parquet")
+    apply_changes(trained.path, [str(tmp_path / "change.parquet")], op="op", out=tmp_path / "changed")
+    assert found() == [f"{of_one}the weights of {n - 1}"]
+    heavy = table.set_column(3, "w", pa.array(np.ones(len(table))))
     pq.write_table(heavy, tmp_path / "rows.parquet")
     assert not [one for one in look_at(load_config(config))["warnings"] if one.id == "learners.little_weight"]
     replay(config, tmp_path / "heavy")

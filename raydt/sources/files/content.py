@@ -114,7 +114,7 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, Message]]:
             texts.append(None if value is None else value.decode())
         except UnicodeDecodeError:
             texts.append(None)
-            problems[row] = message("rows.not_utf8", value=quoted(value[:40]))
+            problems[row] = message("rows.not_utf8", value=quoted(value, 40))
     return pa.array(texts, column.type), problems
 
 
