@@ -410,6 +410,8 @@ class Requests:
 
         The last checkpoint is written. ``complete``: nothing waits for more updates.
         """
+        if self._known and self._known[0]["source"]["updates"][1] > self._tally.updates:
+            return  # a driver that is gone came farther, and its receipt is about these updates, too
         if complete:
             self._now.taken, self._now.waiting = self._tally.updates, []
         changed = self._now.begins < self._tally.updates or self._now.digest != digest

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -50,7 +51,8 @@ class Story:
         self._partition: dict[int, int] = {}  # of each id that the topic has
         self.rows: dict[int, tuple[float, float, str] | None] = {}  # of each id its newest row; None: it is bad
         self._chapters = self._draw.choice([None, None, 15])
-        self.lost = False  #: The topic was made again, or messages expired that the run has not read.
+        self.lost = False  #: The topic was made again, or messages expired, and the run is to say that it lacks rows.
+        self.unsure = False  #: The same of a run that may not have planned to read them before its driver was gone.
         self.expired = False  #: Messages are gone that an audit reads again.
         self.failed: str | None = None
         self._began = False
@@ -106,24 +108,20 @@ class Story:
             known = int(read.get(str(p), 0))
             far = self._draw.random() < 0.1
             before = self._draw.randint(log.begin, log.end if far else max(log.begin, min(known, log.end)))
-            if before > log.begin:
+            if before > log.begin and (before <= known or read):  # a run without a checkpoint may begin after them
                 self.expired = True
-                self.lost |= before > known and self._began
-                if before > known and not self._began:
-                    continue
+                self.lost |= before > known
                 self.topic.expire(p, before)
                 self.seen["expired"] += 1
 
     def _read_to(self) -> dict[str, int]:
         """Return the offsets that the run does not go back behind: those of its newest checkpoint."""
-        try:
-            step = open_state(find_state(self.run).folder)[0].components["stream"]["source"]["step"]
-        except RaydtError:
-            return {}
-        if step is None:
-            return {}
-        found: dict[str, int] = step["plan"]["to" if step["rows"] is not None else "from"]
-        return found
+        for folder in [*sorted(self.run.glob("chapters/*"), reverse=True), self.run]:
+            with suppress(RaydtError):
+                step = open_state(folder / "checkpoints")[0].components["stream"]["source"]["step"]
+                found: dict[str, int] = {} if step is None else step["plan"]["from" if step["rows"] is None else "to"]
+                return found
+        return {}
 
     def policy_changes(self) -> None:
         """Choose another policy for what comes."""
@@ -132,16 +130,17 @@ class Story:
 
     def again(self) -> None:
         """Delete the topic, and make it again with other rows, at times as many."""
-        ends = [log.end for log in self.topic.logs]
+        ends, read = [log.end for log in self.topic.logs], {int(p): at for p, at in self._read_to().items()}
         self.topic = self.cluster.topics[TOPIC] = Topic(len(ends))
         self._partition, self.rows = {}, {}
-        self.lost |= self._began
+        blind = not self.cluster._tells_ids  # a client that cannot see as many messages: there are fewer
+        fewer = max(read, key=lambda p: read[p], default=0) if blind else None
+        self.lost |= any(read.values()) if blind else bool(read)
+        self.unsure |= self._began
         for p, end in enumerate(ends):
-            for _ in range(end if not self.cluster._tells_ids else self._draw.choice([0, end, end + 3])):
+            for _ in range(end * (p != fewer) if blind else self._draw.choice([0, end, end + 3])):
                 self._partition[self._next] = p
                 self._send("c", self._next, {})
-        if not self.cluster._tells_ids:  # what such a client cannot see are as many messages: there are fewer
-            self.topic.logs[0].messages[:], self.rows = [], {}
         self.seen["made again"] += 1
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -238,13 +237,15 @@ class Story:
                 getattr(self, step)()
             if step in ("lose", "down") or self._draw.random() < 0.6:
                 self._go_on()
-            if self.failed is not None and self.lost:
+            if self.failed in GONE:
                 return
+            if self.lost and not self.cluster._tells_ids:
+                break  # before as many messages have come
         self.cluster.down = False
         self.policy = self._policies[-1]  # which passes over the bad rows that are left
         self.failed = None
         for _ in range(40):
-            if self._go_on() or (self.failed is not None and self.lost):
+            if self._go_on() or self.failed in GONE or self.failed == "files.no_rows":
                 return
         raise AssertionError(f"no end: {self.failed}, {self.seen}")
 
@@ -255,9 +256,19 @@ class Story:
         if self.failed == "live.no_broker" and self.cluster.down:  # nobody answers the first question
             self.cluster.down = False
             return False
+        if self.failed in GONE:
+            assert self.lost or self.unsure, self.failed
+            if self.lost:
+                said, self.failed = self.failed, None
+                assert (self.follow(kills=0.0), self.failed) == (None, said), "it says so whenever it goes on"
+            return False
+        if self.failed == "files.no_rows":
+            assert not any(log.messages for log in self.topic.logs)
+            return False
         if self.failed is not None:
-            assert self.lost or (self.failed in BAD_ROWS and self.policy == "error"), (self.failed, self.policy)
-            assert self.lost or self.seen["bad"], self.failed
+            assert self.failed in BAD_ROWS, self.failed
+            assert self.policy == "error", self.failed
+            assert self.seen["bad"], self.failed
             return False
         if result is None or result.status != "completed":
             return False
@@ -275,6 +286,8 @@ class Story:
         return True
 
 
+#: Messages of a run that cannot have all rows, whatever ``stream.on_error`` says.
+GONE = ("live.expired", "live.beyond_end", "live.other_topic")
 #: Messages of rows that cannot be used.
 BAD_ROWS = ("rows.no_label", "rows.not_number", "live.no_row", "streams.nothing_live")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -160,6 +163,20 @@ def test_a_line_that_was_cut_short_was_never_written(tmp_path: Path) -> None:
     chain.write_bytes(chain.read_bytes()[:-20])
     follow(tmp_path / "run", until_idle=0.0)
     require_requests_of(table, tmp_path / "run")
+
+
+def test_a_run_that_ends_before_a_receipt_that_is_there_leaves_the_receipt(tmp_path: Path) -> None:
+    table = changed(tmp_path)
+    with injected(at(1, point="requests.appended")), pytest.raises(Gone):
+        follow(job(table, cluster={"backend": "in_process", "batch_size": 3}), tmp_path / "run", until_idle=0.0)
+    chain = (tmp_path / "run" / "receipts.jsonl").read_bytes()
+    with injected(at(1, partial(os.kill, os.getpid(), signal.SIGTERM))):
+        stopped = follow(tmp_path / "run", until_idle=0.0)
+    assert stopped.summary["updates"] < chain_of(tmp_path / "run")[-1]["source"]["updates"][1]
+    assert (tmp_path / "run" / "receipts.jsonl").read_bytes() == chain
+    follow(tmp_path / "run", until_idle=0.0)
+    follow(job(table), tmp_path / "whole", until_idle=0.0)
+    assert said(tmp_path / "run") == said(tmp_path / "whole")
 
 
 def test_a_chain_of_another_run_is_refused(tmp_path: Path) -> None:
