@@ -52,10 +52,12 @@ def rows_of(trial: Trial, run: Path) -> dict[int, list[Any]]:
     for place, id in enumerate(live.id.tolist()):
         values: list[Any] = []
         for name, value in zip(features.names, live.X[place].tolist(), strict=True):
-            names: Any = saved.categories.get(name)
-            if names is not None and trial.reading.by_value:
-                names = {number_of(one): one for one in names}
-            values.append(None if math.isnan(value) else value if names is None else names[int(value)])
+            names = saved.categories.get(name)
+            if names is not None:  # -1 where a category is missing
+                codes = map(number_of, names) if trial.reading.by_value else range(len(names))
+                values.append({-1: None, **dict(zip(codes, names, strict=True))}[value])
+            else:
+                values.append(None if math.isnan(value) else value)
         if live.sparse is not None:
             values.append(sorted(live.sparse.row(place).tolist()))
         label = live.y[place].item()

@@ -314,7 +314,7 @@ def _rows(options: GBDTOptions, state: Mapping[str, AnyArray], history: History)
         "audits.unknown_rows": ~known,
         "audits.live_rows": known & ((deleted & ~leaves) | (~deleted & leaves & history.complete)),
         "audits.repeated_rows": ~_first(born),
-        "audits.waiting_rows": late | ((pending == TO_INSERT) & (born < begun)) | _too_early(state, begun),
+        "audits.waiting_rows": late | ((pending == TO_INSERT) == (born < begun)),
     }
     failures = [
         message(id, rows=int(rows.sum()), id=state["id"][np.flatnonzero(rows)[0]])
@@ -331,12 +331,6 @@ def _rows(options: GBDTOptions, state: Mapping[str, AnyArray], history: History)
         first = history.id[history.inserted == missing.min()][0]
         failures.append(message("audits.missing_rows", rows=len(missing), id=first))
     return source, failures
-
-
-def _too_early(state: Mapping[str, AnyArray], begun: int) -> Bools:
-    """Return which rows are in the model before the end of their D'; a state of format 2 does not tell."""
-    early: Bools = (state["pending"] != TO_INSERT) & (state["born"] >= begun)
-    return early if "begun" in state else np.zeros_like(early)
 
 
 def _first(values: Ints) -> Bools:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from raydt.arrays.elementary import Ints
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
+
+_TO_INSERT = 1  # ``pending`` of an example that is not in the trees yet (``update``)
 
 
 class GBDTOptions(LearnerOptions, ClassWeight):
@@ -116,13 +119,15 @@ class GBDTOptions(LearnerOptions, ClassWeight):
     def begun(self, state: Mapping[str, Ints]) -> int:
         """Return how many updates came before the present batch D' of a state.
 
-        In a state of format 2 all batches are of one size, which follows the warm-up.
+        In a state of format 2 all batches are of one size, which follows the warm-up; but a run that ended has taken
+        all updates, and its next batch begins after them.
         """
         if "begun" in state:
             return int(state["begun"][0])
         seq, warmup = int(state["seq"][0]), int(state["warmup"][0])
         every = self.every(warmup, warmup)
-        return warmup + (seq - warmup) // every * every if seq >= warmup else 0
+        begun = warmup + (seq - warmup) // every * every if seq >= warmup else 0
+        return int(np.max(state["born"][state["pending"] != _TO_INSERT] + 1, initial=begun))
 
     def trains_after(self, examples: int) -> int:
         """Inserts and deletes after which trees that were trained on so many examples are trained again."""
