@@ -26,10 +26,13 @@ def test_the_size_of_a_batch_follows_the_rows_in_the_model(rows: int, warmup: in
 
 
 def test_a_state_of_an_earlier_version_continues_its_batch() -> None:
-    """It does not say where the batch began; all batches are of one size."""
-    state = {"seq": np.array([1299]), "warmup": np.array([1000])}
+    """It does not say where the batch began; all batches are of one size, and none has begun that is in the trees."""
+    rows = {"born": np.array([1240, 1255]), "pending": np.array([0, 1])}
+    state = {"seq": np.array([1299]), "warmup": np.array([1000]), **rows}
     assert [GBDTOptions().begun(state), GBDTOptions(update_every=70).begun(state)] == [1250, 1280]
-    assert GBDTOptions().begun({"seq": np.array([999]), "warmup": np.array([1000])}) == 0
+    assert GBDTOptions().begun(state | {"pending": np.array([0, 0])}) == 1256, "the run had ended after an insertion"
+    early = {"seq": np.array([999]), "warmup": np.array([1000]), "born": np.array([998]), "pending": np.array([1])}
+    assert GBDTOptions().begun(early) == 0
     assert GBDTOptions().begun(state | {"begun": np.array([1260])}) == 1260
 
 
