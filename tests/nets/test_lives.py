@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import pipelines
 from pipelines.auditing import audit_run, audit_state
@@ -26,6 +27,9 @@ from tests import volume
 from tests.cases import Trial, every_case
 from tests.nets.test_contract import estimator
 from tests.small_tables import Row, derived, examples, table_of
+
+#: Which some weights below make true.
+pytestmark = pytest.mark.filterwarnings("ignore:the weights of .* rows sum to:UserWarning")
 
 #: Weights of a step: rows that do not count, the least weight, fractions, whole numbers, or none given.
 WEIGHTS: tuple[tuple[float, ...] | None, ...] = ((0.0,), (0.0, 1.0), (2**-16, 1.0), (0.1, 0.25), (0.0, 3.0, 7.5), None)
