@@ -5,34 +5,28 @@ batches of 4,096, in process, on one core, without warm-up. Rebuilt rows per upd
 CPU time is that of ``session.apply``, measured once. Label: x_0 + x_1 > 1, with a tenth of the labels drawn at random;
 alpha = beta = 0 and depth 10 at most, as in the paper's experiments. One setting varies at a time. The tables go into
 ``docs/development/results/amortised-cost.md``, between its two markers. Takes about two minutes of one idle core.
-Run: python benchmarks/amortised_cost.py [document]
+Run: python benchmarks/amortised_cost.py [--document FILE] [--most ROWS]
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from math import ceil, log2
-from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from harness import machine
+from harness import PAGES, arguments, machine, progress, session
 
-from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession, compile_kernels
+from raydt.sessions.session import compile_kernels
 
-LEARNER = learners()["fudyadt"]
 BATCH = 4096
 BEGIN, END = "<!-- written by benchmarks/amortised_cost.py from here -->", "<!-- to here -->"
-DOCUMENT = Path(__file__).parents[1] / "docs" / "development" / "results" / "amortised-cost.md"
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """``values``: distinct values of each feature, 0 for as many as rows. ``depth``: the limit, None for no limit."""
 
     n: int = 100_000
@@ -53,10 +47,7 @@ class Setting:
         return (2 / self.epsilon + 1) * self.levels
 
 
-@dataclass(frozen=True)
-class Cost:
-    """``height``: of the tree at the end."""
-
+class Cost(NamedTuple):
     setting: Setting
     micros: float
     rows: float
@@ -86,35 +77,25 @@ def stream(setting: Setting) -> list[UpdateBatch]:
 
 
 def measure(setting: Setting) -> Cost:
-    options = LEARNER.Options(epsilon=setting.epsilon, alpha=0, beta=0, max_depth=setting.depth)
-    features = Features(tuple(f"x{j}" for j in range(setting.d)), (False,) * setting.d)
-    session = InProcessSession(LEARNER, options, features, 1, WorkPlan(2**62))
-    busy = 0.0
+    options = {"epsilon": setting.epsilon, "alpha": 0, "beta": 0, "max_depth": setting.depth}
+    running, busy, updates = session("fudyadt", setting.d, **options), 0.0, 3 * setting.n
     for batch in stream(setting):
         began = time.process_time()
-        session.apply(batch)
+        running.apply(batch)
         busy += time.process_time() - began
-    updates = 3 * setting.n
-    end = session.statistics()
+    end = running.statistics()
     cost = Cost(setting, busy / updates * 1e6, end["rebuilt_rows"] / updates, end["depth"])
-    print(f"{setting}: {cost.micros:.2f} us and {cost.rows:.2f} rows per update", file=sys.stderr)
+    progress(f"{setting}: {cost.micros:.2f} us and {cost.rows:.2f} rows per update")
     return cost
 
 
-def slope(x: list[float], y: list[float]) -> float:
-    """Of the line through the logarithms."""
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(round(np.polyfit(np.log(x), np.log(y), 1)[0], 2)) + 0.0
 
 
 def table(title: str, head: str, costs: list[Cost], x: Callable[[Setting], float]) -> str:
-    """One sweep as Markdown."""
-    lines = [
-        f"### {title}",
-        "",
-        f"| {head} | height | us per update | rebuilt rows per update | at most | share | ns per rebuilt row "
-        "and feature |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    columns = "height | us per update | rebuilt rows per update | at most | share | ns per rebuilt row and feature |"
+    lines = [f"### {title}", "", f"| {head} | {columns}", "|---:|---:|---:|---:|---:|---:|---:|"]
     for cost in costs:
         s = cost.setting
         each = cost.micros * 1e3 / (cost.rows * s.d)
@@ -123,53 +104,42 @@ def table(title: str, head: str, costs: list[Cost], x: Callable[[Setting], float
             f"| {s.most_rows:.0f} | {cost.rows / s.most_rows:.1%} | {each:.0f} |"
         )
     at = [x(cost.setting) for cost in costs]
-    measured = slope(at, [cost.micros for cost in costs]), slope(at, [cost.rows for cost in costs])
-    bound = slope(at, [cost.shape for cost in costs]), slope(at, [cost.setting.most_rows for cost in costs])
-    lines += [
-        "",
-        f"Slopes, log-log: time {measured[0]:+.2f} (theorem's shape {bound[0]:+.2f}), "
-        f"rows {measured[1]:+.2f} (bound {bound[1]:+.2f}).",
-        "",
-    ]
-    return "\n".join(lines)
+    time, shape = (slope(at, [getattr(cost, name) for cost in costs]) for name in ("micros", "shape"))
+    rows, bound = slope(at, [cost.rows for cost in costs]), slope(at, [cost.setting.most_rows for cost in costs])
+    told = f"time {time:+.2f} (theorem's shape {shape:+.2f}), rows {rows:+.2f} (bound {bound:+.2f})"
+    return "\n".join([*lines, "", f"Slopes, log-log: {told}.", ""])
 
 
-def main() -> None:
-    document = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCUMENT
-    compile_kernels(LEARNER)
-    base = Setting()
-    measured: dict[Setting, Cost] = {}
-
-    def sweep(settings: list[Setting]) -> list[Cost]:
-        for setting in settings:
-            if setting not in measured:
-                measured[setting] = measure(setting)
-        return [measured[setting] for setting in settings]
-
-    by_n = sweep([replace(base, n=n) for n in (1_000, 10_000, 100_000, 1_000_000)])
-    by_n_unlimited = sweep([replace(base, n=n, depth=None) for n in (1_000, 10_000, 100_000)])
-    by_d = sweep([replace(base, n=20_000, d=d) for d in (1, 2, 4, 8, 16, 32, 64, 128)])
-    by_epsilon = sweep([replace(base, epsilon=e) for e in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)])
-    by_values = sweep([replace(base, values=v) for v in (2, 16, 256, 0)])
-    parts = [
-        f"{machine()}; {time.process_time():.0f} s of CPU time in all.",
-        "",
-        table("Rows n (d = 8, epsilon = 0.1, all values distinct)", "n", by_n, lambda s: s.n),
-        table("Rows n, no limit on depth", "n", by_n_unlimited, lambda s: s.n),
-        table("Features d (n = 20,000, epsilon = 0.1, all values distinct)", "d", by_d, lambda s: s.d),
-        table("Epsilon (n = 100,000, d = 8, all values distinct)", "epsilon", by_epsilon, lambda s: s.epsilon),
-        table(
-            "Distinct values of each feature (n = 100,000, d = 8, epsilon = 0.1)",
-            "values",
-            by_values,
-            lambda s: s.values or s.n,
-        ),
-    ]
-    print("\n".join(parts))
-    before, rest = document.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(parts) + f"\n{END}{after}", encoding="utf-8")
+#: Title, first column, settings, and the value of a setting in the first column.
+TABLES: tuple[tuple[str, str, list[Setting], Callable[[Setting], Any]], ...] = (
+    (
+        "Rows n (d = 8, epsilon = 0.1, all values distinct)", "n",
+        [Setting(n=n) for n in (1_000, 10_000, 100_000, 1_000_000)], lambda s: s.n,
+    ),
+    ("Rows n, no limit on depth", "n", [Setting(n=n, depth=None) for n in (1_000, 10_000, 100_000)], lambda s: s.n),
+    (
+        "Features d (n = 20,000, epsilon = 0.1, all values distinct)", "d",
+        [Setting(n=20_000, d=d) for d in (1, 2, 4, 8, 16, 32, 64, 128)], lambda s: s.d,
+    ),
+    (
+        "Epsilon (n = 100,000, d = 8, all values distinct)", "epsilon",
+        [Setting(epsilon=e) for e in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)], lambda s: s.epsilon,
+    ),
+    (
+        "Distinct values of each feature (n = 100,000, d = 8, epsilon = 0.1)", "values",
+        [Setting(values=v) for v in (2, 16, 256, 0)], lambda s: s.values or s.n,
+    ),
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, document=PAGES / "amortised-cost.md", most=10**9)
+    compile_kernels(learners()["fudyadt"])
+    wanted = {s: s._replace(n=min(s.n, given.most)) for _, _, settings, _ in TABLES for s in settings}
+    costs = {setting: measure(small) for setting, small in wanted.items()}
+    parts = [table(title, head, [costs[s] for s in settings], x) for title, head, settings, x in TABLES]
+    parts = [f"{machine()}; {time.process_time():.0f} s of CPU time in all.", "", *parts]
+    print("\n".join(parts))
+    before, rest = given.document.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    given.document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(parts) + f"\n{END}{after}", encoding="utf-8")

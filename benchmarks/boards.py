@@ -14,42 +14,30 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from harness import DATA, machine, table
+from harness import DATA, arguments, parquet, print_machine, progress, read, replayed, show
 from river import dummy, ensemble, forest, metrics, tree
 
-import pipelines
 from raydt.learners import learners
 from raydt.sessions.session import compile_kernels
 
 RESULTS = Path(__file__).parent / "results" / "boards.csv"
 WARMUP, WINDOW = 500, 1_000
-
 #: Streams whose order is time, those whose order is that of a file, and those with sparse features.
 TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class3_vs_4", "sea_concepts")
 UNTIMED = ("covtype_head10k", "givemesomecredit", "bananas", "image_segments", "phishing")
 SPARSE = ("spamassassin",)
-
+#: Ours have their defaults. Those that can forget hold the last 1,000 rows, the window of the FuDyADT paper.
 INSERT_ONLY: dict[str, Any] = {"model": "incremental", "warmup": WARMUP}
 LAST_ROWS: dict[str, Any] = {"model": "sliding_window", "window": WINDOW, "warmup": WARMUP}
-#: Ours have their defaults. Those that can forget hold the last 1,000 rows, the window of the FuDyADT paper.
-OURS = {
-    "fudyadt": LAST_ROWS,
-    "forest": LAST_ROWS,
-    "gbdt": LAST_ROWS,
-    "confidence_tree": INSERT_ONLY,
-    "sparse_tree": LAST_ROWS,
-}
+OURS = dict.fromkeys(("fudyadt", "forest", "gbdt"), LAST_ROWS) | {"confidence_tree": INSERT_ONLY}
+OURS |= {"sparse_tree": LAST_ROWS}
 TAKE_DENSE = ("fudyadt", "forest", "gbdt", "confidence_tree")
 TAKE_SPARSE = ("gbdt", "confidence_tree", "sparse_tree")
 
@@ -66,29 +54,11 @@ RIVER: dict[str, Callable[[list[str] | None], Any]] = {
     "EFDT": lambda nominal: tree.ExtremelyFastDecisionTreeClassifier(nominal_attributes=nominal),
     "ARF": lambda nominal: forest.ARFClassifier(n_models=10, nominal_attributes=nominal, seed=1),
     "LB": lambda nominal: ensemble.LeveragingBaggingClassifier(_tree(nominal), n_models=10, seed=1),
-    "SRP": lambda nominal: ensemble.SRPClassifier(
-        _tree(nominal, grace_period=50, delta=0.01), n_models=10, seed=1
-    ),
-}  # fmt: skip
+    "SRP": lambda nominal: ensemble.SRPClassifier(_tree(nominal, grace_period=50, delta=0.01), n_models=10, seed=1),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What one learner did on one stream.
-
-    Attributes
-    ----------
-    stream, learner : str
-    asked, rows : int
-        Rows that were asked for, and rows there were.
-    accuracy, kappa : float or None
-        Of all rows after the warm-up; None if the learner did not reach the end.
-    us : float
-        CPU microseconds per row.
-    trouble : str
-        Why there is no score.
-    """
-
+class Line(NamedTuple):
     stream: str
     learner: str
     asked: int
@@ -100,21 +70,12 @@ class Line:
 
 
 def ours(stream: str, learner: str, limit: int) -> Line:
-    """A whole replay in this process."""
-    config = {
-        "source": {"kind": "parquet", "path": str(DATA / f"{stream}.parquet"), "label": "y", "limit": limit},
-        "stream": OURS[learner],
-        "learner": {"kind": learner},
-        "cluster": {"backend": "in_process", "shards": 1},
-        "output": {"report": False, "predictions": False},
-        "checkpoint": {"every_seconds": None},
-    }
-    began = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        summary = pipelines.replay(config, Path(folder) / "run").summary
-    us = 1e6 * (time.process_time() - began) / summary["inserts"]
-    scores = summary["metrics"]
-    return Line(stream, learner, limit, summary["inserts"], scores["accuracy"], scores["kappa"], us)
+    sections = {"cluster": {"backend": "in_process", "shards": 1}, "checkpoint": {"every_seconds": None}}
+    sections |= {"output": {"report": False, "predictions": False}}
+    source = parquet(stream, label="y", limit=limit)
+    summary, seconds = replayed({"kind": learner}, source, OURS[learner], **sections)
+    n, scores = summary["inserts"], summary["metrics"]
+    return Line(stream, learner, limit, n, scores["accuracy"], scores["kappa"], 1e6 * seconds / n)
 
 
 def theirs(stream: str, learner: str, limit: int, cpu_seconds: float) -> Line:
@@ -138,7 +99,7 @@ def theirs(stream: str, learner: str, limit: int, cpu_seconds: float) -> Line:
 
 def _examples(stream: str, limit: int) -> tuple[list[tuple[dict[Any, Any], str]], list[str]]:
     """Rows as dictionaries with their labels, and the features that are categories; missing numbers are left out."""
-    rows = pq.read_table(DATA / f"{stream}.parquet").slice(0, limit)
+    rows = read(stream).slice(0, limit)
     labels = [str(label) for label in rows["y"].to_pylist()]
     if stream in SPARSE:
         return [(dict.fromkeys(row, 1), y) for row, y in zip(rows["indices"].to_pylist(), labels, strict=True)], []
@@ -148,86 +109,75 @@ def _examples(stream: str, limit: int) -> tuple[list[tuple[dict[Any, Any], str]]
     return list(zip(found, labels, strict=True)), nominal
 
 
-def cells(streams: list[str], names: list[str]) -> Iterator[tuple[str, str]]:
+def cells(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Streams and learners that can be brought together, as far as they are asked for."""
     for stream in (*TIMED, *UNTIMED, *SPARSE):
         here = [name for name in OURS if name in (TAKE_SPARSE if stream in SPARSE else TAKE_DENSE)]
         for learner in (*here, *RIVER):
-            if stream in streams and learner in names and (DATA / f"{stream}.parquet").exists():
+            if stream in asked.streams and learner in asked.learners and (DATA / f"{stream}.parquet").exists():
                 yield stream, learner
 
 
 def stored() -> dict[tuple[str, str, int], Line]:
-    """Lines of the file."""
     if not RESULTS.exists():
         return {}
     lines = {}
     with RESULTS.open(newline="") as file:
         for row in csv.DictReader(file):
-            accuracy, kappa = (float(row[name]) if row[name] else None for name in ("accuracy", "kappa"))
-            line = Line(
-                row["stream"], row["learner"], int(row["asked"]), int(row["rows"]), accuracy, kappa,
-                float(row["us"]), row["trouble"],
-            )  # fmt: skip
+            scores = (float(row[name]) if row[name] else None for name in ("accuracy", "kappa"))
+            counts = int(row["asked"]), int(row["rows"])
+            line = Line(row["stream"], row["learner"], *counts, *scores, float(row["us"]), row["trouble"])
             lines[line.stream, line.learner, line.asked] = line
     return lines
 
 
 def append(line: Line) -> None:
-    """Add a line to the file."""
     RESULTS.parent.mkdir(exist_ok=True)
     began = RESULTS.exists()
     with RESULTS.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Line)])
-        if not began:
-            writer.writeheader()
-        writer.writerow(asdict(line))
+        writer = csv.writer(file)
+        writer.writerows([line] if began else [Line._fields, line])
 
 
 def run(asked: argparse.Namespace) -> None:
-    """Do every cell that is not in the file yet."""
-    print(machine("river"), flush=True)
-    compiled = set()
-    there = stored()
-    for stream, learner in cells(asked.streams, asked.learners):
+    print_machine("river")
+    compiled, there = set(), stored()
+    for stream, learner in cells(asked):
         if (stream, learner, asked.rows) in there:
             continue
         try:
-            if learner in OURS:
+            if learner not in OURS:
+                line = theirs(stream, learner, asked.rows, 60 * asked.cpu_minutes)
+            else:
                 if learner not in compiled:
                     compile_kernels(learners()[learner])
                     ours(stream, learner, 2 * WARMUP)  # imports
                     compiled.add(learner)
                 line = ours(stream, learner, asked.rows)
-            else:
-                line = theirs(stream, learner, asked.rows, 60 * asked.cpu_minutes)
         except Exception as error:  # a learner that cannot take a stream is a line of the table, too
             line = Line(stream, learner, asked.rows, 0, None, None, float("nan"), f"{type(error).__name__}: {error}")
         append(line)
-        print(line, file=sys.stderr, flush=True)
+        progress(line)
 
 
-def show(asked: argparse.Namespace) -> None:
-    """Print accuracy, kappa and time by stream and learner."""
+def tables(asked: argparse.Namespace) -> None:
     lines = {key: line for key, line in stored().items() if key[2] == asked.rows and key[0] in asked.streams}
-    for title, value in (
-        ("Accuracy, %", lambda line: 100 * line.accuracy),
-        ("Kappa, %", lambda line: 100 * line.kappa),
-        ("CPU us per row", lambda line: line.us),
-    ):
+    shown = [name for name in (*OURS, *RIVER) if name in asked.learners and any(key[1] == name for key in lines)]
+    values: dict[str, Callable[[Line], Any]] = {
+        "Accuracy, %": lambda line: 100 * line.accuracy,
+        "Kappa, %": lambda line: 100 * line.kappa,
+        "CPU us per row": lambda line: line.us,
+    }
+    for title, value in values.items():
         body = []
-        shown = [name for name in (*OURS, *RIVER) if name in asked.learners and any(key[1] == name for key in lines)]
-        for stream in dict.fromkeys(stream for stream, _ in cells(asked.streams, shown)):
+        for stream in dict.fromkeys(stream for stream, name in cells(asked) if name in shown):
             found = [lines.get((stream, name, asked.rows)) for name in shown]
             body.append([stream, *("" if x is None else "-" if x.trouble else f"{value(x):,.1f}" for x in found)])
-        print("", f"### {title}", "", *table(["stream", *shown], [*body, _means(lines, shown, value)]), sep="\n")
-    print()
-    for line in lines.values():
-        if line.trouble:
-            print(f"- {line.stream}, {line.learner}: {line.trouble}")
+        show(title, ["stream", *shown], [*body, _means(lines, shown, value)])
+    print("", *(f"- {one.stream}, {one.learner}: {one.trouble}" for one in lines.values() if one.trouble), sep="\n")
 
 
-def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Callable[[Line], float]) -> list[str]:
+def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Callable[[Line], Any]) -> list[str]:
     """The last row: means of the dense streams that every learner has done to the end."""
     names = [name for name in shown if name not in TAKE_SPARSE or name in TAKE_DENSE]
     scored = {(line.stream, line.learner): line for line in lines.values() if not line.trouble}
@@ -236,17 +186,7 @@ def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Cal
     return [f"mean of {len(done)}", *(f"{means[name]:,.1f}" if name in means else "" for name in shown)]
 
 
-def main() -> None:
-    """Run or show."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "table"))
-    parser.add_argument("--rows", type=int, default=5_000, help="the first rows of each stream")
-    parser.add_argument("--streams", nargs="*", default=[*TIMED, *UNTIMED, *SPARSE])
-    parser.add_argument("--learners", nargs="*", default=[*OURS, *RIVER])
-    parser.add_argument("--cpu-minutes", type=float, default=5, help="after which a classifier of river's is stopped")
-    asked = parser.parse_args()
-    (run if asked.what == "run" else show)(asked)
-
-
 if __name__ == "__main__":
-    main()
+    lists = {"streams": [*TIMED, *UNTIMED, *SPARSE], "learners": [*OURS, *RIVER]}
+    given = arguments(__doc__, what_={"choices": ("run", "table")}, rows=5000, cpu_minutes=5.0, **lists)
+    (run if given.what == "run" else tables)(given)

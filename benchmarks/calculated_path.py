@@ -20,14 +20,13 @@ Run: python benchmarks/calculated_path.py [--work fudyadt] [--shards 1 4 16 64] 
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from harness import machine, progress, show
+from harness import arguments, print_machine, progress, show
 from works import Work
 
 from raydt.exchange.messages import MET, Ask, Block, Ended, Exchange, Tell
@@ -66,7 +65,6 @@ class Taken(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, drivers: Sequence[TimedDriver]) -> Taken:
-        """By the least of several runs."""
         one = drivers[0]
         seconds = np.min([driver.seconds for driver in drivers], axis=0)
         coordinator = np.min([driver.coordinator for driver in drivers], axis=0)
@@ -75,7 +73,6 @@ class Taken(NamedTuple):
 
 
 def size_of(content: Any) -> int:
-    """Bytes of all arrays."""
     traffic = Traffic()
     traffic.count(content)
     return traffic.bytes
@@ -126,13 +123,10 @@ class TimedDriver(InProcessDriver):
 
 
 class Columns:
-    """A shard's reader of rows that are in memory."""
-
     def __init__(self, X: Any, columns: Any) -> None:
         self._X = np.ascontiguousarray(X[:, columns])
 
     def take(self, rows: Any, blocks: Any) -> Any:
-        """Copy some rows."""
         return self._X[rows]
 
 
@@ -214,13 +208,8 @@ def calculated(work: str, pairs: Sequence[tuple[Taken, Taken]]) -> None:
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", choices=WORKS, action="append")
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--repeats", type=int, default=3)
-    asked = parser.parse_args()
-    print(machine(), flush=True)
+    asked = arguments(__doc__, work={"choices": WORKS, "action": "append"}, shards=[1, 4, 16, 64], repeats=3)
+    print_machine()
     with limited(1):
         for name in asked.work or WORKS:
             taken(WORKS[name], 5_000, 2, 1)  # kernels

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
-from harness import table
+from harness import print_machine, show
 
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
@@ -37,7 +37,6 @@ def with_label_first(truth: Any, prediction: Any) -> list[float]:
 
 
 def classes(count: int) -> list[list[str]]:
-    """Rows of the table: CapyMOA's names, and ours."""
     from capymoa.evaluation import ClassificationEvaluator
     from capymoa.stream import Schema
 
@@ -61,7 +60,6 @@ def classes(count: int) -> list[list[str]]:
 
 
 def numbers() -> list[list[str]]:
-    """The same of numeric labels."""
     from capymoa.evaluation import RegressionEvaluator
     from capymoa.stream import Schema
 
@@ -83,6 +81,6 @@ def numbers() -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    print(
-        "\n".join(table(["Labels", "CapyMOA", "raydt", "largest difference"], [*classes(2), *classes(4), *numbers()]))
-    )
+    print_machine("capymoa")
+    lines = [*classes(2), *classes(4), *numbers()]
+    show("Scores", ["Labels", "CapyMOA", "raydt", "largest difference"], lines)

@@ -10,19 +10,18 @@ Run: python benchmarks/choice.py [--seeds 3] [--timed electricity] [--sets elect
 
 from __future__ import annotations
 
-import argparse
 import os
 import pickle
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-from defaults_data import Split, load
-from harness import DATA, machine, progress, show, stored_bytes
+from defaults import Split, load
+from harness import DATA, arguments, print_machine, progress, show, stored_bytes, timed
 from lightgbm import LGBMClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
@@ -31,18 +30,10 @@ from sklearn.tree import DecisionTreeClassifier
 import raydt
 
 SETS = [
-    "electricity",
-    "adult_train",
-    "covtype_head10k",
-    "givemesomecredit",
-    "heart_train",
-    "pendigits_train",
-    "phishing",
-    "posture",
-    "wine_quality_white",
+    *("electricity", "adult_train", "covtype_head10k", "givemesomecredit", "heart_train", "pendigits_train"),
+    *("phishing", "posture", "wine_quality_white"),
 ]
-MOST_ROWS = 50_000
-REPLACED = 50
+MOST_ROWS, REPLACED = 50_000, 50
 
 LEARNERS: dict[str, Callable[[], Any]] = {
     "gbdt": raydt.OnlineGradientBoostingClassifier,
@@ -58,8 +49,11 @@ PEERS: dict[str, Callable[[], Any]] = {
 }
 
 
+def seconds(work: Callable[[], object]) -> float:
+    return timed(work, perf_counter)[0]
+
+
 def split_of(name: str, seed: int) -> Split:
-    """Three quarters of the rows, and the rest."""
     X, y = load(DATA, name)
     order = np.random.default_rng(seed).permutation(len(y))[:MOST_ROWS]
     train, test = np.split(order, [len(order) * 3 // 4])
@@ -76,14 +70,7 @@ def scores(model: Any, split: Split) -> tuple[float, float]:
     return accuracy, each[-1] if len(each) == 2 else float(np.mean(each))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall seconds of a call."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def timed(make: Callable[[], Any], split: Split, *, ours: bool) -> list[str]:
+def cells_of(make: Callable[[], Any], split: Split, *, ours: bool) -> list[str]:
     """Cells of the table: seconds to fit, ms for a row replaced, us for predictions, KB, MB."""
     make().fit(split.X[:1000], split.y[:1000]).predict(split.X_test[:10])  # loads all kernels
     model = make()
@@ -92,15 +79,11 @@ def timed(make: Callable[[], Any], split: Split, *, ours: bool) -> list[str]:
     many = np.resize(split.X_test, (10_000, split.X_test.shape[1]))
     per_row = statistics.median(seconds(lambda: model.predict(many)) for _ in range(5)) / len(many)
     if ours:
-        every = []
-        for i in range(REPLACED):
-            new = slice(i, i + 1)
-            every.append(
-                seconds(
-                    lambda i=i, new=new: (model.forget([i]), model.partial_fit(split.X_test[new], split.y_test[new]))
-                )
-            )
-        replaced = statistics.mean(every)
+        X, y = split.X_test, split.y_test
+        works = [
+            lambda i=i: (model.forget([i]), model.partial_fit(X[i : i + 1], y[i : i + 1])) for i in range(REPLACED)
+        ]
+        replaced = statistics.mean(map(seconds, works))
         with tempfile.TemporaryDirectory() as folder:
             model.save(Path(folder) / "model")
             size = sum(file.stat().st_size for file in (Path(folder) / "model").rglob("*") if file.is_file())
@@ -112,13 +95,8 @@ def timed(make: Callable[[], Any], split: Split, *, ours: bool) -> list[str]:
 
 
 def main() -> None:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--timed", default="electricity")
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    asked = parser.parse_args()
-    print(machine("scikit-learn", "lightgbm"), f"load {os.getloadavg()[0]:.1f}")
+    asked = arguments(__doc__, seeds=3, timed="electricity", sets={"nargs": "+", "default": SETS})
+    print_machine("scikit-learn", "lightgbm")
     contestants = LEARNERS | PEERS
     means: dict[str, list[Any]] = {who: [] for who in contestants}  # accuracy and AUC by data set
     for name in asked.sets:
@@ -145,7 +123,7 @@ def main() -> None:
         "saved KB",
         "with its rows MB",
     ]
-    rows = [[who, *timed(make, split, ours=who in LEARNERS)] for who, make in contestants.items()]
+    rows = [[who, *cells_of(make, split, ours=who in LEARNERS)] for who, make in contestants.items()]
     show(f"Speed and memory at {asked.timed}, {len(split.y):,} x {split.X.shape[1]}", header, rows)
     print(f"load {os.getloadavg()[0]:.1f} at the end")
 

@@ -7,12 +7,13 @@ are none, those whose worst data set is least below its majority. The rule was f
 formula m = s / g alone; the other formulas and the words in brackets came before the second. max_depth stays 20, as a
 smaller one costs the stream of Electricity 2 to 7 points; the table shows others. The rule is applied to all data sets;
 to each half of them (every other in alphabetical order), reported on the other half; and to all but one, reported on
-that one. Only the last two, and data sets looked at after the choice (``FRESH``, ``MADE``), show what the choice is
+that one. Only the last two, and data sets looked at after the choice (see ``defaults.py``), show what the choice is
 worth on other data.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -20,13 +21,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from defaults_data import Codes, Rows, Split, auc, majority, quality, row, split, tables
-from sklearn.tree import DecisionTreeClassifier
+from defaults import Codes, Rows, Split, auc, majority, peer_quality, split, tables
+from harness import inserts, session, show
 
-from raydt.examples.updates import Features, UpdateBatch
-from raydt.learners import learners
-from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession
+from raydt.examples.updates import Features
 from raydt.trees.packed_trees import TreePredictor
 
 #: Ways to smooth, and how strongly: the weight m of the parent's shares in an m-estimate by the depth d of a node and
@@ -57,7 +55,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def depths(model: Arrays) -> Codes:
-    """Depth of each node."""
     deep = np.zeros(len(model["feature"]), dtype=np.int64)
     for node in np.flatnonzero(model["feature"] >= 0):  # parents come first
         deep[[model["left"][node], model["right"][node]]] = deep[node] + 1
@@ -93,17 +90,12 @@ def smoothed(model: Arrays, formula: str, s: float) -> Rows:
     return shares
 
 
-def fitted(data: Split, alpha: float) -> tuple[Features, Arrays]:
+def fitted(data: Split, alpha: float) -> tuple[Any, Arrays]:
     """Features and arrays of a tree built without a limit of depth."""
-    learner = learners()["fudyadt"]
-    features = Features(tuple(map(str, range(data.X.shape[1]))), (False,) * data.X.shape[1])
-    options = learner.Options(kind="fudyadt", alpha=alpha, max_depth=None)
-    session = InProcessSession(learner, options, features, 1, WorkPlan(2**62))
-    n = len(data.y)
-    ids, classes = np.arange(n), int(data.y.max()) + 1
-    batch = UpdateBatch(0, np.zeros(n, np.int8), ids, data.X, data.y.astype(np.int32), classes, np.full(n, -1), n)
-    session.apply(batch)
-    return features, session.coordinator.model()
+    running, n = session("fudyadt", data.X.shape[1], alpha=alpha, max_depth=None), len(data.y)
+    running.apply(inserts(0, n, data.X, data.y.astype(np.int32), int(data.y.max()) + 1, n))
+    features = Features(tuple(f"x{j}" for j in range(data.X.shape[1])), (False,) * data.X.shape[1])
+    return features, running.coordinator.model()
 
 
 def grid(folder: Path, names: list[str], orders: int) -> tuple[list[str], Rows]:
@@ -113,7 +105,7 @@ def grid(folder: Path, names: list[str], orders: int) -> tuple[list[str], Rows]:
         values = np.zeros((orders, len(GRID), 3))
         for seed in range(orders):
             data = split(name, X, y, seed)
-            peer = quality(DecisionTreeClassifier(max_depth=10, random_state=seed).fit(data.X, data.y), data)
+            peer = peer_quality(data, seed)
             features, whole = fitted(data, min(option[0] for option in GRID))
             model, classes, tree = whole, np.unique(data.y), (0.0, 0)
             for i, (alpha, depth, formula, strength) in enumerate(GRID):
@@ -142,71 +134,44 @@ def chosen(gains: Rows, candidates: Sequence[int]) -> int:
 def choice(folder: Path, names: list[str], orders: int) -> None:
     """The grid, and the choice by the rule within and across data sets."""
     used, gains = grid(folder, sorted(names), orders)
-    candidates = [i for i, option in enumerate(GRID) if option[1] == DEPTH]
-    former = GRID.index(FORMER)
-    row(
-        "alpha", "max_depth", "formula", "s", "accuracy less scikit-learn's", "AUC", "worst less majority", "sets below"
-    )
-    row(*["---"] * 8)
+    candidates, former = [i for i, option in enumerate(GRID) if option[1] == DEPTH], GRID.index(FORMER)
+    lines = []
     for i, option in enumerate(GRID):
         accuracy, area, _ = gains[:, i].mean(axis=0).tolist()
         below = gains[:, i, 2]
-        row(
-            *(f"{v:g}" if isinstance(v, float) else v for v in option),
-            *(f"{v:+.4f}" for v in (accuracy, area, below.min())),
-            int((below < 0).sum()),
-        )
-    print()
-    row("Best of its kind by the rule", "accuracy", "AUC", "worst less majority")
-    row(*["---"] * 4)
+        cells = [*(f"{v:g}" if isinstance(v, float) else f"{v}" for v in option)]
+        lines.append([*cells, *_signed(accuracy, area, below.min()), f"{int((below < 0).sum())}"])
+    header = ["alpha", "max_depth", "formula", "s", "accuracy less scikit-learn's", "AUC", "worst less majority"]
+    show("The grid", [*header, "sets below"], lines)
+    lines = []
     for depth, formula in product((10, 15, 20), FORMULAS):
         i = chosen(gains, [i for i, option in enumerate(GRID) if option[1:3] == (depth, formula)])
-        row(GRID[i], *(f"{v:+.4f}" for v in (*gains[:, i, :2].mean(axis=0), gains[:, i, 2].min())))
-    print()
-    row(
-        "Chosen on",
-        "reported on",
-        "options",
-        "accuracy",
-        "AUC",
-        "worst less majority",
-        "former defaults",
-    )
-    row(*["---"] * 7)
+        lines.append([f"{GRID[i]}", *_signed(*gains[:, i, :2].mean(axis=0), gains[:, i, 2].min())])
+    show("Best of its kind by the rule", ["options", "accuracy", "AUC", "worst less majority"], lines)
     every = np.arange(len(used))
-    for words, learn, report in (
-        ("all", every, every),
-        ("even", every[::2], every[1::2]),
-        ("odd", every[1::2], every[::2]),
-    ):
-        _report(words, [(chosen(gains[learn], candidates), report)], gains, former)
-    left_out = [(chosen(gains[every != one], candidates), every[every == one]) for one in every]
-    _report("all but one", left_out, gains, former)
-    print()
-    best = chosen(gains, candidates)
-    row(
-        "Data",
-        "left out: chosen",
-        "accuracy",
-        "AUC",
-        "less majority",
-        f"{GRID[best]}: accuracy",
-        "AUC",
-        "less majority",
-    )
-    row(*["---"] * 8)
-    for (option, _), one in zip(left_out, every, strict=True):
-        row(used[one], GRID[option], *(f"{v:+.4f}" for v in (*gains[one, option], *gains[one, best])))
+    halves = {"all": (every, every), "even": (every[::2], every[1::2]), "odd": (every[1::2], every[::2])}
+    parts = {words: [(chosen(gains[learn], candidates), on)] for words, (learn, on) in halves.items()}
+    parts["all but one"] = [(chosen(gains[every != one], candidates), every[every == one]) for one in every]
+    header = ["Chosen on", "reported on", "options", "accuracy", "AUC", "worst less majority", "former defaults"]
+    show("The choice", header, [_reported(words, of, gains, former) for words, of in parts.items()])
+    best, left_out = chosen(gains, candidates), parts["all but one"]
+    lines = [
+        [used[one], f"{GRID[option]}", *_signed(*gains[one, option], *gains[one, best])]
+        for (option, _), one in zip(left_out, every, strict=True)
+    ]
+    header = ["Data", "left out: chosen", "accuracy", "AUC", "less majority", f"{GRID[best]}: accuracy", "AUC"]
+    show("One data set left out", [*header, "less majority"], lines)
 
 
-def _report(words: str, parts: list[tuple[int, Codes]], gains: Rows, former: int) -> None:
-    """Print what chosen options gain on the data sets they are reported on, and what the former defaults gain there."""
+def _signed(*values: float) -> list[str]:
+    return [f"{value:+.4f}" for value in values]
+
+
+def _reported(words: str, parts: list[tuple[int, Codes]], gains: Rows, former: int) -> list[str]:
+    """What chosen options gain on the data sets they are reported on, and what the former defaults gain there."""
     here = np.concatenate([gains[sets, option] for option, sets in parts])
     today = np.concatenate([gains[sets, former] for _, sets in parts])
-    times: dict[Any, int] = {}
-    for option, _ in parts:
-        times[GRID[option]] = times.get(GRID[option], 0) + 1
+    times = Counter(GRID[option] for option, _ in parts)
     options = ", ".join(f"{option}" + (f" {n} times" if len(parts) > 1 else "") for option, n in times.items())
-    mean, least = here.mean(axis=0), here[:, 2].min()
-    cells = (f"{mean[0]:+.4f}", f"{mean[1]:+.4f}", f"{least:+.4f}", f"{today[:, 0].mean():+.4f}")
-    row(words, len(here), options, *cells)
+    mean = here.mean(axis=0)
+    return [words, f"{len(here)}", options, *_signed(mean[0], mean[1], here[:, 2].min(), today[:, 0].mean())]

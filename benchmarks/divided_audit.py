@@ -7,7 +7,6 @@ Run: python benchmarks/divided_audit.py [--rows N] [--features D] [--iterations 
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import psutil
 from first_model import write
-from harness import machine, resident_mib
+from harness import arguments, machine, resident_mib
 
 import pipelines
 
@@ -41,7 +40,6 @@ def peaks(command: list[str]) -> tuple[float, dict[str, float], dict[str, object
 
 
 def train(folder: str, rows: int, d: int, iterations: int) -> str:
-    """Write a table, and train one model on it; return the run."""
     write(f"{folder}/t.parquet", rows, d)
     return pipelines.replay(
         {
@@ -56,14 +54,14 @@ def train(folder: str, rows: int, d: int, iterations: int) -> str:
 
 
 def main() -> None:
-    """Train, audit, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs=2, default=[200_000, 600_000])
-    parser.add_argument("--features", type=int, default=10)
-    parser.add_argument("--iterations", type=int, default=100)
-    parser.add_argument("--parts", type=int, nargs="*", default=[1, 2, 4])
-    parser.add_argument("--raydt", default=str(Path(sys.executable).with_name("raydt")), help="of another version")
-    given = parser.parse_args()
+    given = arguments(
+        __doc__,
+        rows={"type": int, "nargs": 2, "default": [200000, 600000]},
+        features=10,
+        iterations=100,
+        parts=[1, 2, 4],
+        raydt={"default": str(Path(sys.executable).with_name("raydt"))},
+    )
     print(f"{machine()}; {given.features} features, {given.iterations} iterations")
     print("| rows | parts | seconds | MiB of the command | MiB of a part |\n|---:|---:|---:|---:|---:|")
     found: dict[int, list[tuple[int, float, float]]] = {parts: [] for parts in given.parts}

@@ -6,14 +6,13 @@ A difference of 0 means that every double is equal.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
-from harness import table
+from harness import arguments, print_machine, show
 
 import raydt
 from raydt.errors import InputError
@@ -31,14 +30,11 @@ def frame(n: int, draw: Any, missing: bool) -> pd.DataFrame:
 
 
 def target(X: pd.DataFrame) -> Any:
-    """A number that depends on numbers and categories."""
     numbers = X[list("abcdefgh")].fillna(0.0).to_numpy() / 10.0 ** np.arange(-3, NUMBERS - 3)
     return numbers[:, 0] * (X["colour"] == "red") + np.sin(numbers[:, 1] * 2) + numbers[:, 2] * (X["size"] != "S")
 
 
 def dense(classes: int, missing: bool = False) -> Callable[[int, Any], tuple[Any, Any, Any]]:
-    """Rows to learn with their labels, and rows to predict."""
-
     def make(n: int, draw: Any) -> tuple[Any, Any, Any]:
         X, others = frame(n, draw, missing), frame(n, draw, missing)
         y = target(X).to_numpy() + 0.3 * draw.standard_normal(n)
@@ -48,32 +44,29 @@ def dense(classes: int, missing: bool = False) -> Callable[[int, Any], tuple[Any
 
 
 def sparse(n: int, draw: Any) -> tuple[Any, Any, Any]:
-    """The same of sparse binary rows."""
     X, others = (scipy.sparse.random(n, WIDTH, 0.03, "csr", random_state=draw, data_rvs=np.ones) for _ in range(2))
     score = X @ draw.standard_normal(WIDTH) + 0.3 * draw.standard_normal(n)
     return X, (score > 0).astype(int), others
 
 
-MODELS: dict[str, tuple[Any, Callable[[int, Any], tuple[Any, Any, Any]]]] = {
+Make = Callable[[int, Any], tuple[Any, Any, Any]]
+BOOSTING = raydt.OnlineGradientBoostingClassifier
+MODELS: dict[str, tuple[Any, Make]] = {
     "FullyDynamicTreeClassifier, 3 classes": (raydt.FullyDynamicTreeClassifier(), dense(3)),
     "FullyDynamicTreeRegressor": (raydt.FullyDynamicTreeRegressor(), dense(0)),
-    "ConfidenceTreeClassifier, majority": (
-        raydt.ConfidenceTreeClassifier(leaf_prediction="majority"),
-        dense(2, missing=True),
-    ),
-    "ConfidenceTreeClassifier, naive Bayes": (raydt.ConfidenceTreeClassifier(), dense(2, missing=True)),
+    "ConfidenceTreeClassifier, majority": (raydt.ConfidenceTreeClassifier(leaf_prediction="majority"), dense(2, True)),
+    "ConfidenceTreeClassifier, naive Bayes": (raydt.ConfidenceTreeClassifier(), dense(2, True)),
     "SparseDynamicTreeClassifier": (raydt.SparseDynamicTreeClassifier(), sparse),
     "SparseBestSplit": (raydt.SparseBestSplit(), sparse),
-    "ExactForestClassifier, 3 classes": (raydt.ExactForestClassifier(), dense(3, missing=True)),
-    "ExactForestRegressor": (raydt.ExactForestRegressor(), dense(0, missing=True)),
-    "OnlineGradientBoostingClassifier, 2 classes": (raydt.OnlineGradientBoostingClassifier(), dense(2, missing=True)),
-    "OnlineGradientBoostingClassifier, 3 classes": (raydt.OnlineGradientBoostingClassifier(), dense(3, missing=True)),
-    "OnlineGradientBoostingRegressor": (raydt.OnlineGradientBoostingRegressor(), dense(0, missing=True)),
+    "ExactForestClassifier, 3 classes": (raydt.ExactForestClassifier(), dense(3, True)),
+    "ExactForestRegressor": (raydt.ExactForestRegressor(), dense(0, True)),
+    "OnlineGradientBoostingClassifier, 2 classes": (BOOSTING(), dense(2, True)),
+    "OnlineGradientBoostingClassifier, 3 classes": (BOOSTING(), dense(3, True)),
+    "OnlineGradientBoostingRegressor": (raydt.OnlineGradientBoostingRegressor(), dense(0, True)),
 }
 
 
 def numbers_of(model: Any, X: Any) -> Any:
-    """Rows as the exported models take them: one matrix."""
     if scipy.sparse.issparse(X):
         return X.toarray()
     categories = model.interface().categories
@@ -127,18 +120,8 @@ def row(name: str, n: int) -> list[str]:
     return [name, f"{trees.trees:,}", f"{len(trees.feature):,}", *cells]
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--only", default="", help="models whose name has this text")
-    given = parser.parse_args()
-    header = table(["Model", "trees", "nodes", *FORMATS], [])
-    print("\n".join(header), flush=True)
-    for name in MODELS:
-        if given.only in name:
-            print(table([], [row(name, given.rows)])[-1], flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, rows=10_000, only="")
+    print_machine("treelite", "onnxruntime", "lightgbm", "scikit-learn")
+    lines = [row(name, given.rows) for name in MODELS if given.only in name]
+    show("Largest difference", ["Model", "trees", "nodes", *FORMATS], lines)

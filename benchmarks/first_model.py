@@ -3,13 +3,11 @@
 Wall seconds from opening the file to the result of the last row of the warm-up. Each side is in new processes, which
 have been started and have loaded their kernels. Sides take turns, medians are printed, digests must be equal. With
 --sent the driver also reads all columns and sends the rows to the same actors, as it does where shards cannot read.
-Beside the GBDT the same file goes through LightGBM, in process and with Ray's trainer (benchmarks/lightgbm_trainer.py).
 Run: python benchmarks/first_model.py [--learner gbdt] [--rows N] [--features D] [--actors S] [--rounds R] [--sent]
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import statistics
@@ -24,8 +22,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import machine
-from lightgbm_trainer import Trained, in_process, missing, on_ray
+from harness import arguments, print_machine
 from works import ALL_TO_SHARDS, GBDT, Work
 
 from actors.cluster import bundles, connect
@@ -49,7 +46,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def write(path: str, rows: int, d: int) -> None:
-    """A file of the rows of a piece of work."""
     with pq.ParquetWriter(path, pa.schema([*((f"x{j}", pa.float64()) for j in range(d)), ("y", pa.int64())])) as file:
         for _, X, _, y in Work("gbdt", rows, d).parts(100_000):
             file.write_table(pa.table([*X.T.copy(), y.astype(np.int64)], names=[*(f"x{j}" for j in range(d)), "y"]))
@@ -60,13 +56,10 @@ Measured = tuple[float, str, list[float]]
 
 
 def processor_seconds(pids: list[int]) -> list[float]:
-    """Processor seconds of some processes so far."""
     return [sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids]
 
 
 class Job:
-    """One learner on the file."""
-
     def __init__(self, kind: str, path: str, rows: int) -> None:
         self.learner = learners()[kind]
         self.options = self.learner.Options.model_validate({"kind": kind, **OPTIONS[kind]})
@@ -120,36 +113,17 @@ def _alone(kind: str, threads: int, path: str, rows: int) -> Measured:
     return found
 
 
-def lightgbm_sides(path: str, workers: int, rounds: int) -> dict[str, list[Trained]]:
-    """What LightGBM takes for the file; nothing, and one line, if it or Ray's trainer is missing."""
-    if reason := missing():
-        print(reason)
-        return {}
-    trainer = f"Ray's LightGBMTrainer, {workers} workers"
-    sides: dict[str, Callable[[], Trained]] = {
-        "LightGBM, all threads": lambda: in_process(path),
-        trainer: lambda: on_ray(path, workers, network=True),
-        f"{trainer}, without network parameters": lambda: on_ray(path, workers, network=False),
-    }
-    found: dict[str, list[Trained]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            found[name].append(side())
-            print(f"  {name}: {found[name][-1].seconds:.2f} s, load {os.getloadavg()[0]:.1f}", flush=True)
-    return found
-
-
 def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--learner", default="gbdt", choices=OPTIONS)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--features", type=int, default=50)
-    parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sent", action="store_true")
-    given = parser.parse_args()
-    print(machine("ray", "pyarrow"))
+    given = arguments(
+        __doc__,
+        learner={"default": "gbdt", "choices": OPTIONS},
+        rows=1_000_000,
+        features=50,
+        actors=2,
+        rounds=3,
+        sent=False,
+    )
+    print_machine("ray", "pyarrow")
     cluster = connect("local", bundles(given.actors))
 
     def here(job: Job, threads: int) -> Callable[[], Measured]:
@@ -184,7 +158,6 @@ def main() -> None:
                     work[name].append(max(busy))
 
             assert len(digests) == 1, "the models differ"
-        peers = lightgbm_sides(path, given.actors, given.rounds) if given.learner == "gbdt" else {}
     cluster.close()
     one = statistics.median(times["one thread"])
     print(f"\n{given.learner}, {given.rows:,} x {given.features}, medians of {given.rounds}, digests equal\n")
@@ -192,11 +165,6 @@ def main() -> None:
     for name, found in times.items():
         median = statistics.median(found)
         print(f"| {name} | {median:.2f} | {one / median:.2f} | {statistics.median(work[name]):.2f} |")
-    if peers:
-        print("\n| | seconds | times | rows in its first tree |\n|---|---:|---:|---:|")
-    for name, trained in peers.items():
-        median = statistics.median(each.seconds for each in trained)
-        print(f"| {name} | {median:.2f} | {one / median:.2f} | {trained[0].rows:,} |")
 
 
 if __name__ == "__main__":

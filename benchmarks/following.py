@@ -11,10 +11,8 @@ decodes the same messages.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import signal
 import sys
 import tempfile
@@ -24,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from harness import machine
+from harness import arguments, print_machine
 from live import NAMES, job
 
 from pipelines.operation import dump_yaml
@@ -88,14 +86,8 @@ def told(run: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--rate", type=int, default=5000)
-    parser.add_argument("--live", type=int, default=50_000)
-    parser.add_argument("--chapter", type=int, default=1_000_000)
-    given = parser.parse_args()
-    print(machine("confluent_kafka"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    given = arguments(__doc__, minutes=60.0, rate=5000, live=50_000, chapter=1_000_000)
+    print_machine("confluent_kafka")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         here, there = multiprocessing.Pipe()

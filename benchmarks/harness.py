@@ -17,15 +17,20 @@ import platform
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from raydt.examples.updates import INSERT, Features, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import InProcessSession
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -83,7 +88,7 @@ def commands(doc: str | None, modules: Mapping[str, str], *peers: str, **options
     choices = {"choices": list(modules)}
     given = arguments(doc, name_=choices, seeds=5, plot=False, **options)
     print(f"`python benchmarks/{folder}/run.py {' '.join(sys.argv[1:])}`\n")
-    begin(*peers)
+    print_machine(*peers)
     module, _, function = modules[given.name].partition(":")
     getattr(importlib.import_module(module), function)(Request(**{**vars(given), "folder": folder}))
     print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
@@ -105,13 +110,9 @@ def machine(*packages: str) -> str:
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(found)}"
 
 
-def begin(*packages: str) -> None:
+def print_machine(*packages: str) -> None:
     """Print the first line of a program: the machine, versions, and the load average of the last minute."""
     print(f"{machine(*packages)}, load {os.getloadavg()[0]:.1f}", flush=True)
-
-
-def installed(package: str) -> bool:
-    return find_spec(package) is not None
 
 
 def peak_mb() -> float:
@@ -207,6 +208,43 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 5) -> float:
         gc.collect()
         times.append(timed(run)[0])
     return statistics.median(times)
+
+
+# -- Replays and sessions --
+
+
+def replayed(
+    learner: dict[str, Any], source: dict[str, Any], stream: dict[str, Any], **sections: Any
+) -> tuple[dict[str, Any], float]:
+    """Return the summary of a replay without a report, by default in this process, and its CPU seconds.
+
+    The folder of the run is temporary; neither its making nor its removal is timed.
+    """
+    import pipelines
+
+    config = {"source": source, "stream": stream, "learner": learner, "cluster": {"backend": "in_process"}}
+    config |= {"output": {"report": False}, **sections}
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, run = timed(lambda: pipelines.replay(config, Path(folder) / "run"))
+    return run.summary, seconds
+
+
+def parquet(name: str, folder: Path = DATA, **options: Any) -> dict[str, Any]:
+    """Return the section ``source`` of a config that reads a file of the folder of data."""
+    return {"kind": "parquet", "path": str(folder / f"{name}.parquet"), **options}
+
+
+def session(kind: str, columns: int | Sequence[bool], plan: WorkPlan | None = None, **options: Any) -> InProcessSession:
+    """Return a session in this process over ``columns`` numbers, or over columns of which some are categories."""
+    learner, flags = learners()[kind], [False] * columns if isinstance(columns, int) else columns
+    features = Features(tuple(f"x{j}" for j in range(len(flags))), tuple(flags))
+    return InProcessSession(learner, learner.Options(kind=kind, **options), features, 1, plan or WorkPlan(2**62))
+
+
+def inserts(begin: int, end: int, X: Any, y: Any, classes: int = 2, warmup: int = 0) -> UpdateBatch:
+    """Return the batch that inserts rows ``begin`` to ``end``, whose ids are their numbers."""
+    rows = np.arange(begin, min(end, len(y)))
+    return UpdateBatch(begin, np.full(len(rows), INSERT, np.int8), rows, X[rows], y[rows], classes, rows, warmup)
 
 
 # -- Tables --

@@ -9,6 +9,7 @@ Works:
   speed    updates a second of one process: keys with windows of 1,000 rows, blocks of 4,096 rows of any keys.
 
 Run: python benchmarks/keyed.py --work window [--keys 2000] [--days 90] [--window 60] [--learner fudyadt]
+    [--sample KEYS] [--every DAYS] [--rows OF_A_KEY] [--blocks OF_4096_ROWS] [--shards S ...] [--repeats N]
 
 The rows of ``window`` and ``many`` are drawn: ten standard normal numbers, and the label tells on which side of a
 plane of the key's own a row is, blurred by noise of half a standard deviation.
@@ -19,11 +20,10 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from harness import machine
+from harness import arguments, print_machine, show
 
 import pipelines
 from raydt.keyed.members import KeyedJob, Members
@@ -46,25 +46,18 @@ from raydt.streams.windows import SlidingWindow
 HOURS, FEATURES = 24, 10
 #: Options of learners beside their kind.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "fudyadt": {},
-    "confidence_tree": {},
-    "forest": {"n_estimators": 10},
-    "gbdt": {"max_iter": 20},
-}
+    "fudyadt": {}, "confidence_tree": {}, "forest": {"n_estimators": 10}, "gbdt": {"max_iter": 20},
+}  # fmt: skip
 WARMUP = {"confidence_tree": 200, "gbdt": 200}
 
 
 def processor() -> float:
-    """Seconds of processor time of this process and of its children that have ended."""
-    return sum(
-        getattr(resource.getrusage(who), name)
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        for name in ("ru_utime", "ru_stime")
-    )
+    """Return the seconds of processor time of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def hours(path: Path, keys: int, days: int) -> None:
-    """Write the hours of all keys, in the order of time."""
     rng = np.random.default_rng(0)
     planes = np.random.default_rng(1).normal(size=(keys, FEATURES))
     schema = pa.schema(
@@ -82,7 +75,6 @@ def hours(path: Path, keys: int, days: int) -> None:
 
 
 def config(path: Path, given: argparse.Namespace, **sections: Any) -> dict[str, Any]:
-    """The config of the job."""
     kind = given.learner
     return {
         "source": {"kind": "parquet", "path": str(path), "label": "y", "key": "store", "ts": "time"},
@@ -95,13 +87,7 @@ def config(path: Path, given: argparse.Namespace, **sections: Any) -> dict[str, 
     }
 
 
-def table_of_keys(run: pipelines.RunResult) -> dict[Any, dict[str, Any]]:
-    """The table of keys."""
-    return {row["key"]: row for row in ds.dataset(Path(run.path) / "keys").to_table().to_pylist()}
-
-
 def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    """One job beside a training for each key and day."""
     import lightgbm
 
     path = folder / "hours.parquet"
@@ -114,7 +100,8 @@ def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]
     yield "accuracy over all keys", run.summary["metrics"]["accuracy"]
     yield "digest", run.digest
 
-    found, table = table_of_keys(run), pq.read_table(path)
+    rows_of_keys = ds.dataset(Path(run.path) / "keys").to_table().to_pylist()
+    found, table = {row["key"]: row for row in rows_of_keys}, pq.read_table(path)
     sample = np.random.default_rng(2).choice(given.keys, given.sample, replace=False).tolist()
     equal, scores, trained, right, tested = 0, [], 0, 0, 0
     seconds = 0.0
@@ -146,7 +133,6 @@ def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]
 
 
 def actors(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    """One actor beside two."""
     path = folder / "hours.parquet"
     hours(path, given.keys, given.days)
     walls: dict[int, list[float]] = {}
@@ -164,7 +150,6 @@ def actors(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]
 
 
 def many(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Very many keys of few rows."""
     rng, n = np.random.default_rng(0), given.keys * given.rows
     planes = np.random.default_rng(1).normal(size=(given.keys, FEATURES))
     k = rng.permutation(np.repeat(np.arange(given.keys), given.rows))
@@ -185,7 +170,6 @@ def many(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def speed(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Updates a second of one process."""
     path, rows = folder / "speed.parquet", 1_000
     rng = np.random.default_rng(0)
     n = given.keys * rows + given.blocks * 4096
@@ -212,38 +196,15 @@ def speed(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     yield "updates a second of processor time", round(updates / spent)
 
 
-WORKS: dict[str, Callable[[argparse.Namespace, Path], Iterator[tuple[str, Any]]]] = {
-    "window": window,
-    "actors": actors,
-    "many": many,
-    "speed": speed,
-}
-
-
-def main() -> None:
-    """Run what is asked for, each in a folder of its own that is removed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--work", action="append", choices=WORKS, required=True)
-    parser.add_argument("--learner", choices=OPTIONS, default="fudyadt")
-    parser.add_argument("--keys", type=int, default=2_000)
-    parser.add_argument("--days", type=int, default=90)
-    parser.add_argument("--window", type=int, default=60, help="days")
-    parser.add_argument("--rows", type=int, default=100, help="of a key in many")
-    parser.add_argument("--blocks", type=int, default=50, help="of 4,096 rows, in speed")
-    parser.add_argument("--sample", type=int, default=10, help="keys that are run alone, and trained by the peer")
-    parser.add_argument("--every", type=int, default=11, help="days between two trainings of the sample")
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
-    print(machine("lightgbm"))
-    for work in given.work:
-        folder = Path(tempfile.mkdtemp(prefix="raydt-keyed-"))
-        try:
-            for what, value in WORKS[work](given, folder):
-                print(f"{work}: {what}: {json.dumps(value)}", flush=True)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
+WORKS = {"window": window, "actors": actors, "many": many, "speed": speed}
 
 if __name__ == "__main__":
-    main()
+    chosen = {"work": {"action": "append", "choices": WORKS, "required": True}}
+    chosen |= {"learner": {"choices": OPTIONS, "default": "fudyadt"}}
+    sizes = {"keys": 2_000, "days": 90, "window": 60, "rows": 100, "blocks": 50, "sample": 10, "every": 11}
+    given = arguments(__doc__, **chosen, **sizes, shards=[1, 2], repeats=3)
+    print_machine("lightgbm")
+    for work in given.work:
+        with tempfile.TemporaryDirectory(prefix="raydt-keyed-") as folder:
+            rows = [[what, json.dumps(value)] for what, value in WORKS[work](given, Path(folder))]
+        show(work, ["figure", "value"], rows)

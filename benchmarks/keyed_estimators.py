@@ -7,7 +7,6 @@ idle model of one key takes, beyond its rows.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 import tracemalloc
@@ -16,13 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-from harness import DATA, machine, table
+from harness import arguments, print_machine, read, show
 from sklearn.metrics import roc_auc_score
 
 import raydt
 
-SETS = {"noshow": ("noshow.parquet", "neighbourhood"), "adult_train": ("adult_train.parquet", "occupation")}
+SETS = {"noshow": "neighbourhood", "adult_train": "occupation"}
 LEARNERS: dict[str, Callable[[], Any]] = {
     "FuDyADT": raydt.FullyDynamicTreeClassifier,
     "confidence tree": raydt.ConfidenceTreeClassifier,
@@ -36,8 +34,7 @@ COLUMNS, ROWS, KEYS = 10, 100, 20
 
 def scores(name: str, learner: str) -> list[str]:
     """Accuracy and area under the curve by key and for all, and for how many keys the own model is better."""
-    file, key = SETS[name]
-    rows = pq.read_table(DATA / file)
+    key, rows = SETS[name], read(name)
     rows = rows.drop_columns([one for one in ("time", "scheduled", "patient") if one in rows.column_names])
     y = np.array(rows["y"].to_pylist()).astype(str)
     names = next(one for one in rows.column_names if one.lower().startswith(key[:9]))
@@ -52,15 +49,8 @@ def scores(name: str, learner: str) -> list[str]:
     own, all_keys = ([hits[keys == one].mean() for one in np.unique(keys)] for hits in right)
     better, worse = (sum(map(compare, own, all_keys)) for compare in (float.__gt__, float.__lt__))
     unknown = int((~keyed.has_model(X[cut:])).sum())
-    return [
-        name,
-        learner,
-        f"{len(keyed.models_)} ({unknown})",
-        f"{right[0].mean():.3f} / {right[1].mean():.3f}",
-        f"{area[0]:.3f} / {area[1]:.3f}",
-        f"{better} / {worse}",
-        f"{seconds:.1f}",
-    ]
+    pairs = [f"{one:.3f} / {other:.3f}" for one, other in ((right[0].mean(), right[1].mean()), area)]
+    return [name, learner, f"{len(keyed.models_)} ({unknown})", *pairs, f"{better} / {worse}", f"{seconds:.1f}"]
 
 
 def memory(learner: str, rows: int) -> list[str]:
@@ -90,24 +80,14 @@ def memory(learner: str, rows: int) -> list[str]:
     return [learner, *(f"{one / 1024:.0f}" for one in held)]
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--learners", nargs="*", default=list(LEARNERS))
-    parser.add_argument("--rows", type=int, default=ROWS, help="of the key whose memory is measured")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    print(machine())
-    if arguments.memory:
-        print(
-            *table(["Learner", "KB", "KB, idle"], [memory(one, arguments.rows) for one in arguments.learners]), sep="\n"
-        )
-        return
-    head = ["Data", "Learner", "Keys (rows of unknown)", "Accuracy: by key / one model", "AUC", "Keys better / worse"]
-    found = [scores(name, learner) for name in SETS for learner in arguments.learners]
-    print(*table([*head, "CPU s of fit by key"], found), sep="\n")
-
-
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, memory=False, learners=list(LEARNERS), rows=ROWS)
+    warnings.simplefilter("ignore")
+    print_machine()
+    if given.memory:
+        lines = [memory(one, given.rows) for one in given.learners]
+        show("Memory of a key", ["Learner", "KB", "KB, idle"], lines)
+    else:
+        head = ["Data", "Learner", "Keys (rows of unknown)", "Accuracy: by key / one model", "AUC"]
+        lines = [scores(name, learner) for name in SETS for learner in given.learners]
+        show("By key and for all", [*head, "Keys better / worse", "CPU s of fit by key"], lines)

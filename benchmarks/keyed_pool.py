@@ -8,16 +8,13 @@ which are drawn evenly; each is divided by key first, and that is part of the ti
 
 from __future__ import annotations
 
-import argparse
-import cProfile
-import pstats
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from harness import machine
+from harness import arguments, print_machine, show
 
 from raydt.examples.updates import DELETE, INSERT, BatchResult, Features, UpdateBatch
 from raydt.keyed.members import apply_all
@@ -28,8 +25,6 @@ D = 10
 
 
 class Streams:
-    """The rows of all keys, and how far each has come."""
-
     def __init__(self, keys: int, rows: int) -> None:
         self.draw, self.keys, self.rows = np.random.default_rng(0), keys, rows
         self.seq = np.zeros(keys, dtype=np.int64)
@@ -43,7 +38,6 @@ class Streams:
         return X, (right ^ (self.draw.random(len(key)) < 0.1)).astype(np.int32)
 
     def first(self, key: int) -> UpdateBatch:
-        """The warm-up of a key."""
         n = self.rows
         X, y = self.labelled(np.full(n, key))
         self.seq[key] = self.next_id[key] = n
@@ -64,7 +58,6 @@ class Streams:
         return key, op, ids, X, y
 
     def by_key(self, block: tuple[npt.NDArray[Any], ...]) -> tuple[list[int], list[UpdateBatch]]:
-        """The batches of a block, one for each of its keys."""
         key, op, ids, X, y = block
         order = np.argsort(key, kind="stable")
         op, ids, rows = op[order], ids[order], order[op[order] == INSERT] // 2
@@ -80,57 +73,39 @@ class Streams:
 
 
 def in_a_loop(sessions: Sequence[InProcessSession], batches: Sequence[UpdateBatch]) -> list[BatchResult]:
-    """The plain form."""
     return [session.apply(batch) for session, batch in zip(sessions, batches, strict=True)]
 
 
 FORMS: dict[str, Callable[..., list[BatchResult]]] = {"loop": in_a_loop, "pool": apply_all}
 
 
-def run(kind: str, form: str, keys: int, rows: int, blocks: int, size: int, profiled: bool) -> str:
-    """Updates a second of one form, and the digest of all keys."""
+def run(kind: str, form: str, keys: int, rows: int, blocks: int, size: int) -> list[str]:
+    """Return a line of the table: updates a second of one form, and the digest of some keys."""
     learner = learners()[kind]
-    options = learner.Options.model_validate({"kind": kind})
     features = Features(tuple(f"f{j}" for j in range(D)), (False,) * D, 16)
     streams = Streams(keys, rows)
-    sessions = [InProcessSession(learner, options, features) for _ in range(keys)]
+    sessions = [InProcessSession(learner, learner.Options(kind=kind), features) for _ in range(keys)]
     for key, session in enumerate(sessions):
         session.apply(streams.first(key))
-    todo = [streams.block(size) for _ in range(blocks + 2)]
-    spent, profile = 0.0, cProfile.Profile(time.process_time)
+    todo, spent = [streams.block(size) for _ in range(blocks + 2)], 0.0
     for number, block in enumerate(todo):
         began = time.process_time()
-        if profiled and number >= 2:
-            profile.enable()
         of, batches = streams.by_key(block)
         results = FORMS[form]([sessions[key] for key in of], batches)
-        profile.disable()
         if number >= 2:
             spent += time.process_time() - began
         assert all(result.applied == len(batch) for result, batch in zip(results, batches, strict=True))
-    if profiled:
-        pstats.Stats(profile).sort_stats("tottime").print_stats(35)
     digest = hash(tuple(session.digest() for session in sessions[:20]))
-    print(
-        f"| {kind} | {form} | {blocks * size / spent:,.0f} | {1e6 * spent / blocks / size:.2f} | {digest} |", flush=True
-    )
-    return str(digest)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kinds", nargs="*", default=["fudyadt", "confidence_tree"])
-    parser.add_argument("--forms", nargs="*", default=list(FORMS))
-    for name, default in (("keys", 1000), ("rows", 1000), ("blocks", 8), ("size", 4096)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--profile", action="store_true")
-    asked = parser.parse_args()
-    print(machine("numpy", "numba"))
-    print("| learner | form | updates a second | us an update | digest |\n|---|---|--:|--:|---|")
-    for kind in asked.kinds:
-        for form in asked.forms:
-            run(kind, form, asked.keys, asked.rows, asked.blocks, asked.size, asked.profile)
+    return [kind, form, f"{blocks * size / spent:,.0f}", f"{1e6 * spent / blocks / size:.2f}", f"{digest}"]
 
 
 if __name__ == "__main__":
-    main()
+    lists = {"kinds": ["fudyadt", "confidence_tree"], "forms": list(FORMS)}
+    asked = arguments(__doc__, **lists, keys=1000, rows=1000, blocks=8, size=4096)
+    print_machine()
+    lines = [
+        run(kind, form, asked.keys, asked.rows, asked.blocks, asked.size)
+        for kind in asked.kinds
+        for form in asked.forms
+    ]
+    show("Many small models", ["learner", "form", "updates a second", "us an update", "digest"], lines)

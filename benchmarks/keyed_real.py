@@ -12,9 +12,8 @@ Run: python benchmarks/keyed_real.py [--data FOLDER] [--sets noshow ...] [--lear
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from harness import DATA, machine
+from harness import DATA, arguments, print_machine, show
 
 import pipelines
 
@@ -54,7 +53,6 @@ class Compared(NamedTuple):
 
 
 def table_of(name: str, data: Path) -> pa.Table:
-    """Read a table, with a column of keys."""
     table = pq.read_table(data / f"{name}.parquet")
     if name == "electricity":
         half_hours = np.round(np.asarray(table["period"], dtype=np.float64) * 47).astype(np.int64)
@@ -62,44 +60,40 @@ def table_of(name: str, data: Path) -> pa.Table:
     return table
 
 
-def compared(name: str, learner: str, data: Path, folder: Path) -> Compared:
+def compared(name: str, learner: str, data: Path) -> Compared:
     """Run both over a table, and put their predictions of each row side by side."""
     column, more = SETS[name]
     options, warmup = LEARNERS[learner]
-    table, path = table_of(name, data), folder / f"{name}.parquet"
-    pq.write_table(table, path)
-    source = {"kind": "parquet", "path": str(path), "label": "y", **more}
-    config: dict[str, Any] = {
-        "source": {**source, "key": column},
-        "stream": {"model": "incremental", "warmup": warmup},
-        "learner": {"kind": learner, **options},
-        "cluster": {"backend": "in_process"},
-        "checkpoint": {"every_seconds": None},
-        "output": {"report": False, "predictions": True},
-    }
-    by_key = pipelines.replay(config, folder / f"{name} {learner} by key")
-    if name == "electricity":
-        source["exclude"] = [column]
-    one = pipelines.replay({**config, "source": source}, folder / f"{name} {learner} one")
-
+    table = table_of(name, data)
     keys = np.array(table[column].to_pylist())
     right = np.full((2, len(keys)), -1, dtype=np.int8)
-    _, codes = np.unique(keys, return_inverse=True)
-    rows_of = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    place = {keys[rows[0]]: rows for rows in rows_of}
-    found = ds.dataset(Path(by_key.path) / "predictions").to_table()
-    same = np.array(found["prediction"].to_pylist()) == np.array(found["truth"].to_pylist())
-    for key, at, good in zip(found["key"].to_pylist(), found["seq"].to_pylist(), same.tolist(), strict=True):
-        right[0, place[key][at]] = good
-    found = ds.dataset(Path(one.path) / "predictions").to_table()
-    same = np.array(found["prediction"].to_pylist()) == np.array(found["truth"].to_pylist())
-    right[1, np.asarray(found["seq"])] = same
+    codes = np.unique(keys, return_inverse=True)[1]
+    places = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+    place = {keys[rows[0]]: rows for rows in places}
+    with tempfile.TemporaryDirectory(prefix="raydt-keyed-") as folder:
+        pq.write_table(table, f"{folder}/{name}.parquet")
+        source = {"kind": "parquet", "path": f"{folder}/{name}.parquet", "label": "y", **more}
+        for side, own in enumerate(({"key": column}, {"exclude": [column]} if name == "electricity" else {})):
+            config = {
+                "source": {**source, **own},
+                "stream": {"model": "incremental", "warmup": warmup},
+                "learner": {"kind": learner, **options},
+                "cluster": {"backend": "in_process"},
+                "checkpoint": {"every_seconds": None},
+                "output": {"report": False, "predictions": True},
+            }
+            run = pipelines.replay(config, Path(folder) / f"{side}")
+            found = ds.dataset(Path(run.path) / "predictions").to_table()
+            same = np.array(found["prediction"].to_pylist()) == np.array(found["truth"].to_pylist())
+            at = found["seq"].to_pylist()
+            if not side:  # a row has a number of its own within each key
+                at = [place[key][seq] for key, seq in zip(found["key"].to_pylist(), at, strict=True)]
+            right[side, at] = same
     both = (right >= 0).all(axis=0)
     return Compared(keys[both], right[0, both] == 1, right[1, both] == 1)
 
 
 def shown(share: float) -> str:
-    """A share with four digits."""
     return f"{share:.4f}".removeprefix("0")
 
 
@@ -114,50 +108,44 @@ def verdicts(found: Compared) -> dict[Any, int]:
     return result
 
 
-def print_tables(name: str, learner: str, found: Compared) -> None:
-    """Print a line of the first table, then accuracies by the size of keys, and the keys that lose and win most."""
+def lines_of(name: str, learner: str, found: Compared) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """Return the line of a table, those by the size of keys, and those of the keys that lose and win most."""
+
+    def cells(mine: Any) -> list[str]:
+        return [shown(found.by_key[mine].mean()), shown(found.one[mine].mean())]
+
     told = verdicts(found)
     better, worse = (sum(one == sign for one in told.values()) for sign in (1, -1))
-    first = [name, SETS[name][0], learner, len(told), f"{len(found.key):,}", shown(found.by_key.mean())]
-    print("all |", " | ".join(map(str, [*first, shown(found.one.mean()), f"{better} / {worse}"])), flush=True)
+    whole = [name, SETS[name][0], learner, f"{len(told)}", f"{len(found.key):,}", *cells(slice(None))]
     keys, counts = np.unique(found.key, return_counts=True)
-    sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
+    sizes, by_size = dict(zip(keys.tolist(), counts.tolist(), strict=True)), []
     size = np.array([sizes[key] for key in found.key.tolist()])
     for low, high in pairwise(SIZES):
         mine = (size >= low) & (size < high)
         if mine.any():
-            chosen = [key for key, n in sizes.items() if low <= n < high]
-            told_of = f"{sum(told[k] == 1 for k in chosen)} / {sum(told[k] == -1 for k in chosen)}"
-            shares = [shown(found.by_key[mine].mean()), shown(found.one[mine].mean()), told_of]
+            chosen = [told[key] for key, n in sizes.items() if low <= n < high]
             rows = f"{low:,} to {high - 1:,}" if high < SIZES[-1] else f"{low:,} and more"
-            print("by size |", " | ".join([name, learner, rows, str(len(chosen)), *shares]), flush=True)
+            verdict = f"{chosen.count(1)} / {chosen.count(-1)}"
+            by_size.append([name, learner, rows, f"{len(chosen)}", *cells(mine), verdict])
     gains = {key: int(found.by_key[mine].sum()) - int(found.one[mine].sum()) for key, mine in _parts(found)}
-    for key in sorted(gains, key=gains.__getitem__)[:3] + sorted(gains, key=gains.__getitem__)[-2:]:
-        mine = found.key == key
-        line = [name, learner, str(key), f"{sizes[key]:,}", shown(found.by_key[mine].mean())]
-        print("key |", " | ".join([*line, shown(found.one[mine].mean()), f"{gains[key]:+}"]), flush=True)
+    order = sorted(gains, key=gains.__getitem__)
+    extremes = [
+        [name, learner, f"{key}", f"{sizes[key]:,}", *cells(found.key == key), f"{gains[key]:+}"]
+        for key in order[:3] + order[-2:]
+    ]
+    return [*whole, f"{better} / {worse}"], by_size, extremes
 
 
 def _parts(found: Compared) -> list[tuple[Any, npt.NDArray[np.bool_]]]:
     return [(key, found.key == key) for key in np.unique(found.key).tolist()]
 
 
-def main() -> None:
-    """Print the tables of what is asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of the tables")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=["fudyadt"])
-    given = parser.parse_args()
-    print(machine())
-    print("all | table | key | learner | keys | rows | accuracy by key | of one model | keys better / worse")
-    print("by size | table | learner | rows of a key | keys | accuracy by key | of one model | keys better / worse")
-    print("key | table | learner | key | rows | accuracy by key | of one model | rows gained")
-    for name in given.sets:
-        for learner in given.learners:
-            with tempfile.TemporaryDirectory(prefix="raydt-keyed-") as folder:
-                print_tables(name, learner, compared(name, learner, given.data, Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, data=DATA, sets=list(SETS), learners=["fudyadt"])
+    print_machine()
+    found = [lines_of(a, b, compared(a, b, given.data)) for a in given.sets for b in given.learners]
+    whole, sizes, extremes = zip(*found, strict=True)
+    both = ["accuracy by key", "of one model"]
+    show("All rows", ["table", "key", "learner", "keys", "rows", *both, "keys better / worse"], whole)
+    show("By size", ["table", "learner", "rows of a key", "keys", *both, "keys better / worse"], [*chain(*sizes)])
+    show("By key", ["table", "learner", "key", "rows", *both, "rows gained"], [*chain(*extremes)])

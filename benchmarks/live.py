@@ -8,7 +8,6 @@ broker that the Kafka library brings with it, in another process, which keeps ab
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from harness import arguments
 
 from pipelines.following import follow
 from pipelines.running.replay import replay
@@ -27,14 +27,12 @@ NAMES = [f"x{j}" for j in range(10)]
 
 
 def rows(n: int, first: int = 0) -> pa.Table:
-    """Rows with 10 numbers and a label that follows two of them."""
     X = np.random.default_rng(first).random((n, 10)).round(6)
     y = (X[:, 0] + X[:, 1] > 1).astype(np.int64)
     return pa.table({"id": np.arange(first, first + n), **dict(zip(NAMES, X.T, strict=True)), "y": y})
 
 
 def job(source: dict[str, Any], warmup: int) -> dict[str, Any]:
-    """One tree in this process."""
     return {
         "source": {"id": "id", "label": "y", **source},
         "stream": {"warmup": warmup},
@@ -115,7 +113,6 @@ def broker(pipe: Any, n: int) -> None:
 
 
 def kafka(n: int) -> tuple[dict[str, Any], Any, Any]:
-    """A topic, what ends its broker, and the process."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=broker, args=(there, n))
     process.start()
@@ -133,13 +130,7 @@ def idle(name: str, run: Path, seconds: float) -> None:
 
 
 def main() -> None:
-    """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--idle", type=float, default=20.0)
-    parser.add_argument("--every", type=int, default=100_000, help="updates of a chapter")
-    parser.add_argument("--only", choices=["chapters"])
-    given = parser.parse_args()
+    given = arguments(__doc__, rows=200_000, idle=20.0, every=100_000, only={"choices": ["chapters"]})
     if given.only == "chapters":
         with tempfile.TemporaryDirectory() as name:
             chapters(Path(name), given.rows, given.every)

@@ -11,7 +11,6 @@ Run: python benchmarks/memory.py [--features 10] [--work fudyadt] [--rows 100000
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from harness import machine, peak_mb, progress, resident_mib, show
+from harness import arguments, peak_mb, print_machine, progress, resident_mib, show
 from works import ALL_TO_SHARDS, WORKS, Work, run
 
 from raydt.examples.updates import INSERT, Features, UpdateBatch
@@ -33,7 +32,6 @@ MANY_ROWS, MANY_SHARDS = 10**9, 64
 
 
 def in_process(d: int, rows: int = 1_000_000, m: int = 10_000) -> list[str]:
-    """Rows of one process."""
     learner = learners()["fudyadt"]
     options = learner.Options.model_validate(
         {"kind": "fudyadt", "epsilon": 0.5, "alpha": 0, "beta": 0, "max_depth": 10}
@@ -64,14 +62,12 @@ class Peaks(threading.Thread):
         self.private, self.shared = ([0.0] * len(pids) for _ in range(2))
 
     def run(self) -> None:
-        """Look until :meth:`end`."""
         while not self._over.wait(0.01):
             for peaks, field in ((self.private, "RssAnon"), (self.shared, "RssShmem")):
                 for i, pid in enumerate(self._pids):
                     peaks[i] = max(peaks[i], resident_mib(pid, field) * 2**20)
 
     def end(self) -> None:
-        """Look no more."""
         self._over.set()
         self.join()
 
@@ -96,16 +92,10 @@ def on_ray(cluster: Any, work: Work, shards: int) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", type=int, default=10)
-    parser.add_argument("--work", choices=WORKS, action="append", help="by default fudyadt and gbdt")
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--shards", type=int, default=2)
-    asked = parser.parse_args()
+    asked = arguments(__doc__, features=10, work={"choices": WORKS, "action": "append"}, rows=200_000, shards=2)
     from actors.cluster import bundles, connect
 
-    print(machine("ray"))
+    print_machine("ray")
     header = ["d", "bytes of a row", "MiB after 1,000,000 rows", "MiB at the peak, during a BUILD"]
     show("In process: FuDyADT, d numbers", header, [in_process(asked.features)])
     cluster, table = connect("local", bundles(asked.shards)), []

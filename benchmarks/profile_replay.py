@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import DATA, cpu_seconds, electricity, machine
+from harness import DATA, cpu_seconds, electricity, print_machine
 
 import pipelines
 from pipelines.config import load_config
@@ -122,7 +122,7 @@ def inside_a_build() -> None:
         print(f"{n:>8} " + " ".join(f"{figure / n / d * 1e9:>7.1f}" for figure in figures))
 
 
-print(machine())
+print_machine()
 for name, (stream, epsilon) in WAYS.items():
     stages(name, stream, epsilon)
 inside_a_build()

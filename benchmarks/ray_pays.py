@@ -8,7 +8,6 @@ Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|sweep|demo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from harness import machine, progress, show
+from harness import arguments, print_machine, progress, show
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PARTS = ("configs", "long", "sweep", "demo")
@@ -28,7 +27,6 @@ GRID = "learner.beta=0.01,0.02,0.05,0.1,0.15,0.2,0.3,0.4"
 
 
 def shipped() -> list[str]:
-    """Configs that bring their own data."""
     return [
         path.stem
         for path in sorted(CONFIGS.glob("*.yaml"))
@@ -37,7 +35,6 @@ def shipped() -> list[str]:
 
 
 def command(*arguments: str, summary_of: str = "summary.json") -> dict[str, Any]:
-    """Summary of a command that writes a run or a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         called = [sys.executable, "-m", "pipelines.cli", *arguments, "--out", f"{folder}/run"]
         done = subprocess.run(called, capture_output=True, text=True, encoding="utf-8", check=False)
@@ -78,19 +75,15 @@ def sweep(repeats: int) -> list[str]:
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--part", choices=PARTS, action="append")
-    asked = parser.parse_args()
+    asked = arguments(__doc__, repeats=3, part={"choices": PARTS, "action": "append"})
     parts = asked.part or PARTS
-    print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    print_machine("ray")
     header = ["stream", "updates", "in process s", "Ray s", "Ray / in process", "rounds", "start of Ray s"]
     if "configs" in parts:
         show("Shipped configs", header, [pair(name, name, asked.repeats) for name in shipped()])
     if "long" in parts:
-        rows = [pair("SEA, fudyadt", "fudyadt", asked.repeats, "source.n=1000000")]
-        rows.append(pair("SEA, confidence_tree", "confidence_tree", asked.repeats, "source.n=1000000"))
+        rows = [pair("SEA, fudyadt", "fudyadt", asked.repeats, "source.n=1_000_000")]
+        rows.append(pair("SEA, confidence_tree", "confidence_tree", asked.repeats, "source.n=1_000_000"))
         show("1,000,000 examples", header, rows)
     if "sweep" in parts:
         show("Sweep", ["work", "in process s", "Ray s", "in process / Ray"], [sweep(asked.repeats)])

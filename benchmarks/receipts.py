@@ -9,85 +9,72 @@ must who deletes a row from it.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from harness import machine
+from harness import arguments, print_machine, show, timed
 
 import raydt
 
 
 def cpu(call: Callable[[], Any]) -> float:
-    """CPU milliseconds of a call."""
-    began = time.process_time()
-    call()
-    return (time.process_time() - began) * 1e3
+    """Return the CPU milliseconds of a call."""
+    return 1e3 * timed(call)[0]
 
 
-def compare(name: str, model: Any, ids: Any, calls: int, each: int) -> float:
-    """Delete ``each`` ids in every call, with digests and without by turns; returns the time with, in ms."""
-    ids = iter(np.array_split(ids[: 2 * calls * each], 2 * calls))
+def compare(name: str, model: Any, ids: Any, calls: int, each: int) -> list[str]:
+    """Delete ``each`` ids in every call, with digests and without by turns."""
+    parts = iter(np.array_split(ids[: 2 * calls * each], 2 * calls))
     model.digest()
     for digests in (True, False):  # what is compiled or allocated once
-        model.forget(next(ids)[:1], digests=digests)
+        model.forget(next(parts)[:1], digests=digests)
         model.digest()
     with_, without = [], []
     for _ in range(calls - 1):
-        without.append(cpu(lambda: model.forget(next(ids), digests=False)))
+        without.append(cpu(lambda: model.forget(next(parts), digests=False)))
         model.digest()  # belongs to the deletion that has none
-        with_.append(cpu(lambda: model.forget(next(ids))))
+        with_.append(cpu(lambda: model.forget(next(parts))))
     a, b = statistics.median(with_), statistics.median(without)
-    print(f"| {name} | {each:,} | {a:.2f} | {b:.2f} | {a / b:.2f} |", flush=True)
-    return a
+    return [name, f"{each:,}", f"{a:.2f}", f"{b:.2f}", f"{a / b:.2f}"]
 
 
-def rows(n: int, d: int, seed: int = 0) -> tuple[Any, Any]:
-    """Numeric features, and labels with noise."""
-    rng = np.random.default_rng(seed)
+def drawn(n: int, d: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d))
     return X, ((X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=n)) > 0).astype(int)
 
 
-def credit(calls: int) -> None:
-    """CreditInfo: our deletion of a row with its receipt, and LightGBM without that row."""
+def credit(calls: int) -> tuple[list[str], float]:
+    """CreditInfo: our deletion of a row with its receipt, and milliseconds of LightGBM without that row."""
     import lightgbm
     from gbdt.data import load
 
     split = load("givemesomecredit")
     model = raydt.OnlineGradientBoostingClassifier().fit(split.X, split.y)
-    ours = compare("GBDT, CreditInfo", model, np.arange(len(split.y)), calls, 1)
+    line = compare("GBDT, CreditInfo", model, np.arange(len(split.y)), calls, 1)
     settings = {"n_estimators": 100, "num_leaves": 20, "n_jobs": 1, "verbose": -1}
-    theirs = min(cpu(lambda: lightgbm.LGBMClassifier(**settings).fit(split.X[1:], split.y[1:])) for _ in range(3))
-    print(f"\nLightGBM trained without one row of CreditInfo: {theirs:,.0f} ms, {theirs / ours:.1f} times our forget")
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--calls", type=int, default=20)
-    parser.add_argument("--skip-peer", action="store_true")
-    given = parser.parse_args()
-    print(f"{machine()}\n\n| Model | Ids | With receipt, ms | Without, ms | Ratio |\n|---|---|---|---|---|")
-    X, y = rows(given.rows, 5)
-    tree = raydt.FullyDynamicTreeClassifier().fit(X, y)
-    first = cpu(tree.digest)
-    order = np.random.default_rng(1).permutation(given.rows)
-    compare(f"FuDyADT, {given.rows:,} x 5", tree, order, given.calls, 1)
-    compare(f"FuDyADT, {given.rows:,} x 5", tree, order[1000:], given.calls // 2, 1000)
-    X, y = rows(100_000, 10)
-    model = raydt.OnlineGradientBoostingClassifier(max_iter=100).fit(X, y)
-    second = cpu(model.digest)
-    compare("GBDT, 100,000 x 10", model, np.arange(100_000), given.calls, 1)
-    compare("GBDT, 100,000 x 10", model, np.arange(10_000, 100_000), given.calls, 1000)
-    print(f"\nFirst digest: FuDyADT {first:.0f} ms, GBDT {second:.0f} ms")
-    if not given.skip_peer:
-        credit(given.calls)
+    peer = lambda: lightgbm.LGBMClassifier(**settings).fit(split.X[1:], split.y[1:])  # noqa: E731
+    return line, min(cpu(peer) for _ in range(3))
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, rows=1_000_000, calls=20, skip_peer=False)
+    print_machine("lightgbm")
+    tree = raydt.FullyDynamicTreeClassifier().fit(*drawn(given.rows, 5))
+    first, order = cpu(tree.digest), np.random.default_rng(1).permutation(given.rows)
+    name = f"FuDyADT, {given.rows:,} x 5"
+    lines = [compare(name, tree, order, given.calls, 1), compare(name, tree, order[1000:], given.calls // 2, 1000)]
+    boosted = raydt.OnlineGradientBoostingClassifier(max_iter=100).fit(*drawn(100_000, 10))
+    second, name = cpu(boosted.digest), "GBDT, 100,000 x 10"
+    lines.append(compare(name, boosted, np.arange(100_000), given.calls, 1))
+    lines.append(compare(name, boosted, np.arange(10_000, 100_000), given.calls, 1000))
+    note = f"First digest: FuDyADT {first:.0f} ms, GBDT {second:.0f} ms."
+    if not given.skip_peer:
+        line, theirs = credit(given.calls)
+        lines.append(line)
+        note += (
+            f" LightGBM trained without one row of CreditInfo: {theirs:,.0f} ms, {theirs / float(line[2]):.1f} times."
+        )
+    show("Receipts", ["Model", "Ids", "With receipt, ms", "Without, ms", "Ratio"], lines, note)

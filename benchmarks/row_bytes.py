@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import subprocess
 import sys
 
 import numpy as np
 import psutil
+from harness import arguments
 
 LEARNERS = {
     "fudyadt": "FullyDynamicTreeClassifier(max_depth=10)",
@@ -39,11 +39,7 @@ def resident(model: str, rows: int) -> int:
 
 
 def main() -> None:
-    """Print a line for each learner."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--one", nargs=2, metavar=("MODEL", "ROWS"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = arguments(__doc__, rows=100_000, one={"nargs": 2})
     if given.one:
         print(resident(given.one[0], int(given.one[1])))
         return

@@ -10,13 +10,12 @@ within 10 %; otherwise a dash stands in its place. Every process has loaded its 
 COST is the smallest number of shards that beats a contestant: by wall time up to two shards (or as many as there are
 cores), by the critical path beyond. All digests of a piece of work are equal, or the program ends.
 
-Run: python benchmarks/scaling.py [--work gbdt] [--scale 0.2] [--shards 1 2 4 8] [--repeats 1] [--weak]
+Run: python benchmarks/scaling.py [--work gbdt] [--scale 0.2] [--shards 1 2 4 8] [--repeats 1]
 For publication: --scale 1 --repeats 3 --shards 1 2 4 8 16 32
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import statistics
@@ -25,7 +24,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from harness import machine, progress, show
+from harness import arguments, print_machine, progress, show
 from works import ALL_TO_SHARDS, LEARNERS, WORKS, Work, run
 
 import actors.session
@@ -47,15 +46,12 @@ Answer = tuple[list[float], int]
 
 
 class RecordingShard(FeatureShard):
-    """A shard that records what each answer takes."""
-
     def __init__(self) -> None:
         super().__init__()
         self._record: list[Answer] = []
         self._steps: list[float] = []  # processor seconds at the beginning and at each swap of the answer under way
 
     def open(self, assignment: Any, *rest: Any) -> str:
-        """Build the shards, and load their kernels."""
         node = super().open(assignment, *rest)
         compile_kernels(assignment.learner, assignment.options, DIVIDED)
         return node
@@ -75,14 +71,12 @@ class RecordingShard(FeatureShard):
         self._channel.swap = recorded  # type: ignore[method-assign]
 
     def receive(self, *message: Any) -> list[Any]:
-        """Answer, and record it."""
         self._begin()
         replies = super().receive(*message)
         self._end(0)
         return replies
 
     def combine(self, *message: Any) -> Any:
-        """Make a pass, and record it."""
         self._begin()
         ended, sent = super().combine(*message)
         self._end(sent)
@@ -98,39 +92,31 @@ class RecordingShard(FeatureShard):
         self._record.append((taken, sent))
 
     def taken(self) -> list[Answer]:
-        """Return the record since the last call."""
         record, self._record = self._record, []
         return record
 
 
 class RecordingCoordinator(Coordinator):
-    """A coordinator that records its processor time."""
-
     def __init__(self) -> None:
         super().__init__()
         self._spent = 0.0
 
     def open(self, assignment: Any, *rest: Any) -> None:
-        """Build the coordinator, and load its kernels."""
         super().open(assignment, *rest)
         compile_kernels(assignment.learner, assignment.options, DIVIDED)
 
     def apply(self, *message: Any) -> Any:
-        """Apply batches, and record it."""
         began = time.process_time()
         results = super().apply(*message)
         self._spent += time.process_time() - began
         return results
 
     def taken(self) -> float:
-        """Return the processor seconds since the last call."""
         spent, self._spent = self._spent, 0.0
         return spent
 
 
 class Path(NamedTuple):
-    """What some batches took on so many shards."""
-
     wall: float
     path: float
     coordinator: float
@@ -192,7 +178,6 @@ def latency_of_swaps() -> float:
 
 
 def on_shards(cluster: Cluster, work: Work, shards: int, swap: float) -> tuple[Path, str]:
-    """Run a piece of work on Ray."""
     import ray
 
     session = actors.session.RaySession(
@@ -215,15 +200,12 @@ def on_shards(cluster: Cluster, work: Work, shards: int, swap: float) -> tuple[P
 
 
 def alone(work: Work, threads: int) -> tuple[float, str]:
-    """Run a piece of work in this process; 0 threads: all."""
     session = InProcessSession(learners()[work.kind], work.settings, work.features, 1, NOTHING_DIVIDED)
     with limited(threads or None):
         return run(session, work)
 
 
 class Contest:
-    """One piece of work, of all contestants."""
-
     def __init__(self, name: str, work: Work) -> None:
         self.name, self.work = name, work
         self.walls: dict[str, list[float]] = {}
@@ -231,7 +213,6 @@ class Contest:
         self.digests: set[str] = set()
 
     def take_turns(self, cluster: Cluster, shards: Sequence[int], repeats: int, swap: float) -> None:
-        """Measure all contestants, in turns."""
         for _ in range(repeats):
             for name, threads in (("one thread", 1), ("all threads", 0)):
                 wall, digest = alone(self.work, threads)
@@ -258,7 +239,6 @@ class Contest:
         return statistics.median(self.walls[name]) if name in self.walls else None
 
     def path(self, shards: int) -> float:
-        """Median of the critical path."""
         return statistics.median(path.path for path in self.paths[shards])
 
     @property
@@ -274,7 +254,6 @@ class Contest:
         return self.path(shards) if self.counts else None
 
     def cost(self, name: str) -> str:
-        """The smallest number of shards that beats a contestant."""
         goal = self.wall(name)
         if goal is None:
             return "no peer"
@@ -284,12 +263,10 @@ class Contest:
 
 
 def printed(seconds: float | None) -> str:
-    """Seconds in a table."""
     return "-" if seconds is None else f"{seconds:.2f}"
 
 
 def strong(contests: Sequence[Contest], shards: Sequence[int]) -> None:
-    """Print the tables of a fixed number of rows."""
     sides = ("one thread", "all threads", "peer")
     rows = []
     for contest in contests:
@@ -314,48 +291,24 @@ def strong(contests: Sequence[Contest], shards: Sequence[int]) -> None:
     show("Critical path", [*header, last_of + "coordinator s", "waits", "MB sent by a process"], rows)
 
 
-def weak(cluster: Cluster, names: Sequence[str], scale: float, shards: Sequence[int], swap: float) -> None:
-    """Print the table of as many rows for each shard."""
-    rows = []
-    for name in names:
-        row, ours = [name], WORKS[name]
-        for count in shards:
-            work = ours.of(max(20_000, int(ours.rows * scale / shards[-1])) * count)
-            path, _ = on_shards(cluster, work, count, swap)
-            progress(name, f"{count} shards, {work.rows:,} rows: wall {path.wall:.2f} s, path {path.path:.2f} s")
-            row.append(f"{path.path:.2f}")
-        rows.append([*row[:1], f"{work.rows // shards[-1]:,}", *row[1:]])
-    show("Weak scaling: critical path s", ["work", "rows for each shard", *(f"{n} shards" for n in shards)], rows)
-
-
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", choices=WORKS, action="append", help="by default the first model of each learner")
-    parser.add_argument("--scale", type=float, default=0.1, help="of the number of rows")
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--weak", action="store_true", help="weak scaling instead; --scale is of the largest")
-    asked = parser.parse_args()
+    asked = arguments(__doc__, work={"choices": WORKS, "action": "append"}, scale=0.1, shards=[1, 2, 4], repeats=1)
     names = asked.work or LEARNERS
-    print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    print_machine("ray")
     actors.starting.LOCAL_START_SECONDS = 600.0  # many processes start on few cores
     actors.session.Coordinator = RecordingCoordinator  # type: ignore[misc]
     actors.session.FeatureShard = RecordingShard  # type: ignore[misc]
     swap = latency_of_swaps()
     cluster = connect("local", bundles(max(asked.shards)))
-    if asked.weak:
-        weak(cluster, names, asked.scale, asked.shards, swap)
-    else:
-        contests = []
-        for name in names:
-            work = WORKS[name]
-            for small in (0, 1):  # kernels
-                alone(work.of(20_000), small)
-            contest = Contest(name, work.of(max(20_000, int(work.rows * asked.scale))) if not work.every else work)
-            contest.take_turns(cluster, asked.shards, asked.repeats, swap)
-            contests.append(contest)
-        strong(contests, asked.shards)
+    contests = []
+    for name in names:
+        work = WORKS[name]
+        for small in (0, 1):  # kernels
+            alone(work.of(20_000), small)
+        contest = Contest(name, work.of(max(20_000, int(work.rows * asked.scale))) if not work.every else work)
+        contest.take_turns(cluster, asked.shards, asked.repeats, swap)
+        contests.append(contest)
+    strong(contests, asked.shards)
     cluster.close()
     print(f"\nWhat is sent takes {swap * 1e6:.0f} us. Load {os.getloadavg()[0]:.1f} at the end, of {CORES} cores.")
 

@@ -11,7 +11,6 @@ uvicorn; without FastAPI its rows are left out)
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import itertools
@@ -31,7 +30,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import machine, table
+from harness import arguments, machine, table
 
 import pipelines
 from pipelines.prediction import export_model
@@ -80,7 +79,6 @@ uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error", access_log
 
 
 def run_of(folder: Path, trees: int) -> Path:
-    """A run of a GBDT over drawn rows, with checkpoints."""
     draw = np.random.default_rng(7)
     X = draw.standard_normal((ROWS, FEATURES))
     y = np.where(X @ draw.standard_normal(FEATURES) + draw.standard_normal(ROWS) > 0, "yes", "no")
@@ -97,8 +95,6 @@ def run_of(folder: Path, trees: int) -> Path:
 
 
 class Client:
-    """One connection that stays open."""
-
     def __init__(self, port: int) -> None:
         for _ in range(300):
             with contextlib.suppress(OSError):
@@ -108,7 +104,6 @@ class Client:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, path: str, body: bytes) -> bytes:
-        """The body of the answer."""
         head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         self._socket.sendall(head.encode() + b"\r\n\r\n" + body)
         received = b""
@@ -127,7 +122,6 @@ class Client:
 
 @contextlib.contextmanager
 def server(command: Sequence[str], port: int) -> Iterator[psutil.Process]:
-    """A server on one core."""
     pinned = ["taskset", "-c", "0", *command] if shutil.which("taskset") and (os.cpu_count() or 1) > 1 else command
     with subprocess.Popen(pinned, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         try:
@@ -201,13 +195,7 @@ def under_swaps(run: Path, folder: Path, bodies: Sequence[bytes], port: int, swa
 
 
 def main() -> None:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=3000, help="of one row; of 1,000 rows a fiftieth")
-    parser.add_argument("--swaps", type=int, default=100, help="0: none")
-    parser.add_argument("--trees", type=int, default=100)
-    parser.add_argument("--port", type=int, default=18080)
-    asked = parser.parse_args()
+    asked = arguments(__doc__, requests=3000, swaps=100, trees=100, port=18080)
     draw = np.random.default_rng(11)
     rows = [dict(zip(NAMES, row, strict=True)) for row in draw.standard_normal((200, FEATURES)).tolist()]
     one = [json.dumps(row).encode() for row in rows]

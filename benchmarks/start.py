@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness import machine
+from harness import print_machine
 
 CODE = """
 import time; began = time.perf_counter()
@@ -34,7 +34,6 @@ print(f"imports {imported - began:.2f} s, kernels {time.perf_counter() - importe
 
 
 def kernels() -> None:
-    """Import, and kernels."""
     for run in range(3):
         with tempfile.TemporaryDirectory() as cache:
             for name in ("empty cache", "warm cache"):
@@ -60,7 +59,6 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 
 
 def seconds_of(*arguments: str) -> tuple[float, float]:
-    """Processor and wall time of one command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "pipelines.cli", *arguments]
     subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True)
@@ -69,7 +67,6 @@ def seconds_of(*arguments: str) -> tuple[float, float]:
 
 
 def commands() -> None:
-    """A command that runs no kernel, and a short replay."""
     with tempfile.TemporaryDirectory() as folder:
         replay = ["replay", CONFIG, *TINY, "--overwrite", "--out", str(Path(folder) / "run")]
         for name, arguments in (("validate", ["validate", CONFIG]), ("replay of 200 rows", replay)):
@@ -194,6 +191,6 @@ if __name__ == "__main__":
     parser.add_argument("--learner", choices=LEARNERS, action="append", help="replays of these alone")
     given = parser.parse_args()
     PARTS["replays"] = partial(replays, given.before, given.repeats, given.learner or LEARNERS)
-    print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    print_machine("ray")
     for part in given.part or PARTS:
         PARTS[part]()

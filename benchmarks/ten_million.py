@@ -19,7 +19,6 @@ Run: python benchmarks/ten_million.py [--rows 10000000] [--backend in_process|ra
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from harness import machine, progress, show
+from harness import arguments, print_machine, progress, show
 
 FEATURES = 20
 WINDOW = 1_000_000
@@ -46,7 +45,6 @@ Samples = dict[str, list[float]]
 
 
 def config(backend: str, live: str, rows: int, updates: int) -> dict[str, Any]:
-    """A replay of generated rows."""
     window = min(WINDOW, rows // 10)
     stream = {"model": "incremental"} if live == "all" else {"model": "sliding_window", "window": window}
     return {
@@ -60,7 +58,6 @@ def config(backend: str, live: str, rows: int, updates: int) -> dict[str, Any]:
 
 
 def role(process: psutil.Process, driver: int) -> str:
-    """How the tables name a process."""
     if process.pid == driver:
         return "driver"
     command = process.cmdline()[0]
@@ -71,7 +68,6 @@ def role(process: psutil.Process, driver: int) -> str:
 
 
 def sample(driver: int) -> dict[str, float]:
-    """Megabytes of each role now."""
     found: dict[str, float] = defaultdict(float)
     here = psutil.Process(driver)
     for process in [here, *here.children(recursive=True)]:
@@ -113,7 +109,6 @@ def newest(checkpoints: Path) -> int:
 
 
 def written(run: Path) -> list[tuple[float, int]]:
-    """Seconds and bytes of all checkpoints of a run."""
     lines = (json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
     return [(line["seconds"], line["bytes"]) for line in lines if line.get("event") == "checkpoint_written"]
 
@@ -156,19 +151,18 @@ def one(backend: str, live: str, rows: int) -> tuple[list[str], list[list[str]]]
 
 
 def thirds(sizes: list[float]) -> list[float]:
-    """Means of three equal parts of the time."""
     part = max(1, len(sizes) // 3)
     return [statistics.mean(sizes[begin : begin + part]) for begin in (0, part, 2 * part) if sizes[begin:]]
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--backend", choices=BACKENDS, action="append")
-    parser.add_argument("--live", choices=LIVE, action="append")
-    asked = parser.parse_args()
-    print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    asked = arguments(
+        __doc__,
+        rows=10_000_000,
+        backend={"choices": BACKENDS, "action": "append"},
+        live={"choices": LIVE, "action": "append"},
+    )
+    print_machine("ray")
     rows, memory = [], []
     for live in asked.live or LIVE:
         for backend in asked.backend or BACKENDS:

@@ -40,8 +40,6 @@ FILE = "table.parquet"
 
 @dataclass(frozen=True)
 class Trial:
-    """One table."""
-
     config: str
     command: str = "train"
     make: Callable[[int], pa.Table] | None = None  #: Of a drawn table: so many rows.
@@ -218,7 +216,6 @@ def _score(run: dict[str, Any]) -> tuple[str, float, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line for each table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA, help="folder with the real tables")
     parser.add_argument("--rows", type=int, help="rows of each table, at most")

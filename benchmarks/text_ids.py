@@ -11,7 +11,6 @@ Run: python benchmarks/text_ids.py [--rows 1000000] [--work gbdt] [--shards 2] [
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import machine, progress, show
+from harness import arguments, print_machine, progress, show
 from memory import Peaks
 
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -47,7 +46,6 @@ def write(path: str, rows: int) -> None:
 
 
 def one(path: str, rows: int, work: str, shards: int, place: str) -> dict[str, Any]:
-    """One run in this process, and what it took."""
     from pipelines import replay
     from raydt.streams.id_dictionary import TextIds
 
@@ -71,19 +69,14 @@ def one(path: str, rows: int, work: str, shards: int, place: str) -> dict[str, A
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--work", choices=LEARNERS, default="gbdt")
-    parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--case", nargs=3, help="path, rows and place: only this, as JSON")
-    asked = parser.parse_args()
+    asked = arguments(
+        __doc__, rows=1_000_000, work={"choices": LEARNERS, "default": "gbdt"}, shards=2, repeats=3, case={"nargs": 3}
+    )
     if asked.case is not None:
         path, rows, place = asked.case
         print(json.dumps(one(path, int(rows), asked.work, asked.shards, place)))
         return
-    print(machine("ray", "pyarrow"))
+    print_machine("ray", "pyarrow")
     sizes, found = (asked.rows // 2, asked.rows), dict[tuple[int, str], list[dict[str, Any]]]()
     with tempfile.TemporaryDirectory() as folder:
         for rows in (WARM, *sizes):

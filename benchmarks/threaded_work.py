@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ import scipy.sparse
 
 import raydt
 from pipelines import replay, sweep
+from raydt.learners.gbdt.trainer import ThreadTrainer
 from raydt.parallel import limited
 from raydt.sources.divided import open_source
 from raydt.sources.options import FileOptions
@@ -33,8 +35,6 @@ Timed = Callable[[int], tuple[float, str | None]]
 
 
 class Row(NamedTuple):
-    """One line: what is done, by whom."""
-
     name: str
     who: str
     prepare: Callable[[], Timed]  #: Makes what takes a number of threads and returns its seconds and its result.
@@ -57,13 +57,10 @@ def drawn_sparse(n: int) -> tuple[Any, Any]:
 
 
 def hashed(*arrays: Any) -> str:
-    """A name of the bits of some arrays."""
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
 def timed(work: Work, result: Callable[[Any], str | None] = lambda _: None) -> Timed:
-    """Time a piece of work, without what names its result."""
-
     def run(threads: int) -> tuple[float, str | None]:
         began = time.perf_counter()
         made = work(threads)
@@ -74,8 +71,6 @@ def timed(work: Work, result: Callable[[Any], str | None] = lambda _: None) -> T
 
 
 def forgotten(make: Callable[[], Any], ids: Any) -> Timed:
-    """Time a deletion from a model that is made each time."""
-
     def run(threads: int) -> tuple[float, str | None]:
         model = make().set_params(n_jobs=threads)
         began = time.perf_counter()
@@ -86,12 +81,41 @@ def forgotten(make: Callable[[], Any], ids: Any) -> Timed:
 
 
 def fit(estimator: Any, X: Any, y: Any) -> Timed:
-    """Time a fit of ours."""
     return timed(lambda n: type(estimator)(**estimator.get_params() | {"n_jobs": n}).fit(X, y), lambda m: m.digest())
 
 
+def trees_alone(estimator: Any, X: Any, y: Any) -> Timed:
+    """Time the training of the trees within a fit, without bins and rows."""
+
+    def run(threads: int) -> tuple[float, str | None]:
+        seconds, train = 0.0, ThreadTrainer._train
+
+        def timed_train(trainer: ThreadTrainer, *given: Any) -> None:
+            nonlocal seconds
+            began = time.perf_counter()
+            train(trainer, *given)
+            seconds += time.perf_counter() - began
+
+        with mock.patch.object(ThreadTrainer, "_train", timed_train):
+            model = type(estimator)(**estimator.get_params() | {"n_jobs": threads}).fit(X, y)
+        return seconds, model.digest()
+
+    return run
+
+
+def replaced(make: Callable[[], Any], ids: Any, X: Any, y: Any) -> Timed:
+    """Time one call that deletes rows and inserts as many."""
+
+    def run(threads: int) -> tuple[float, str | None]:
+        model = make().set_params(n_jobs=threads)
+        began = time.perf_counter()
+        model.replace_examples(ids, X, y, new_ids=ids + 2**40, digests=False)
+        return time.perf_counter() - began, model.digest()
+
+    return run
+
+
 def peer(make: Callable[[int], Any], X: Any, y: Any) -> Timed:
-    """Time a fit of another library."""
     return timed(lambda n: make(n).fit(X, y))
 
 
@@ -105,6 +129,7 @@ def large_fits(of: Callable[[int], int]) -> Iterator[Row]:
     yield Row(f"{name}, depth 10", "fudyadt", lambda: fit(TREE, *data()))
     yield Row(f"{name}, depth 10", "DecisionTreeClassifier", lambda: peer(decision_tree, *data()), alone=True)
     boosted = raydt.OnlineGradientBoostingClassifier(max_iter=20)
+    yield Row(f"trees of {n:,} x 50, 20 iterations", "gbdt", lambda: trees_alone(boosted, *data()))
     yield Row(f"{name}, 20 iterations", "gbdt", lambda: fit(boosted, *data()))
     for who, make in boosting(20):
         yield Row(f"{name}, 20 iterations", who, lambda make=make: peer(make, *data()))
@@ -144,6 +169,9 @@ def updates(of: Callable[[int], int]) -> Iterator[Row]:
     for k in (n // 10, n // 200):
         make = lambda: _fitted(model, *data())  # noqa: E731
         yield Row(f"forget {k:,} of {n:,} x 50", "gbdt", lambda make=make, k=k: forgotten(make, np.arange(k)))
+        new = lambda k=k: (part[: k // 2] for part in drawn(k, 50))  # noqa: E731
+        name = f"{k:,} updates of {n:,} x 50"
+        yield Row(name, "gbdt", lambda make=make, k=k, new=new: replaced(make, np.arange(k // 2), *new()))
 
 
 def trees(of: Callable[[int], int]) -> Iterator[Row]:
@@ -219,14 +247,12 @@ GROUPS = (large_fits, small_fits, rows_learned, updates, trees, models, sparse_m
 
 
 def decision_tree(_: int) -> Any:
-    """Make the peer of FuDyADT's first model."""
     from sklearn.tree import DecisionTreeClassifier
 
     return DecisionTreeClassifier(max_depth=10, random_state=0)
 
 
 def hoeffding_tree(X: Any, y: Any) -> Any:
-    """Have the peer of the confidence tree learn rows."""
     from river.tree import HoeffdingTreeClassifier
 
     model = HoeffdingTreeClassifier()
@@ -236,7 +262,6 @@ def hoeffding_tree(X: Any, y: Any) -> Any:
 
 
 def boosting(iterations: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Peers of the GBDT that are installed."""
     same = {"n_estimators": iterations, "learning_rate": 0.1}
     try:
         import lightgbm
@@ -254,7 +279,6 @@ def boosting(iterations: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
 
 
 def forests() -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Peers of the forest."""
     from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
     same: dict[str, Any] = {"n_estimators": 100, "max_depth": 20, "min_samples_split": 10, "bootstrap": True}
@@ -304,8 +328,6 @@ def _read(file: Path) -> Timed:
 
 
 def _replayed(file: Path) -> Timed:
-    """A run whose learner costs little, beside its file."""
-
     def work(threads: int) -> Any:
         config = {
             "source": {"kind": file.suffix[1:], "path": str(file), "label": "y"},
@@ -320,8 +342,6 @@ def _replayed(file: Path) -> Timed:
 
 
 def _swept(n: int, settings: dict[str, list[Any]]) -> Timed:
-    """A sweep over a window that slides."""
-
     def work(threads: int) -> Any:
         config = {
             "source": {"kind": "synthetic", "generator": "hyperplane", "n": n},

@@ -18,7 +18,6 @@ and threads of which each does half as much as the first, since they share the m
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import statistics
@@ -27,7 +26,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from harness import machine, table
+from harness import arguments, print_machine, table
 from threaded_work import GROUPS, Row
 
 #: Most time of several threads beside a busy neighbour, in times of one thread's.
@@ -40,7 +39,6 @@ OURS = ("fudyadt", "confidence_tree", "gbdt", "forest")
 
 @contextlib.contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Processes that keep a core each busy."""
     cores = sorted(os.sched_getaffinity(0))
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
@@ -81,15 +79,8 @@ def speed(row: Row, threads: list[int], rounds: int) -> tuple[list[str], float]:
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers to compare, the first is 1")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
-    parser.add_argument("--only", nargs="*", default=[], help="lines whose name or learner has one of these words")
-    parser.add_argument("--beside", type=int, default=0, help="processes that keep a core each busy meanwhile")
-    asked = parser.parse_args()
-    print(machine("lightgbm", "scikit-learn"), flush=True)
+    asked = arguments(__doc__, threads=[1, 2], rounds=5, scale=1.0, only=[], beside=0)
+    print_machine("lightgbm", "scikit-learn")
     times = [f"{n}, s" for n in asked.threads]
     header = ["work", "by", *times, *(f"{n}, times" for n in asked.threads[1:]), "16, calculated", "load"]
     lines, dear, began = [], [], time.monotonic()

@@ -57,32 +57,27 @@ class Work:
     peer: Callable[[Any, Array], Any] | None = None  #: trains with all cores on rows and labels
 
     def of(self, rows: int) -> Work:
-        """The same work on another number of rows."""
         return Work(self.kind, rows, self.columns, self.options, self.every, self.batches, self.peer)
 
     @property
     def title(self) -> str:
-        """What tables say."""
         updates = f"{self.batches} x {self.every:,} updates of " if self.every else ""
         row = self.columns or f"{ONES} of {WIDTH:,}"
         return f"{self.kind}, {updates}{self.rows:,} x {row}"
 
     @property
     def features(self) -> Features:
-        """Features of the rows."""
         if not self.columns:
             return Features((), (), groups=GROUPS, sparse=WIDTH)
         return Features(tuple(f"x{j}" for j in range(self.columns)), (False,) * self.columns, groups=GROUPS)
 
     @property
     def settings(self) -> Any:
-        """Options of the learner."""
         each = {"update_every": self.every, **NEVER} if self.every and self.kind == "gbdt" else {}
         given = {"kind": self.kind, "feature_groups": GROUPS, **self.options, **each}
         return learners()[self.kind].Options.model_validate(given)
 
     def first(self) -> Iterator[UpdateBatch]:
-        """A warm-up of all rows, whose last batch has few of them."""
         for begin, X, sparse, y in self.parts():
             m = len(y)
             ids, none = np.arange(begin, begin + m), np.full(m, -1, dtype=np.int64)
@@ -100,7 +95,6 @@ class Work:
             yield UpdateBatch(start, op, np.concatenate([oldest, self.rows + oldest]), X, y, 2, none, self.rows)
 
     def data(self) -> tuple[Any, Array]:
-        """All rows at once, for a peer."""
         parts = list(self.parts())
         y = np.concatenate([part[3] for part in parts])
         if self.columns:
@@ -128,21 +122,18 @@ class Work:
 
 
 def lightgbm(X: Any, y: Array) -> None:
-    """Bin and train with :data:`LIGHTGBM`."""
     import lightgbm as lgb
 
     lgb.train({**LIGHTGBM, "num_threads": os.cpu_count()}, lgb.Dataset(X, y), GBDT["max_iter"])
 
 
 def one_tree(X: Any, y: Array) -> None:
-    """Train a tree of scikit-learn, which uses one core."""
     from sklearn.tree import DecisionTreeClassifier
 
     DecisionTreeClassifier(max_depth=10).fit(X, y)
 
 
 def trees(X: Any, y: Array) -> None:
-    """Train a forest of scikit-learn."""
     from sklearn.ensemble import RandomForestClassifier
 
     RandomForestClassifier(n_estimators=100, n_jobs=-1).fit(X, y)
@@ -181,7 +172,6 @@ def run(session: Any, work: Work, look: Callable[[], object] = lambda: None) -> 
 
 
 def _but_last(batches: Iterator[UpdateBatch], last: list[UpdateBatch]) -> Iterator[UpdateBatch]:
-    """Yield all but the last, which is put into the list."""
     for batch in batches:
         if last:
             yield last.pop()

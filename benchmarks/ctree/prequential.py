@@ -1,50 +1,43 @@
-"""Prequential accuracy and time of confidence trees: defaults, settings, drift, whole replays, Ray, river."""
+"""Prequential accuracy and time of confidence trees: defaults, settings, drift, whole replays, Ray, river.
+
+Every example is predicted before it is learned; the first 200 rows, our warm-up, are not scored on either side. Rows
+are in file order where order is time, else in three random orders; at most ``--rows`` of each file. CPU time of this
+process unless a table says otherwise. river: ``predict_one`` and ``learn_one`` on dictionaries made beforehand.
+"""
 
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from ctree.trials import STREAMS
-from harness import DATA, Request, electricity, progress, show
+from harness import Request, electricity, in_turns, inserts, parquet, progress, read, replayed, session, show
 
-from pipelines import replay
-from pipelines.config import Config, load_config
+from pipelines.config import load_config
 from pipelines.saved_runs import open_stream
-from raydt.examples.updates import INSERT, Features, UpdateBatch
-from raydt.learners import learners
-from raydt.learners.base import NOTHING_DIVIDED, WorkPlan
-from raydt.sessions.session import InProcessSession
+from raydt.learners.base import NOTHING_DIVIDED
 
 #: Rows that are not scored, rows of a batch, runs of ours.
 WARMUP, BATCH, RUNS = 200, 4_096, 3
 #: Settings of ``choice``: each changes one option of the defaults.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "c 0.05": {"c": 0.05},
-    "c 0.02": {"c": 0.02},
-    "c 0.005": {"c": 0.005},
-    "c 0.002": {"c": 0.002},
-    "ties 0.01": {"tie_threshold": 0.01},
-    "grace 50": {"grace_period": 50},
-    "grace 200": {"grace_period": 200},
-    "bins 16": {"max_bins": 16},
-    "bins 256": {"max_bins": 256},
-    "bins stay": {"renew_bins": 0},
-    "majority": {"leaf_prediction": "majority"},
-    "naive Bayes": {"leaf_prediction": "naive_bayes"},
+    "defaults": {}, "c 0.05": {"c": 0.05}, "c 0.02": {"c": 0.02}, "c 0.005": {"c": 0.005}, "c 0.002": {"c": 0.002},
+    "ties 0.01": {"tie_threshold": 0.01}, "grace 50": {"grace_period": 50}, "grace 200": {"grace_period": 200},
+    "bins 16": {"max_bins": 16}, "bins 256": {"max_bins": 256}, "bins stay": {"renew_bins": 0},
+    "majority": {"leaf_prediction": "majority"}, "naive Bayes": {"leaf_prediction": "naive_bayes"},
     "drift 200": {"drift_period": 200},
     "before": {"c": 0.05, "max_bins": 256, "renew_bins": 0, "leaf_prediction": "majority"},
-}
+}  # fmt: skip
+#: Settings of ``drift``: name, examples that are kept (0 for all), and ``drift_period`` (0 for none).
+DRIFT_SETTINGS = (
+    ("defaults", 0, 0), ("drift_period 200", 0, 200), ("drift_period 500", 0, 500), ("window 10,000", 10_000, 0),
+    ("window 5,000", 5_000, 0), ("window 2,000", 2_000, 0), ("window 1,000", 1_000, 0),
+)  # fmt: skip
 
 
 class Rows(NamedTuple):
@@ -54,10 +47,6 @@ class Rows(NamedTuple):
     y: npt.NDArray[np.int32]
     names: tuple[str, ...]
     categorical: tuple[bool, ...]
-
-    def features(self) -> Features:
-        """As a session takes them."""
-        return Features(self.names, self.categorical)
 
 
 class Result(NamedTuple):
@@ -83,15 +72,14 @@ def rows_of(name: str, order: int | None, most: int) -> Rows:
 
 @cache
 def _read(name: str, most: int) -> Rows:
-    table = pq.read_table(DATA / f"{name}.parquet").slice(0, most)
+    table = read(name).slice(0, most)
     columns, categorical = [], []
     names = tuple(column for column in table.column_names if column != "y")
     for column in (*names, "y"):
         values = table[column].combine_chunks()
         category = pa.types.is_dictionary(values.type)
         if category or column == "y":
-            text = np.array(values.to_pylist()).astype(str)
-            values = np.unique(text, return_inverse=True)[1]
+            values = np.unique(np.array(values.to_pylist()).astype(str), return_inverse=True)[1]
         columns.append(np.asarray(values, dtype=np.float64))
         categorical.append(category)
     X = np.ascontiguousarray(np.stack(columns[:-1], axis=1))
@@ -100,40 +88,15 @@ def _read(name: str, most: int) -> Rows:
 
 def ours(rows: Rows, options: dict[str, Any]) -> Result:
     """A session in this process."""
-    learner = learners()["confidence_tree"]
     n, classes = len(rows.y), int(rows.y.max()) + 1
     found = np.empty(n, dtype=np.int32)
     began = time.process_time()
-    running = InProcessSession(learner, learner.Options(**options), rows.features(), 1, NOTHING_DIVIDED)
+    running = session("confidence_tree", rows.categorical, NOTHING_DIVIDED, **options)
     for begin in range(0, n, BATCH):
-        ids = np.arange(begin, min(begin + BATCH, n))
-        inserts = np.full(len(ids), INSERT, np.int8)
-        batch = UpdateBatch(begin, inserts, ids, rows.X[ids], rows.y[ids], classes, ids, WARMUP)
-        found[ids] = running.apply(batch).predictions
+        batch = inserts(begin, begin + BATCH, rows.X, rows.y, classes, WARMUP)
+        found[begin : begin + BATCH] = running.apply(batch).predictions
     us = 1e6 * (time.process_time() - began) / n
     return Result(float((found == rows.y)[WARMUP:].mean()), us)
-
-
-def replayed(name: str, most: int) -> float:
-    """CPU microseconds per example of a whole replay in this process: reading, tables, checkpoint and model."""
-    config = {
-        "source": {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "limit": most},
-        "stream": {"model": "incremental", "warmup": WARMUP},
-        "learner": {"kind": "confidence_tree"},
-        "cluster": {"backend": "in_process"},
-        "output": {"report": False},
-    }
-    with tempfile.TemporaryDirectory() as folder:  # which is not removed within the time
-        began = time.process_time()
-        summary = replay(config, Path(folder) / "run").summary
-        seconds = time.process_time() - began
-    return 1e6 * seconds / float(summary["updates"])
-
-
-def repeated(rows: Rows) -> Result:
-    """The defaults, several times."""
-    results = [ours(rows, {}) for _ in range(RUNS)]
-    return Result(results[0].accuracy, statistics.median(result.us for result in results))
 
 
 def theirs(rows: Rows, adaptive: bool) -> Result:
@@ -141,19 +104,23 @@ def theirs(rows: Rows, adaptive: bool) -> Result:
     from river.tree import HoeffdingAdaptiveTreeClassifier, HoeffdingTreeClassifier
 
     nominal = [name for name, category in zip(rows.names, rows.categorical, strict=True) if category] or None
-    if adaptive:
-        tree = HoeffdingAdaptiveTreeClassifier(nominal_attributes=nominal, seed=1)
-    else:
-        tree = HoeffdingTreeClassifier(nominal_attributes=nominal)
-    examples = [
-        (dict(zip(rows.names, x, strict=True)), y) for x, y in zip(rows.X.tolist(), rows.y.tolist(), strict=True)
-    ]
+    kind, more = (HoeffdingAdaptiveTreeClassifier, {"seed": 1}) if adaptive else (HoeffdingTreeClassifier, {})
+    tree = kind(nominal_attributes=nominal, **more)
+    examples = [dict(zip(rows.names, x, strict=True)) for x in rows.X.tolist()]
     right = np.zeros(len(examples), dtype=np.bool_)
     began = time.process_time()
-    for i, (x, y) in enumerate(examples):
+    for i, (x, y) in enumerate(zip(examples, rows.y.tolist(), strict=True)):
         right[i] = tree.predict_one(x) == y
         tree.learn_one(x, y)
     return Result(float(right[WARMUP:].mean()), 1e6 * (time.process_time() - began) / len(examples))
+
+
+def whole_replay(source: dict[str, Any], window: int = 0, **options: Any) -> Result:
+    """A whole replay in this process: reading, tables, checkpoint and model."""
+    model = {"model": "sliding_window", "window": window} if window else {"model": "incremental"}
+    learner = {"kind": "confidence_tree", **options}
+    summary, seconds = replayed(learner, source, {**model, "warmup": WARMUP})
+    return Result(float(summary["metrics"]["accuracy"]), 1e6 * seconds / float(summary["inserts"]))
 
 
 def _mean(results: list[Result]) -> Result:
@@ -161,204 +128,111 @@ def _mean(results: list[Result]) -> Result:
 
 
 def defaults(request: Request) -> None:
-    """Defaults of both sides on ten streams: prequential accuracy and CPU time beside river's two Hoeffding trees.
+    """Defaults of both sides on ten streams: accuracy and CPU time beside river's two Hoeffding trees."""
 
-    Rows in file order where order is time, else in three random orders; at most ``--rows`` of each file. ``defaults``
-    compares, ``choice`` prints the settings among which the defaults were chosen. Every example is predicted before it
-    is learned; the first 200 rows, our warm-up, are not scored on either side. river: ``predict_one`` and ``learn_one``
-    on dictionaries made beforehand. CPU time of this process; of ours the median of three runs.
-    """
+    def repeated(rows: Rows) -> Result:
+        results = [ours(rows, {}) for _ in range(RUNS)]
+        return Result(results[0].accuracy, statistics.median(result.us for result in results))
+
     ours(rows_of("bananas", 0, request.rows), {})  # so that no kernel is compiled below
-    replayed("bananas", request.rows)
+    whole_replay(parquet("bananas", limit=request.rows))
     table, all_means = [], []
     for name in request.sets(*STREAMS):
         streams = [rows_of(name, order, request.rows) for order in orders(name)]
-        whole = statistics.median(replayed(name, request.rows) for _ in range(RUNS))
-        own, plain, adaptive = (
-            _mean([how(rows) for rows in streams])
-            for how in (repeated, partial(theirs, adaptive=False), partial(theirs, adaptive=True))
-        )
+        whole = statistics.median(whole_replay(parquet(name, limit=request.rows)).us for _ in range(RUNS))
+        sides = repeated, partial(theirs, adaptive=False), partial(theirs, adaptive=True)
+        own, plain, adaptive = (_mean([side(rows) for rows in streams]) for side in sides)
         progress(name, own, whole, plain, adaptive)
-        all_means.append((own.accuracy, plain.accuracy, adaptive.accuracy))
+        all_means.append([own.accuracy, plain.accuracy, adaptive.accuracy])
+        times = [f"{own.us:.2f}", f"{whole:.2f}", f"{plain.us:.1f}"]
+        times += [f"{plain.us / own.us:.1f}", f"{plain.us / whole:.1f}"]
         accuracies = [f"{100 * value:.2f}" for value in all_means[-1]]
-        times = [
-            f"{own.us:.2f}",
-            f"{whole:.2f}",
-            f"{plain.us:.1f}",
-            f"{plain.us / own.us:.1f}",
-            f"{plain.us / whole:.1f}",
-        ]
         table.append([name, str(len(streams[0].y)), str(len(streams)), *accuracies, *times])
-    means = [f"{100 * value:.2f}" for value in np.mean(all_means, axis=0)]
-    table.append(["mean", "", "", *means, "", "", "", "", ""])
+    table.append(["mean", "", "", *(f"{100 * value:.2f}" for value in np.mean(all_means, axis=0)), *[""] * 5])
     header = ["stream", "rows", "orders", "raydt", "river HT", "river HAT"]
     header += ["us, session", "us, replay", "us, river HT", "times, session", "times, replay"]
     show("Prequential accuracy and CPU time per example, defaults of both sides", header, table)
 
 
 def choice(request: Request) -> None:
-    """Print the table of settings: accuracy, and nodes of the tree."""
-    names = request.sets(*STREAMS)
-    table = []
+    """The settings among which the defaults were chosen."""
+    names, table = request.sets(*STREAMS), []
     for setting, options in SETTINGS.items():
-        found = [
-            np.mean([ours(rows_of(name, order, request.rows), options).accuracy for order in orders(name)])
-            for name in names
-        ]
-        table.append([setting, *(f"{100 * value:.2f}" for value in found), f"{100 * np.mean(found):.2f}"])
+        streams = [[rows_of(name, order, request.rows) for order in orders(name)] for name in names]
+        found = [100 * np.mean([ours(rows, options).accuracy for rows in of_name]) for of_name in streams]
+        table.append([setting, *(f"{value:.2f}" for value in (*found, np.mean(found)))])
         progress(*table[-1])
     show("Prequential accuracy by setting, mean of the orders", ["setting", *names, "mean"], table)
 
 
-#: Name, examples that are kept (None for all), and options.
-DRIFT_SETTINGS: tuple[tuple[str, int | None, dict[str, Any]], ...] = (
-    ("defaults", None, {}),
-    ("drift_period 200", None, {"drift_period": 200}),
-    ("drift_period 500", None, {"drift_period": 500}),
-    ("window 10,000", 10_000, {}),
-    ("window 5,000", 5_000, {}),
-    ("window 2,000", 2_000, {}),
-    ("window 1,000", 1_000, {}),
-)
-
-
-def source_of(name: str, order: int | None, most: int) -> dict[str, Any]:
-    """Section ``source`` of a config: the first rows of a file, in one order."""
-    return {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "limit": most, "permutation": order}
-
-
-def drift_replayed(source: dict[str, Any], window: int | None, learner: dict[str, Any]) -> tuple[float, float]:
-    """Accuracy and CPU microseconds per example of a whole replay in this process."""
-    model = {"model": "incremental"} if window is None else {"model": "sliding_window", "window": window}
-    config = {
-        "source": source,
-        "stream": {**model, "warmup": WARMUP},
-        "learner": {"kind": "confidence_tree", **learner},
-        "cluster": {"backend": "in_process"},
-        "output": {"report": False},
-    }
-    began = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        summary = replay(config, Path(folder) / "run").summary
-    us = 1e6 * (time.process_time() - began) / float(summary["inserts"])
-    return 100 * float(summary["metrics"]["accuracy"]), us
-
-
 def drift(request: Request) -> None:
-    """Drift: prequential accuracy with ``drift_period``, and of the defaults over windows of the last examples.
+    """Accuracy with ``drift_period``, and of the defaults over windows of the last examples.
 
     In a window each example is deleted exactly when so many later ones have come (``stream.model: sliding_window``):
-    counts, naive Bayes and the tallies of who was right are then those of the window; splits stay. Streams, rows and
-    orders as in ``prequential``, but random orders are those of ``source.permutation``. CPU time of a whole replay, per
-    example.
+    counts, naive Bayes and the tallies of who was right are then those of the window; splits stay. Random orders are
+    those of ``source.permutation``. CPU time of a whole replay, per example.
     """
-    names = request.sets(*STREAMS)
-    table = []
-    sources = [[source_of(name, order, request.rows) for order in orders(name)] for name in names]
-    drift_replayed(
-        source_of("bananas", 0, request.rows), None, {"drift_period": 200}
-    )  # so that no kernel is compiled below
-    for setting, window, options in DRIFT_SETTINGS[: request.settings]:
-        found = np.array(
-            [np.mean([drift_replayed(source, window, options) for source in of_name], axis=0) for of_name in sources]
-        )
-        cells = [f"{accuracy:.2f}" for accuracy in (*found[:, 0], found[:, 0].mean())]
-        table.append([setting, *cells, f"{found[:, 1].mean():.1f}"])
+    names, table = request.sets(*STREAMS), []
+    sources = [[parquet(name, limit=request.rows, permutation=order) for order in orders(name)] for name in names]
+    whole_replay(parquet("bananas", limit=request.rows, permutation=0), drift_period=200)  # compiles
+    for setting, window, period in DRIFT_SETTINGS[: request.settings]:
+        options = {"drift_period": period} if period else {}
+        found = [_mean([whole_replay(source, window, **options) for source in of_name]) for of_name in sources]
+        accuracies = [100 * one.accuracy for one in found]
+        cells = [f"{value:.2f}" for value in (*accuracies, np.mean(accuracies))]
+        table.append([setting, *cells, f"{np.mean([one.us for one in found]):.1f}"])
         progress(*table[-1])
     show("Prequential accuracy by setting, mean of the orders", ["setting", *names, "mean", "us"], table)
 
 
-#: Whole files, the shortest first.
-FILES = ("electricity", "sea_concepts", "posture", "poker_lsn")
-ROUNDS = 3
-
-
-def config_of(name: str) -> Config:
-    """The defaults over a whole file."""
-    return load_config(
-        {
-            "source": {"kind": "parquet", "path": str(DATA / f"{name}.parquet")},
-            "stream": {"model": "incremental", "warmup": WARMUP},
-            "learner": {"kind": "confidence_tree"},
-            "cluster": {"backend": "in_process"},
-            "output": {"report": False},
-        }
-    )
-
-
-def engine(config: Config) -> float:
-    """CPU seconds of the session alone."""
-    source, updates = open_stream(config)
-    batches = list(updates.batches(BATCH))
-    began = time.process_time()
-    session = InProcessSession(learners()[config.learner.kind], config.learner, source.features, 1, NOTHING_DIVIDED)
-    for batch in batches:
-        session.apply(batch)
-    return time.process_time() - began
-
-
-def whole_replayed(config: Config) -> tuple[float, int]:
-    """CPU seconds of the whole replay, and its examples."""
-    with tempfile.TemporaryDirectory() as folder:  # which is not removed within the time
-        began = time.process_time()
-        summary = replay(config, Path(folder) / "run").summary
-        seconds = time.process_time() - began
-    return seconds, int(summary["updates"])
-
-
 def whole(request: Request) -> None:
-    """What a whole replay costs beside its engine, by the length of the stream: CPU time per example, defaults.
+    """CPU time of a whole replay beside its engine, by the length of the stream, with the defaults.
 
     Engine: a session in this process that applies the same updates, read beforehand, in batches of 4,096. Replay: the
-    file is read, metrics are written every 1,000 updates, then checkpoint, digest and model; in this process, without a
-    report. In turns, median of the rounds after one that is not counted.
+    file is read, metrics are written every 1,000 updates, then checkpoint, digest and model. In turns, median of three
+    rounds after one that is not counted.
     """
     table = []
-    for name in request.sets(*FILES):
-        config, engines, wholes, n = config_of(name), [], [], 0
-        for _ in range(ROUNDS + 1):
-            engines.append(engine(config))
-            seconds, n = whole_replayed(config)
+    for name in request.sets("electricity", "sea_concepts", "posture", "poker_lsn"):
+        stream = {"model": "incremental", "warmup": WARMUP}
+        config = load_config({"source": parquet(name), "stream": stream, "learner": {"kind": "confidence_tree"}})
+
+        def engine(config: Any = config) -> float:
+            source, updates = open_stream(config)
+            batches, features = list(updates.batches(BATCH)), source.features
+            began = time.process_time()
+            running = session("confidence_tree", features.categorical, NOTHING_DIVIDED)
+            for batch in batches:
+                running.apply(batch)
+            return time.process_time() - began
+
+        engines, wholes, n = [], [], 0
+        for _ in range(RUNS + 1):
+            engines.append(engine())
+            summary, seconds = replayed({"kind": "confidence_tree"}, parquet(name), stream)
             wholes.append(seconds)
-        own, whole = (1e6 * statistics.median(times[1:]) / n for times in (engines, wholes))
-        table.append([name, f"{n:,}", f"{own:.2f}", f"{whole:.2f}", f"{whole / own:.2f}"])
+            n = int(summary["updates"])
+        own, all_of_it = (1e6 * statistics.median(times[1:]) / n for times in (engines, wholes))
+        table.append([name, f"{n:,}", f"{own:.2f}", f"{all_of_it:.2f}", f"{all_of_it / own:.2f}"])
         progress(*table[-1])
     show("CPU time per example, us", ["stream", "rows", "engine", "whole replay", "times the engine"], table)
 
 
-#: Two classes, and ten; of each file so many rows at most.
-SHARDS_FILES, MOST = ("electricity", "poker_lsn"), 200_000
-KINDS = ("majority", "adaptive")
-SHARDS_ROUNDS = 5
-
-
-def shards_replayed(name: str, kind: str) -> dict[str, Any]:
-    """Summary of a replay."""
-    config = {
-        "source": {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "limit": MOST},
-        "stream": {"model": "incremental", "warmup": WARMUP},
-        "learner": {"kind": "confidence_tree", "leaf_prediction": kind},
-        "cluster": {"backend": "ray", "shards": 2, "memory_limit": 0},
-        "output": {"report": False},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        summary: dict[str, Any] = replay(config, Path(folder) / "run").summary
-    return summary
-
-
 def shards(request: Request) -> None:
-    """What naive Bayes at the leaves costs on Ray, where the shards do all work: beside leaves that predict their
-    majority.
+    """Time and bytes on Ray of leaves that predict by naive Bayes, beside leaves that predict their majority.
 
-    Two shards on this machine (``memory_limit: 0``), defaults otherwise. Wall time of the stream, as the run reports
-    it, and bytes exchanged with the shards. In turns, median of the rounds after one that is not counted.
+    Two shards on this machine do all work (``memory_limit: 0``), defaults otherwise; at most 200,000 rows of two
+    classes, and of ten. Wall time of the stream, as the run reports it, and bytes exchanged with the shards. In turns,
+    median of five rounds after one that is not counted.
     """
-    table = []
-    for name in request.sets(*SHARDS_FILES):
-        runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
-        for _ in range(SHARDS_ROUNDS + 1):
+    table, cluster = [], {"backend": "ray", "shards": 2, "memory_limit": 0}
+    for name in request.sets("electricity", "poker_lsn"):
+        source, stream = parquet(name, limit=200_000), {"model": "incremental", "warmup": WARMUP}
+        runs: dict[str, list[dict[str, Any]]] = {"majority": [], "adaptive": []}
+        for _ in range(6):
             for kind, summaries in runs.items():
-                summaries.append(shards_replayed(name, kind))
+                learner = {"kind": "confidence_tree", "leaf_prediction": kind}
+                summaries.append(replayed(learner, source, stream, cluster=cluster)[0])
         for kind, summaries in runs.items():
             last, times = summaries[-1], [summary["seconds"] for summary in summaries[1:]]
             n = int(last["updates"])
@@ -370,105 +244,54 @@ def shards(request: Request) -> None:
     show("Wall time and bytes per example on Ray with two shards", header, table)
 
 
-GRACE, DELTA, TIE = 100, 1e-7, 0.05
-RIVER_BATCH = 4_096
-RIVER_WARMUP = 1_000
-OPTIONS: dict[str, Any] = {
-    "kind": "confidence_tree", "rule": "hoeffding", "grace_period": GRACE, "delta": DELTA, "tie_threshold": TIE,
-    "leaf_prediction": "majority", "max_bins": 256, "renew_bins": 0,
-}  # fmt: skip
-#: Goals: times as fast, and points of accuracy that may be lost.
-FASTER, LOST = 20.0, 0.5
-
-Codes = npt.NDArray[np.int32]
-
-
-def session(X: npt.NDArray[np.float64], y: Codes) -> Codes:
-    """Predictions of our tree; those of the warm-up are -1."""
-    learner = learners()["confidence_tree"]
-    features = Features(tuple(map(str, range(X.shape[1]))), (False,) * X.shape[1])
-    running = InProcessSession(learner, learner.Options(**OPTIONS), features, 1, WorkPlan(2**62))
-    found = np.empty(len(y), dtype=np.int32)
-    for begin in range(0, len(y), RIVER_BATCH):
-        rows = np.arange(begin, min(begin + RIVER_BATCH, len(y)))
-        warm = max(0, min(RIVER_WARMUP - begin, len(rows)))
-        batch = UpdateBatch(begin, np.full(len(rows), INSERT, np.int8), rows, X[rows], y[rows], 2, rows, warm)
-        found[rows] = running.apply(batch).predictions
-    return found
-
-
-def river_replayed() -> float:
-    """Accuracy of a replay in this process."""
-    config = {
-        "source": {"kind": "parquet", "path": str(DATA / "electricity.parquet")},
-        "stream": {"model": "incremental", "warmup": RIVER_WARMUP},
-        "learner": OPTIONS,
-        "cluster": {"backend": "in_process", "batch_size": RIVER_BATCH},
-        "checkpoint": {"every_seconds": None},
-        "output": {"report": False, "metrics_every": RIVER_BATCH},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        return float(replay(config, Path(folder) / "run").summary["metrics"]["accuracy"])
-
-
-def river_theirs(rows: list[dict[int, float]], labels: list[int]) -> Codes:
-    """Predictions of river's tree."""
-    from river.tree import HoeffdingTreeClassifier
-
-    tree = HoeffdingTreeClassifier(
-        grace_period=GRACE, delta=DELTA, tau=TIE, split_criterion="gini", leaf_prediction="mc"
-    )
-    found = np.zeros(len(labels), dtype=np.int32)
-    for i, (x, label) in enumerate(zip(rows, labels, strict=True)):
-        found[i] = tree.predict_one(x) or 0
-        tree.learn_one(x, label)
-    return found
-
-
 def river(request: Request) -> None:
     """Time and accuracy beside river's HoeffdingTreeClassifier: the same rule, grace period, delta and tie threshold.
 
-    Electricity in file order, every example predicted before it is learned. Ours twice: the session in this process
-    with batches of 4,096, and the whole replay in process (the file is read, tables, state and model are written).
-    river: ``predict_one`` and ``learn_one`` on dictionaries made beforehand. CPU time, all in turns in one run, median
-    of the rounds after one that is not counted.
+    Electricity in file order. Ours twice: the session in this process with batches of 4,096, and the whole replay in
+    process (the file is read, tables, state and model are written). In turns, median of the rounds after one that is
+    not counted.
     """
-    X, y = electricity()
-    n, rows = len(y), [dict(enumerate(x)) for x in X.tolist()]
-    labels = y.tolist()
-    contestants: dict[str, Callable[[], Any]] = {
-        "session": lambda: session(X, y),
-        "replay": river_replayed,
-        "river": lambda: river_theirs(rows, labels),
-    }
-    times: dict[str, list[float]] = {who: [] for who in contestants}
-    found: dict[str, Any] = {}
-    for turn in range(request.seeds + 1):
-        for who, measured in contestants.items():
-            began = time.process_time()
-            found[who] = measured()
-            seconds = time.process_time() - began
-            if turn:
-                times[who].append(seconds)
-            progress(who, turn, f"{seconds:.2f} s")
-    scored = slice(RIVER_WARMUP, None)  # what all have predicted
-    quality = {who: float((found[who] == y)[scored].mean()) for who in ("session", "river")}
-    quality["replay"] = found["replay"]
-    taken = {who: statistics.median(values) for who, values in times.items()}
-    names = {
-        "session": f"raydt, session, batches of {RIVER_BATCH:,}",
-        "replay": "raydt, replay in process",
-        "river": "river",
-    }
-    table = []
-    for who, name in names.items():
-        factor, lost = taken["river"] / taken[who], 100 * (quality["river"] - quality[who])
-        verdict = "" if who == "river" else "met" if factor >= FASTER and lost <= LOST else "**missed**"
-        cells = [f"{1e6 * taken[who] / n:.2f}", f"{100 * quality[who]:.2f}", f"{factor:.1f}", verdict]
-        table.append([name, *cells])
+    from river.tree import HoeffdingTreeClassifier
+
+    warmup, grace, delta, tie = 1_000, 100, 1e-7, 0.05
+    options = {"rule": "hoeffding", "grace_period": grace, "delta": delta, "tie_threshold": tie}
+    options |= {"leaf_prediction": "majority", "max_bins": 256, "renew_bins": 0}
+    (X, y), faster, lost_points = electricity(), 20.0, 0.5
+    n, rows, labels = len(y), [dict(enumerate(x)) for x in X.tolist()], y.tolist()
+
+    def in_session() -> float:
+        running, found = session("confidence_tree", X.shape[1], **options), np.empty(n, dtype=np.int32)
+        for begin in range(0, n, BATCH):
+            batch = inserts(begin, begin + BATCH, X, y, 2, max(0, min(warmup - begin, BATCH)))
+            found[begin : begin + BATCH] = running.apply(batch).predictions
+        return float((found == y)[warmup:].mean())
+
+    def in_replay() -> float:
+        cluster, output = {"backend": "in_process", "batch_size": BATCH}, {"report": False, "metrics_every": BATCH}
+        more = {"cluster": cluster, "checkpoint": {"every_seconds": None}, "output": output}
+        stream, learner = {"model": "incremental", "warmup": warmup}, {"kind": "confidence_tree", **options}
+        return float(replayed(learner, parquet("electricity"), stream, **more)[0]["metrics"]["accuracy"])
+
+    def in_river() -> float:
+        tree = HoeffdingTreeClassifier(
+            grace_period=grace, delta=delta, tau=tie, split_criterion="gini", leaf_prediction="mc"
+        )
+        found = np.zeros(n, dtype=np.int32)
+        for i, (x, label) in enumerate(zip(rows, labels, strict=True)):
+            found[i] = tree.predict_one(x) or 0
+            tree.learn_one(x, label)
+        return float((found == y)[warmup:].mean())
+
+    names = f"raydt, session, batches of {BATCH:,}", "raydt, replay in process", "river"
+    taken, table = in_turns(dict(zip(names, (in_session, in_replay, in_river), strict=True)), request.seeds), []
+    for name, (_, accuracy) in taken.items():
+        factor = taken["river"].median / taken[name].median
+        lost = 100 * (taken["river"].result - accuracy)
+        verdict = "" if name == "river" else "met" if factor >= faster and lost <= lost_points else "**missed**"
+        table.append([name, f"{1e6 * taken[name].median / n:.2f}", f"{100 * accuracy:.2f}", f"{factor:.1f}", verdict])
     note = (
-        f"{n:,} rows in file order; rule hoeffding, Gini, grace period {GRACE}, delta {DELTA:g}, tie threshold "
-        f"{TIE:g}; leaves predict their majority. Accuracy of the rows after the first {RIVER_WARMUP:,}. CPU time of "
-        f"one core, median of {request.seeds}. Goal: {FASTER:.0f} times as fast, at most {LOST} points less accurate."
+        f"{n:,} rows in file order; rule hoeffding, Gini, grace period {grace}, delta {delta:g}, tie threshold "
+        f"{tie:g}; leaves predict their majority. Accuracy of the rows after the first {warmup:,}. CPU time of "
+        f"one core, median of {request.seeds}. Goal: {faster:.0f} times as fast, at most {lost_points} points less."
     )
     show("Electricity, prequential", ["", "us per example", "accuracy", "times as fast as river", "goal"], table, note)

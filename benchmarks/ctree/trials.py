@@ -1,9 +1,14 @@
-"""Accuracy against the number of leaves, on drawn streams (Figure 2) and on real data (Figure 3), for three split
-rules.
+"""Accuracy against the number of leaves, on drawn streams (Figure 2) and on real data (Figure 3), by split rule.
 
 Source: R. De Rosa, N. Cesa-Bianchi, "Splitting with confidence in decision trees with application to stream mining",
-IJCNN 2015. A *trial* is one stream: the rows of one random tree, or one order of a data set; it runs every setting of
-the three rules. The *curve* of a trial is the mean score so far of all logged moments, by the number of leaves then.
+IJCNN 2015. A *trial* is one stream: the rows of one random tree, or one order of a data set. It runs every setting of
+three rules in a sweep within its process; trials may run in several processes. The *curve* of a trial goes through the
+mean score so far of all logged moments, of all settings pooled, by the number of leaves then.
+
+The paper takes 200 values of each option, c in (0, 2) and delta in (0, 1). Nearly all of c's give trees of one leaf on
+its synthetic streams, so that a short grid has to look where trees grow. The width of a baseline is w / sqrt(m) with
+w = sqrt(ln(1/delta) / 2), that of C-Tree (eq. 8, twice) about 10 c / sqrt(m), since sqrt(ln(m^2 h^2 t d)) is about 5
+for leaves of a thousand examples. All three grids go through the same widths w at equal ratios.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,122 +28,25 @@ from harness import DATA, Panel, Request, Style, progress, show
 
 from pipelines import sweep
 
-# -- The three trees of the paper and their grids: C-Tree over c, H-Tree and CorrH-Tree over delta --
-
+Floats = npt.NDArray[np.float64]
 #: Names in tables, and the rule of each.
 RULES = {"C-Tree": "ctree", "H-Tree": "hoeffding", "CorrH-Tree": "corrected"}
-
 STYLES = dict(zip(RULES, (Style("#c0392b"), Style("#1b6ca8", "--"), Style("#2d8a4e", "-.")), strict=True))
-
 #: Least and greatest w: around trees of 50 leaves on the synthetic streams, and around the best trees on real data.
 SYNTHETIC, REAL = (0.05, 0.5), (0.02, 1.0)
-
-#: C-Tree's c for a w, see above.
-_C = 0.1
-
 #: What all trees share: the paper's grace period, no ties, leaves that predict their majority; bins that stay.
 COMMON = {
-    "kind": "confidence_tree",
-    "grace_period": 100,
-    "tie_threshold": 0.0,
-    "leaf_prediction": "majority",
-    "max_bins": 256,
-    "renew_bins": 0,
-}
+    "kind": "confidence_tree", "grace_period": 100, "tie_threshold": 0.0, "leaf_prediction": "majority",
+    "max_bins": 256, "renew_bins": 0,
+}  # fmt: skip
+#: Rows that fix the bins; moments of a stream at which score and leaves are logged; places of a drawn line.
+WARMUP, MOMENTS, POINTS = 1_000, 200, 60
+#: Leaves of the drawn trees, at which rules are compared, and the least lower bound of the difference in points.
+LEAVES, GOAL = 50, -0.2
 
 
-def grids(settings: int, between: tuple[float, float]) -> list[dict[str, list[Any]]]:
-    """List the grid of each sweep: together all rules, each with ``settings`` values between two widths."""
-    widths = np.geomspace(*between, settings).tolist()
-    return [
-        {"learner.rule": ["ctree"], "learner.c": [float(f"{_C * w:.4g}") for w in widths]},
-        {"learner.rule": ["hoeffding", "corrected"], "learner.delta": [float(f"{_delta(w):.6g}") for w in widths]},
-    ]
-
-
-def _delta(w: float) -> float:
-    return math.exp(-2.0 * w * w)
-
-
-# -- Leaves --
-
-Floats = npt.NDArray[np.float64]
-
-
-def performance_at(leaves: npt.NDArray[np.integer], score: Floats, places: npt.NDArray[np.integer]) -> Floats:
-    """The curve of a trial at given numbers of leaves, between neighbours by straight lines.
-
-    Parameters
-    ----------
-    leaves, score : ndarray, shape (n,)
-        Of each moment; those without a score (NaN) are passed over.
-    places : ndarray of integer, shape (k,)
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        NaN where no tree was as small, or none as large.
-
-    Notes
-    -----
-    O(n log n + k log n).
-    """
-    known = np.isfinite(score)
-    if not known.any():
-        return np.full(len(places), np.nan)
-    sizes, which, moments = np.unique(leaves[known], return_inverse=True, return_counts=True)
-    means = np.bincount(which, weights=score[known]) / moments
-    return np.asarray(np.interp(places, sizes, means, left=np.nan, right=np.nan), dtype=np.float64)
-
-
-def averaged(curves: Sequence[Floats]) -> Floats:
-    """The mean of the curves of several trials, NaN where fewer than half of them have a value.
-
-    Parameters
-    ----------
-    curves : sequence of ndarray of float64, shape (k,)
-        At least one.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-    """
-    stacked = np.array(curves)
-    known = np.isfinite(stacked)
-    there = known.sum(axis=0)
-    mean = np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(there, 1)
-    return np.where((there > 0) & (2 * there >= len(stacked)), mean, np.nan)
-
-
-def sizes_between(least: int, most: int, at_most: int) -> npt.NDArray[np.int64]:
-    """Whole numbers of leaves from the least to the most, at equal ratios where they are many."""
-    if most - least < at_most:
-        return np.arange(least, most + 1)
-    return np.unique(np.round(np.geomspace(least, most, at_most)).astype(np.int64))
-
-
-# -- Streams of the benchmarks, as configs, and what a sweep over the grids gives on one of them --
-
-#: Rows that fix the bins, in a random tree's streams and in data sets.
-WARMUP = 1_000
-#: Moments of a stream at which score and leaves are logged.
-MOMENTS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """A data set at hand.
-
-    Attributes
-    ----------
-    title : str
-    files : tuple of str
-        Names without suffix.
-    positive : label
-        As ``source.positive`` has it.
-    score : str
-        ``accuracy``, or ``f1`` (of the smallest class) where the paper uses it for unbalanced data.
-    """
+class DataSet(NamedTuple):
+    """A data set at hand; ``score`` is ``f1`` (of the smallest class) where the paper uses it for unbalanced data."""
 
     title: str
     files: tuple[str, ...]
@@ -147,9 +54,11 @@ class DataSet:
     score: str
 
     def source(self) -> dict[str, Any]:
-        """Section ``source`` of a config."""
         paths = [str(DATA / f"{file}.parquet") for file in self.files]
         return {"kind": "parquet", "path": paths, "positive": self.positive}
+
+    def rows(self) -> int:
+        return sum(pq.read_metadata(DATA / f"{file}.parquet").num_rows for file in self.files)
 
 
 #: COVERTYPE of the paper is class 2 against the rest; at hand are its first 10,000 rows, and all rows of classes 3, 4.
@@ -159,44 +68,15 @@ SETS = {
     "covtype": DataSet("Covertype, first 10,000 rows", ("covtype_head10k",), 2, "accuracy"),
     "covtype-3-4": DataSet("Covertype, classes 3 and 4", ("covtype_class3_vs_4",), "minority", "f1"),
 }
-
-
 #: Files of the comparison of defaults, and whether the order of their rows is time.
-STREAMS = {
-    "electricity": True,
-    "poker_lsn": True,
-    "posture": True,
-    "sea_concepts": True,
-    "kddcup99_10pct": True,
-    "covtype_class3_vs_4": True,
-    "covtype_head10k": False,
-    "bananas": False,
-    "image_segments": False,
-    "phishing": False,
-}
+TIMED = ("electricity", "poker_lsn", "posture", "sea_concepts", "kddcup99_10pct", "covtype_class3_vs_4")
+STREAMS = dict.fromkeys(TIMED, True) | dict.fromkeys(
+    ("covtype_head10k", "bananas", "image_segments", "phishing"), False
+)
 
 
-def random_tree(examples: int) -> dict[str, Any]:
-    """Section ``source`` of the paper's synthetic streams: 50 leaves, 5 attributes, label probability 0.7."""
-    return {"kind": "synthetic", "generator": "randcbt", "n": examples}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting of a trial: its curve, and where it ended.
-
-    Attributes
-    ----------
-    rule : str
-        Its name in tables.
-    value : float
-        c or delta.
-    leaves : ndarray of int64, shape (moments,)
-    score : ndarray of float64, shape (moments,)
-        So far, at each moment.
-    us : float
-        CPU microseconds per example.
-    """
+class Setting(NamedTuple):
+    """One setting of a trial: rule, c or delta, leaves and score so far by moment, CPU microseconds per example."""
 
     rule: str
     value: float
@@ -205,19 +85,35 @@ class Setting:
     us: float
 
 
+class Difference(NamedTuple):
+    """A paired difference: its mean, the lower end of its one-sided 95 % interval (Student's t), and its trials."""
+
+    mean: float
+    lower: float
+    trials: int
+
+
+def grids(settings: int, between: tuple[float, float]) -> list[dict[str, list[Any]]]:
+    """List the grid of each sweep: together all rules, each with ``settings`` values between two widths."""
+    widths = np.geomspace(*between, settings).tolist()
+    deltas = [float(f"{math.exp(-2.0 * w * w):.6g}") for w in widths]
+    return [
+        {"learner.rule": ["ctree"], "learner.c": [float(f"{0.1 * w:.4g}") for w in widths]},
+        {"learner.rule": ["hoeffding", "corrected"], "learner.delta": deltas},
+    ]
+
+
 def trial(source: dict[str, Any], settings: int, rows: int, score: str = "accuracy") -> list[Setting]:
-    """Every setting of the grids over one stream of so many rows, one after another in this process."""
-    every = max(1, rows // MOMENTS)
-    between = SYNTHETIC if source["kind"] == "synthetic" else REAL
+    """Every setting of the grids over one stream, one after another in this process."""
     config = {
         "source": source,
         "stream": {"model": "incremental", "warmup": min(WARMUP, rows // 10)},
         "learner": COMMON,
         "cluster": {"backend": "in_process"},
-        "output": {"metrics_every": every},
+        "output": {"metrics_every": max(1, rows // MOMENTS)},
     }
     names, found = {rule: name for name, rule in RULES.items()}, []
-    for grid in grids(settings, between):
+    for grid in grids(settings, SYNTHETIC if source["kind"] == "synthetic" else REAL):
         with tempfile.TemporaryDirectory() as folder:
             done = sweep(config, grid, Path(folder) / "sweep")
         setting, leaves, scores = (done.curves[name].to_numpy() for name in ("setting", "leaves", score))
@@ -230,32 +126,57 @@ def trial(source: dict[str, Any], settings: int, rows: int, score: str = "accura
     return found
 
 
-def trials(
-    make: Callable[..., list[Setting]], arguments: Sequence[tuple[Any, ...]], jobs: int
-) -> Iterator[list[Setting]]:
-    """``make`` of each of the arguments, in their order, in so many processes."""
+def drawn_tree(seed: int, examples: int, settings: int) -> list[Setting]:
+    """All settings on a stream drawn from a random tree of 50 leaves, 5 attributes, label probability 0.7."""
+    source = {"kind": "synthetic", "generator": "randcbt", "n": examples, "seed": seed}
+    return trial(source, settings, examples)
+
+
+def order(name: str, permutation: int, settings: int) -> list[Setting]:
+    """All settings on a data set in one order."""
+    data = SETS[name]
+    return trial({**data.source(), "permutation": permutation}, settings, data.rows(), data.score)
+
+
+def trials(make: Callable[..., list[Setting]], arguments: Sequence[Any], jobs: int) -> Iterator[list[Setting]]:
+    """``make`` of each of the arguments, in their order, in ``jobs`` processes."""
     if jobs == 1:
-        for number, given in enumerate(arguments):
-            yield make(*given)
-            progress("trial", number + 1, "of", len(arguments))
+        found = map(make, *zip(*arguments, strict=True))
+        yield from _told(found, len(arguments))
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for number, found in enumerate(pool.map(make, *zip(*arguments, strict=True))):
-            yield found
-            progress("trial", number + 1, "of", len(arguments))
+        yield from _told(pool.map(make, *zip(*arguments, strict=True)), len(arguments))
 
 
-# -- Comparison --
+def _told(found: Iterator[list[Setting]], count: int) -> Iterator[list[Setting]]:
+    for number, one in enumerate(found):
+        yield one
+        progress("trial", number + 1, "of", count)
 
-#: Places of a drawn line.
-POINTS = 60
+
+def performance_at(leaves: npt.NDArray[np.integer], score: Floats, places: npt.NDArray[np.integer]) -> Floats:
+    """The curve of a trial at numbers of leaves, between neighbours by straight lines; NaN beyond its trees."""
+    known = np.isfinite(score)
+    if not known.any():
+        return np.full(len(places), np.nan)
+    sizes, which, moments = np.unique(leaves[known], return_inverse=True, return_counts=True)
+    means = np.bincount(which, weights=score[known]) / moments
+    return np.asarray(np.interp(places, sizes, means, left=np.nan, right=np.nan), dtype=np.float64)
+
+
+def averaged(curves: Sequence[Floats]) -> Floats:
+    """The mean of the curves of several trials, NaN where fewer than half of them have a value."""
+    stacked = np.array(curves)
+    known = np.isfinite(stacked)
+    there = known.sum(axis=0)
+    mean = np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(there, 1)
+    return np.where((there > 0) & (2 * there >= len(stacked)), mean, np.nan)
 
 
 def along(settings: Sequence[Setting], rule: str, places: npt.NDArray[np.integer]) -> Floats:
     """Figure 2: the mean score so far of all moments of all settings of a rule, by number of leaves."""
     own = [setting for setting in settings if setting.rule == rule]
-    leaves, score = (np.concatenate([getattr(setting, name) for setting in own]) for name in ("leaves", "score"))
-    return performance_at(leaves, score, places)
+    return performance_at(*(np.concatenate([getattr(s, name) for s in own]) for name in ("leaves", "score")), places)
 
 
 def at_end(settings: Sequence[Setting], rule: str, places: npt.NDArray[np.integer]) -> Floats:
@@ -264,29 +185,11 @@ def at_end(settings: Sequence[Setting], rule: str, places: npt.NDArray[np.intege
     return performance_at(np.array([s.leaves[-1] for s in own]), np.array([s.score[-1] for s in own]), places)
 
 
-class Difference(NamedTuple):
-    """A paired difference over trials.
-
-    Attributes
-    ----------
-    mean, lower : float
-        Its mean, and the lower end of its one-sided 95 % confidence interval (Student's t).
-    trials : int
-        Those in which both have a value.
-    """
-
-    mean: float
-    lower: float
-    trials: int
+READINGS = {"along the stream": along, "at the end": at_end}
 
 
 def difference(ours: Floats, theirs: Floats) -> Difference:
-    """Of two scores in the same trials; a trial in which one of them has none is left out.
-
-    Parameters
-    ----------
-    ours, theirs : ndarray of float64, shape (trials,)
-    """
+    """Compare two scores in the same trials; a trial in which one of them has none is left out."""
     from scipy.stats import t
 
     paired = (ours - theirs)[np.isfinite(ours) & np.isfinite(theirs)]
@@ -297,57 +200,39 @@ def difference(ours: Floats, theirs: Floats) -> Difference:
     return Difference(mean, mean - float(t.ppf(0.95, n - 1)) * float(paired.std(ddof=1)) / math.sqrt(n), n)
 
 
-def lines(trials: Sequence[Sequence[Setting]]) -> dict[str, list[tuple[float, float]]]:
-    """For each rule its line of Figure 2: the mean of the trials, where at least half have such trees."""
-    most = max(int(setting.leaves.max()) for settings in trials for setting in settings)
-    places = sizes_between(1, most, POINTS)
-    drawn = {rule: averaged([along(settings, rule, places) for settings in trials]) for rule in RULES}
+def lines(found: Sequence[Sequence[Setting]]) -> dict[str, list[tuple[float, float]]]:
+    """For each rule its line in per cent: the mean of the trials, where at least half have such trees."""
+    most = max(int(setting.leaves.max()) for settings in found for setting in settings)
+    places = (
+        np.unique(np.round(np.geomspace(1, most, POINTS)).astype(np.int64)) if most > POINTS else np.arange(1, most + 1)
+    )
+    drawn = {rule: averaged([along(settings, rule, places) for settings in found]) for rule in RULES}
     return {
-        rule: [(float(x), float(y)) for x, y in zip(places, line, strict=True) if math.isfinite(y)]
+        rule: [(float(x), 100 * float(y)) for x, y in zip(places, line, strict=True) if math.isfinite(y)]
         for rule, line in drawn.items()
     }
 
 
-def best(trials: Sequence[Sequence[Setting]], rule: str) -> tuple[float, Floats, Floats]:
+def best(found: Sequence[Sequence[Setting]], rule: str) -> tuple[float, Floats, Floats]:
     """The value of a rule whose mean score at the end is best; its scores and leaves there, by trial."""
-    own = [[setting for setting in settings if setting.rule == rule] for settings in trials]
+    own = [[setting for setting in settings if setting.rule == rule] for settings in found]
     scores = np.array([[setting.score[-1] for setting in settings] for settings in own])
     leaves = np.array([[setting.leaves[-1] for setting in settings] for settings in own], dtype=np.float64)
     place = int(scores.mean(axis=0).argmax())
     return own[0][place].value, scores[:, place], leaves[:, place]
 
 
-#: Leaves of the drawn trees, at which rules are compared.
-LEAVES = 50
-#: Least lower bound of the difference, in points, that was set as the goal.
-GOAL = -0.2
-#: Numbers of leaves of the table.
-SIZES = np.array([1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000])
-
-READINGS = {"along the stream": along, "at the end": at_end}
-
-
-def tree(seed: int, examples: int, settings: int) -> list[Setting]:
-    """All settings on the stream of one random tree."""
-    return trial({**random_tree(examples), "seed": seed}, settings, examples)
-
-
-def compare(found: Sequence[Sequence[Setting]]) -> list[list[str]]:
-    """Rows of the main table, for each reading and rule."""
-    rows, here = [], np.array([LEAVES])
-    for reading, of in READINGS.items():
-        values = {rule: np.array([of(settings, rule, here)[0] for settings in found]) for rule in RULES}
-        ours = values["C-Tree"]
-        for rule, theirs in values.items():
-            reached = np.isfinite(theirs)
-            mean = f"{100 * theirs[reached].mean():.2f}" if reached.any() else ""
-            cells = [f"{rule}, {reading}", mean, f"{reached.sum()} of {len(found)}"]
-            if rule != "C-Tree":
-                over = difference(ours, theirs)
-                verdict = "met" if 100 * over.lower >= GOAL else "**missed**"
-                cells += [f"{100 * over.mean:+.2f}", f"{100 * over.lower:+.2f}", str(over.trials), verdict]
-            rows.append(cells + [""] * (7 - len(cells)))
-    return rows
+def by_leaves(
+    title: str, found: Sequence[Sequence[Setting]], sizes: tuple[int, ...], note: str, *readings: str
+) -> None:
+    """Print the curves of the rules at numbers of leaves."""
+    table = []
+    for rule in RULES:
+        for reading in readings:
+            line = averaged([READINGS[reading](settings, rule, np.array(sizes)) for settings in found])
+            name = rule if len(readings) == 1 else f"{rule}, {reading}"
+            table.append([name, *(f"{100 * v:.2f}" if np.isfinite(v) else "" for v in line)])
+    show(title, ["leaves", *(f"{size:,}" for size in sizes)], table, note)
 
 
 def figure2(request: Request) -> None:
@@ -355,11 +240,21 @@ def figure2(request: Request) -> None:
 
     Two readings of "accuracy at 50 leaves". *Along the stream* is the figure's: the accuracy so far at every logged
     moment of every setting, by the leaves of that moment; a setting that stays long at 50 leaves counts most. *At the
-    end* is that of the whole stream, by the leaves after it: between the settings that end just below and just above
-    50.
+    end* is that of the whole stream, by the leaves after it: between the settings that end just below and above 50.
     """
     arguments = [(seed, request.examples, request.settings) for seed in range(request.trees)]
-    found = [*trials(tree, arguments, request.jobs)]
+    found, rows = [*trials(drawn_tree, arguments, request.jobs)], []
+    for reading, of in READINGS.items():
+        values = {rule: np.array([of(settings, rule, np.array([LEAVES]))[0] for settings in found]) for rule in RULES}
+        for rule, theirs in values.items():
+            reached = np.isfinite(theirs)
+            mean = f"{100 * theirs[reached].mean():.2f}" if reached.any() else ""
+            cells = [f"{rule}, {reading}", mean, f"{reached.sum()} of {len(found)}"]
+            if rule != "C-Tree":
+                over = difference(values["C-Tree"], theirs)
+                verdict = "met" if 100 * over.lower >= GOAL else "**missed**"
+                cells += [f"{100 * over.mean:+.2f}", f"{100 * over.lower:+.2f}", str(over.trials), verdict]
+            rows.append(cells + [""] * (7 - len(cells)))
     note = (
         f"{request.trees} random trees of {LEAVES} leaves, {request.examples:,} examples each, the first {WARMUP:,} at "
         f"most for the bins; {request.settings} settings of each rule; Gini (CorrH-Tree: error), grace period 100, no "
@@ -367,14 +262,9 @@ def figure2(request: Request) -> None:
         f"{LEAVES} leaves, and the lower end of the one-sided 95 % interval (Student's t). Goal: at least {GOAL}."
     )
     header = [f"at {LEAVES} leaves", "accuracy", "trees", "C-Tree minus it", "lower bound", "pairs", "goal"]
-    show(f"At {LEAVES} leaves", header, compare(found), note)
-    table = []
-    for rule in RULES:
-        for reading, of in READINGS.items():
-            line = averaged([of(settings, rule, SIZES) for settings in found])
-            table.append([f"{rule}, {reading}", *(f"{100 * v:.2f}" if np.isfinite(v) else "" for v in line)])
+    show(f"At {LEAVES} leaves", header, rows, note)
     note = "Accuracy in per cent, mean of the trees, where at least half have such a tree."
-    show("By number of leaves", ["leaves", *(f"{size:,}" for size in SIZES)], table, note)
+    by_leaves("By number of leaves", found, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000), note, *READINGS)
     ends = []
     for place, first in enumerate(found[0]):
         own = [settings[place] for settings in found]
@@ -384,23 +274,8 @@ def figure2(request: Request) -> None:
         ends.append([f"{first.rule}, {key} {first.value:g}", f"{leaves:.1f}", f"{100 * score:.2f}", f"{us:.2f}"])
     note = "Means of the trees; CPU time of one core, predictions included."
     show("Settings at the end of the stream", ["", "leaves", "accuracy", "us per example"], ends, note)
-    scaled = {rule: [(x, 100 * y) for x, y in line] for rule, line in lines(found).items()}
-    request.draw("figure-2", [[Panel("accuracy so far, per cent", scaled, x="leaves", log_x=True)]], STYLES)
-
-
-#: Numbers of leaves of the table.
-FIGURE3_SIZES = np.array([1, 2, 5, 10, 20, 50, 100, 200])
-
-
-def order(name: str, permutation: int, settings: int) -> list[Setting]:
-    """All settings on a data set in one order."""
-    data = SETS[name]
-    return trial({**data.source(), "permutation": permutation}, settings, rows_of(name), data.score)
-
-
-def rows_of(name: str) -> int:
-    """Rows of a data set."""
-    return sum(pq.read_metadata(DATA / f"{file}.parquet").num_rows for file in SETS[name].files)
+    panel = Panel("accuracy so far, per cent", lines(found), x="leaves", log_x=True)
+    request.draw("figure-2", [[panel]], STYLES)
 
 
 def figure3(request: Request) -> None:
@@ -409,32 +284,29 @@ def figure3(request: Request) -> None:
     for name in request.sets(*SETS):
         data = SETS[name]
         arguments = [(name, permutation, request.settings) for permutation in range(request.seeds)]
-        found = [*trials(order, arguments, request.jobs)]
+        found, rows = [*trials(order, arguments, request.jobs)], []
         score = "accuracy" if data.score == "accuracy" else "F-measure of the smallest class"
         tuned = {rule: best(found, rule) for rule in RULES}
-        ours, rows = tuned["C-Tree"][1], []
         for rule, (value, scores, leaves) in tuned.items():
             key = "c" if rule == "C-Tree" else "delta"
             cells = [f"{rule}, {key} {value:g}", f"{100 * scores.mean():.2f}", f"{100 * scores.std(ddof=1):.2f}"]
             cells.append(f"{leaves.mean():.1f}")
             if rule != "C-Tree":
-                over = difference(ours, scores)
+                over = difference(tuned["C-Tree"][1], scores)
                 cells += [f"{100 * over.mean:+.2f}", f"{100 * over.lower:+.2f}"]
             rows.append(cells + [""] * (6 - len(cells)))
+        large = f"{score[0].upper()}{score[1:]}"
         note = (
-            f"{rows_of(name):,} rows in {request.seeds} random orders; of {request.settings} settings of each rule the "
-            f"one whose mean is best. {score[0].upper()}{score[1:]} at the end, in per cent; C-Tree minus the baseline "
+            f"{data.rows():,} rows in {request.seeds} random orders; of {request.settings} settings of each rule the "
+            f"one whose mean is best. {large} at the end, in per cent; C-Tree minus the baseline "
             "in points, paired by order, and the lower end of its one-sided 95 % interval."
         )
         header = ["", score, "deviation", "leaves", "C-Tree minus it", "lower bound"]
         show(f"{data.title}, each rule tuned", header, rows, note)
-        table = []
-        for rule in RULES:
-            line = averaged([along(settings, rule, FIGURE3_SIZES) for settings in found])
-            table.append([rule, *(f"{100 * v:.2f}" if np.isfinite(v) else "" for v in line)])
-        note = f"{score[0].upper()}{score[1:]} so far at all moments of all settings, in per cent, mean of the orders."
-        show(f"{data.title}, by number of leaves", ["leaves", *(f"{size:,}" for size in FIGURE3_SIZES)], table, note)
-        scaled = {rule: [(x, 100 * y) for x, y in line] for rule, line in lines(found).items()}
+        note = f"{large} so far at all moments of all settings, in per cent, mean of the orders."
+        by_leaves(
+            f"{data.title}, by number of leaves", found, (1, 2, 5, 10, 20, 50, 100, 200), note, "along the stream"
+        )
         title = f"{data.title}: {'accuracy' if data.score == 'accuracy' else 'F'} so far"
-        panels.append(Panel(title, scaled, x="leaves", log_x=True))
+        panels.append(Panel(title, lines(found), x="leaves", log_x=True))
     request.draw("figure-3", [panels[place : place + 2] for place in range(0, len(panels), 2)], STYLES)

@@ -52,15 +52,12 @@ class Split:
 
     @property
     def classes(self) -> int:
-        """Number of classes, 0 for regression."""
         return 0 if self.regression else int(np.concatenate([self.y, self.y_test]).max()) + 1
 
     def take(self, rows: Rows) -> Split:
-        """With these training rows only."""
         return replace(self, X=self.X[rows], y=self.y[rows])
 
     def describe(self) -> str:
-        """Name and size."""
         kind = "regression" if self.regression else f"{self.classes} classes"
         return f"{self.title} ({len(self):,} x {self.X.shape[1]}, {kind})"
 
@@ -89,7 +86,6 @@ def columns(table: pa.Table) -> npt.NDArray[np.float64]:
 
 
 def labels(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Codes of the sorted labels."""
     column = table["y"]
     column = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
     codes: npt.NDArray[np.int64] = np.unique(np.array(column.to_pylist()), return_inverse=True)[1]
@@ -185,7 +181,6 @@ SETS: dict[str, Callable[[], Split]] = {
 
 
 def load(name: str) -> Split:
-    """One data set by its name."""
     return SETS[name]()
 
 
@@ -205,12 +200,10 @@ SIZES = {"1 row": 0.0, "0.1 %": 0.001, "1 %": 0.01}
 
 
 def size_of(share: float, rows: int) -> int:
-    """Rows of D' of a share; at least one."""
     return max(1, round(share * rows))
 
 
 def ours(split: Split, **options: Any) -> Any:
-    """Our estimator, not fitted."""
     import raydt
 
     kind = raydt.OnlineGradientBoostingRegressor if split.regression else raydt.OnlineGradientBoostingClassifier
@@ -229,17 +222,14 @@ def fitted(split: Split, rows: Any = None, **options: Any) -> Any:
 
 
 def add(model: Any, split: Split, rows: Any) -> Any:
-    """One D' of insertions."""
     return model.partial_fit(split.X[rows], split.y[rows], ids=rows)
 
 
 def delete(model: Any, rows: Any) -> Any:
-    """One D' of deletions, without the receipt's digests."""
     return model.forget(rows, digests=False)
 
 
 def lightgbm(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS, **changed: Any) -> Any:
-    """A LightGBM model, binning included, on one thread."""
     import lightgbm as lgb
 
     parameters = {
@@ -257,7 +247,6 @@ def lightgbm(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS
 
 
 def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS, **changed: Any) -> Any:
-    """An XGBoost hist model, binning included, on one thread."""
     import xgboost as xgb
 
     parameters = {
@@ -300,7 +289,6 @@ def quality(model: Any, split: Split) -> float:
 
 
 def trivial(split: Split, rows: Any = slice(None)) -> float:
-    """Quality of the majority class, or of the mean."""
     y = split.y[rows]
     if split.regression:
         return float(np.mean((split.y_test - y.mean()) ** 2))
@@ -308,7 +296,6 @@ def trivial(split: Split, rows: Any = slice(None)) -> float:
 
 
 def agreement(one: Labels, other: Labels) -> float:
-    """Share of equal predictions (phi of Definition 3)."""
     return float(np.mean(one == other))
 
 
@@ -324,12 +311,10 @@ def timed(run: Callable[[], T]) -> tuple[float, T]:
 
 
 def median(values: Sequence[float]) -> float:
-    """Of what was measured; NaN of nothing."""
     return statistics.median(values) if len(values) else float("nan")
 
 
 def mean_and_error(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
-    """Mean and, of several values, its standard error."""
     found = np.asarray(values, dtype=np.float64) * scale
     if len(found) < 2:
         return f"{found.mean():.{digits}f}"

@@ -49,7 +49,6 @@ def poisoned(split: Split, seed: int) -> tuple[Split, Any, Any]:
 
 
 def triggered(split: Split, X: Any) -> Any:
-    """``X`` with the trigger."""
     features = np.flatnonzero(np.nanmax(split.X, axis=0) > np.nanmin(split.X, axis=0))[:TRIGGER_FEATURES]
     X = X.copy()
     X[:, features] = np.nanmax(split.X, axis=0)[features]
@@ -63,7 +62,6 @@ def success(model: Any, split: Split) -> float:
 
 
 def trial(split: Split, seed: int, **options: Any) -> dict[str, tuple[float, float]]:
-    """Attack success and accuracy at every stage."""
     data, clean, rows = poisoned(split, seed)
     found = {}
 
@@ -129,7 +127,6 @@ def evidence(model: Any, split: Split, rows: Any) -> Any:
 
 
 def membership_trial(split: Split, seed: int, **options: Any) -> dict[tuple[str, str], float]:
-    """Share of rows said to be members, by stage and part."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     order = np.random.default_rng(seed).permutation(len(split))
@@ -157,7 +154,6 @@ def membership_trial(split: Split, seed: int, **options: Any) -> dict[tuple[str,
 
 
 def whole(split: Split) -> Split:
-    """Training and test rows together."""
     X, y = np.concatenate([split.X, split.X_test]), np.concatenate([split.y, split.y_test])
     return Split(split.title, X, y, split.X_test, split.y_test)
 
@@ -271,7 +267,6 @@ PAPER_PHI = (
 
 
 def compare(truth: Any, retrained: Any, other: Any) -> tuple[float, ...]:
-    """C2W, W2C, W2W, phi."""
     right, now_right = retrained == truth, other == truth
     both_wrong = ~right & ~now_right & (retrained != other)
     parts = [float(np.mean(part)) for part in (right & ~now_right, ~right & now_right, both_wrong)]
@@ -281,7 +276,6 @@ def compare(truth: Any, retrained: Any, other: Any) -> tuple[float, ...]:
 def similarity_trial(
     split: Split, operation: str, share: float, seed: int, **options: Any
 ) -> dict[str, tuple[float, ...]]:
-    """The metrics of each model for one random D'."""
     order = np.random.default_rng(seed).permutation(len(split))
     rows, rest = np.split(order, [size_of(share, len(split))])
     before, after = (None, np.sort(rest)) if operation == "delete" else (np.sort(rest), None)
@@ -359,15 +353,7 @@ def walk(
     control: bool = False,
     **options: Any,
 ) -> list[tuple[float, dict[str, float]]]:
-    """Share of the rows and quality of every model, at the start and after each step.
-
-    Parameters
-    ----------
-    compared : collection of int, optional
-        Steps at which models are retrained for comparison; all by default.
-    control : bool
-        Whether to train ``CONTROL`` too.
-    """
+    """Share of the rows and quality of every model, at the start and after each step."""
     retrained: dict[int, dict[str, float]] = {}  # by how many rows are live: these are the same ones on the way back
     start = np.sort(parts[0] if grow_first else np.concatenate(parts))
     model = fitted(split, start, **options)
@@ -473,7 +459,6 @@ def _tenths(request: Request) -> None:
 
 
 def _spread(gaps: npt.NDArray[np.float64]) -> str:
-    """Mean of gaps by seed and step, and how far they reach."""
     steps = gaps.mean(axis=0)
     text = f"{mean_and_error(gaps.mean(axis=1))}, steps from {steps.min():+.2f} to {steps.max():+.2f}"
     return f"{text}, those of single seeds from {gaps.min():+.2f} to {gaps.max():+.2f}"

@@ -17,7 +17,6 @@
     batches      5 % -> 100 % -> 5 % and back (Figure 3)
     tenths       chronological tenths added, then removed in reverse (Table 7)
     tolerance    accuracy and time of a window by kind of derivatives and tolerance
-    threads      training and updates by number of threads, beside LightGBM: wall time
 
 ``--seeds`` is the number of trials, or of rounds of a timing; ``--plot`` writes the figure beside the page of results.
 """
@@ -46,7 +45,6 @@ TABLES = {
     "batches": "gbdt.removal:cumulative",
     "tenths": "gbdt.removal:cumulative",
     "tolerance": "gbdt.speed:tolerance",
-    "threads": "gbdt.speed:threads",
 }
 
 if __name__ == "__main__":

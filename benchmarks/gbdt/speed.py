@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import statistics
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import harness
 import numpy as np
 from gbdt.data import (
-    BINS,
     DEFAULT,
     ITERATIONS,
-    L2,
-    LEAVES,
     MODES,
-    RATE,
     SIZES,
     Split,
     add,
@@ -45,9 +36,6 @@ from gbdt.data import (
 from harness import Panel, Request, Style, peak_mb, progress, show, stored_bytes
 
 import raydt
-from raydt import OnlineGradientBoostingClassifier
-from raydt.learners.gbdt.trainer import ThreadTrainer
-from raydt.parallel import cpus_here, limited
 
 CONTESTANTS = {"LightGBM": lightgbm, "XGBoost": xgboost, "ours": fitted}
 #: Pairs of deletion and insertion of one row in a turn, since one takes a millisecond.
@@ -62,7 +50,6 @@ CLASSIFICATION = ("adult", "givemesomecredit", "optdigits", "pendigits")
 
 
 def training(split: Split, turns: int) -> dict[str, tuple[float, float]]:
-    """CPU seconds (median) and quality of each contestant."""
     times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
     models = {}
     for turn in range(turns + 1):
@@ -372,7 +359,6 @@ def sparse(documents_used: int | None = None, **options: Any) -> dict[str, float
 
 
 def sparse_peer() -> dict[str, float]:
-    """LightGBM on the same documents."""
     X, y = documents()
     cut = int(TRAINED * X.shape[0])
     split = Split("Reuters", X[:cut], y[:cut], X[cut:], y[cut:])
@@ -381,7 +367,6 @@ def sparse_peer() -> dict[str, float]:
 
 
 def fitted_sparse(split: Split, **options: Any) -> Any:
-    """Our estimator on CSR rows."""
     return ours(split, **options).fit(split.X, split.y, ids=np.arange(split.X.shape[0]))
 
 
@@ -424,117 +409,3 @@ def _sparse(found: dict[str, float], peer: dict[str, float]) -> None:
     other = [f"{peer['train']:.1f}", f"{peer['quality']:.4f}", f"{peer['updated']:.0f}"]
     note = f"The process peak must stay below {LIMIT_MB}; LightGBM in a process of its own."
     show("Sparse features", header, [[shape, *times, *scores, *sizes, *other]], note)
-
-
-#: Rows, columns and iterations of trainings; rows and columns, iterations and sizes of D' of updates.
-TRAININGS = ((1_000_000, 50, 20), (105_000, 10, 100))
-UPDATED, BATCHES = (200_000, 50, 20), (20_000, 1_000)
-wall = partial(harness.timed, clock=time.perf_counter)
-#: Rows that are predicted.
-PREDICTED = 1_000_000
-
-
-def rows_of(n: int, d: int) -> tuple[Any, Any]:
-    """Rows of which ten columns decide."""
-    rng = np.random.default_rng(0)
-    X = rng.random((n, d))
-    return X, (X[:, :10].sum(axis=1) + 0.5 * rng.normal(size=n) > 5).astype(np.int32)
-
-
-class Trees:
-    """Wall seconds of the training alone, without bins and rows."""
-
-    def __init__(self) -> None:
-        self.seconds, self._train = 0.0, ThreadTrainer._train
-
-    def __enter__(self) -> Trees:
-        def train(trainer: ThreadTrainer, *given: Any) -> None:
-            self.seconds += wall(lambda: self._train(trainer, *given))[0]
-
-        ThreadTrainer._train = train  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        ThreadTrainer._train = self._train  # type: ignore[method-assign]
-
-
-def threads_ours(X: Any, y: Any, iterations: int) -> Any:
-    """Our model."""
-    return OnlineGradientBoostingClassifier(max_iter=iterations, max_bins=BINS, retrain="never").fit(X, y)
-
-
-def threads_lightgbm(X: Any, y: Any, iterations: int, threads: int) -> Any:
-    """LightGBM's, with the same settings."""
-    import lightgbm as peer
-
-    options = {"objective": "binary", "num_leaves": LEAVES, "learning_rate": RATE, "max_bin": BINS, "lambda_l2": L2}
-    options |= {"num_threads": threads, "verbose": -1, "min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 0.0}
-    return peer.train(options, peer.Dataset(X, y), iterations)
-
-
-def threads_training(n: int, d: int, iterations: int, counts: list[int], turns: int) -> list[list[str]]:
-    """Lines of the table: trees alone, all of ``fit``, and predictions of ``PREDICTED`` rows."""
-    X, y = rows_of(n, d)
-    asked = np.tile(X, (-(-PREDICTED // n), 1))[:PREDICTED]
-    names = ("trees", "fit", "fit, LightGBM", "predict", "predict, LightGBM")
-    times: dict[str, dict[int, list[float]]] = {name: {k: [] for k in counts} for name in names}
-    results = set()
-    for turn in range(turns + 1):
-        for k in counts:
-            with limited(k), Trees() as alone:
-                seconds, model = wall(partial(threads_ours, X, y, iterations))
-                predicting, predicted = wall(partial(model.predict_proba, asked))
-            results.add((model.digest(), hashlib.sha256(predicted.tobytes()).hexdigest()))
-            peers, peer = wall(partial(threads_lightgbm, X, y, iterations, k))
-            peers_predicting, _ = wall(partial(peer.predict, asked, num_threads=k))
-            if turn:
-                taken = (alone.seconds, seconds, peers, predicting, peers_predicting)
-                for name, one in zip(names, taken, strict=True):
-                    times[name][k].append(one)
-    assert len(results) == 1, "the models or their predictions differ"
-    return [line(f"{n:,} x {d}, {iterations} iterations: {name}", found) for name, found in times.items()]
-
-
-def threads_updates(every: int, counts: list[int], turns: int) -> list[str]:
-    """The line of updates that delete half of ``every`` rows and insert as many."""
-    n, d, iterations = UPDATED
-    half = every // 2
-    X, y = rows_of(n + (turns + 1) * half, d)
-    models = {k: threads_ours(X[:n], y[:n], iterations) for k in counts}
-    times: dict[int, list[float]] = {k: [] for k in counts}
-    for turn in range(turns + 1):
-        gone, new = np.arange(turn * half, (turn + 1) * half), n + np.arange(turn * half, (turn + 1) * half)
-        for k, model in models.items():
-            with limited(k):
-                step = partial(model.replace_examples, gone, X[new], y[new], new_ids=new, digests=False)
-                seconds, _ = wall(step)
-            if turn:
-                times[k].append(seconds)
-        results = {(model.digest(), model.predict_proba(X).tobytes()) for model in models.values()}
-        assert len(results) == 1, "the models or their predictions differ"
-    return line(f"{n:,} x {d}, {iterations} iterations: D' of {every:,}", times)
-
-
-def line(name: str, times: dict[int, list[float]]) -> list[str]:
-    """One line of the table: medians, how many times faster the last one is than the first, and the load."""
-    medians = [statistics.median(several) for several in times.values()]
-    faster, load = f"{medians[0] / medians[-1]:.2f}", f"{os.getloadavg()[0]:.1f}"
-    found = [name, *(f"{seconds:.3f}" for seconds in medians), faster, load]
-    progress(*found)
-    return found
-
-
-def threads(request: Request) -> None:
-    """All cores of a machine: training, predictions and updates in place with one thread and with more, and LightGBM.
-
-    Wall time, medians of turns in which all contestants come once; the first turn, which compiles and touches memory,
-    is not counted. Digests and predictions of ours are equal, whatever the threads, or the program ends. Only figures
-    of free cores say something: the load is printed. Generated rows, numbers of two classes; 255 bins, defaults
-    otherwise.
-    """
-    counts = sorted({1, 2, cpus_here()})
-    rows = [row for n, d, iterations in TRAININGS for row in threads_training(n, d, iterations, counts, request.seeds)]
-    rows += [threads_updates(every, counts, request.seeds) for every in BATCHES]
-    header = ["work", *(f"{k} thread{'s' * (k > 1)} s" for k in counts), "times faster", "load"]
-    note = f"Wall seconds, medians of {request.seeds}; digests and predictions are equal."
-    show("Threads", header, rows, note)

@@ -23,19 +23,7 @@ from harness import Request, progress, show
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A window of a stream, or, without a window, a deletion from a trained model of ``step`` of its rows.
-
-    Attributes
-    ----------
-    data : str
-        Name of the command line.
-    window, step : int
-        Live rows, and rows in and out at each step.
-    rows : int, optional
-        The first rows of the stream that are used; all by default.
-    iterations, leaves : int
-        Of all contestants.
-    """
+    """A window of a stream, or, without a window, a deletion from a trained model of ``step`` of its rows."""
 
     data: str
     window: int
@@ -76,7 +64,6 @@ class Updated:
         self.model.partial_fit(split.X[live], split.y[live], np.arange(split.classes), ids=live)
 
     def step(self, live: Rows, out: Rows, into: Rows) -> Any:
-        """One call, with a receipt."""
         if len(into):
             self.model.replace_examples(out, self.split.X[into], self.split.y[into], new_ids=into)
         else:
@@ -85,21 +72,17 @@ class Updated:
 
 
 class Retrained:
-    """A peer that trains on the live rows at each step."""
-
     def __init__(self, split: Split, case: Case, name: str, live: Rows) -> None:
         self.split, self.train = split, PEERS[name]
         self.options = {"iterations": case.iterations, PEER_LEAVES[name]: case.leaves}
         self.model = self.train(split, live, **self.options)
 
     def step(self, live: Rows, out: Rows, into: Rows) -> Any:
-        """A new model."""
         self.model = self.train(self.split, live, **self.options)
         return self.model
 
 
 def begin(split: Split, case: Case, live: Rows, seed: int) -> dict[str, Any]:
-    """All contestants, trained on the live rows."""
     ours = {name: Updated(split, case, retrain, live, seed) for name, retrain in OURS.items()}
     return {**ours, **{name: Retrained(split, case, name, live) for name in PEERS}}
 
@@ -132,7 +115,6 @@ def deletion(split: Split, case: Case, seed: int) -> dict[str, tuple[float, floa
 
 
 def measure(case: Case, turns: int) -> dict[str, tuple[float, float]]:
-    """Median CPU seconds and mean accuracy of each contestant."""
     if case.window:
         split = STREAMS[case.data]()
         split = split.take(np.arange(len(split) if case.rows is None else min(len(split), case.rows)))
@@ -148,7 +130,6 @@ def measure(case: Case, turns: int) -> dict[str, tuple[float, float]]:
 
 
 def run(request: Request) -> None:
-    """Print the table."""
     rows, ratios, gaps = [], [], []
     wanted = request.sets(*STREAMS, DELETED)
     for case in CASES:
@@ -177,7 +158,6 @@ def run(request: Request) -> None:
 
 
 def described(case: Case) -> list[str]:
-    """Stream and step of a case, for a table."""
     if not case.window:
         return [load(case.data).title, f"{case.step:,} deleted"]
     used = "" if case.rows is None else f", first {case.rows:,} rows"

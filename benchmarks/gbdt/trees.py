@@ -56,11 +56,9 @@ class Sums:
     n: Floats
 
     def valid(self) -> npt.NDArray[np.bool_]:
-        """Whether both sides have rows."""
         return (self.H_left > 0) & (self.H - self.H_left > 0)
 
     def gains(self, l2: float) -> Floats:
-        """Gain of every candidate, -inf where one side is empty."""
         with np.errstate(divide="ignore", invalid="ignore"):
             both = self.G_left**2 / (self.H_left + l2) + (self.G - self.G_left) ** 2 / (self.H - self.H_left + l2)
             gain = both - self.G**2 / (self.H + l2)
@@ -86,7 +84,6 @@ class Forest:
 
     @property
     def iterations(self) -> int:
-        """Iterations."""
         return len(self.trees) // self.per_iteration
 
     def codes(self, X: Floats) -> Ints:
@@ -98,7 +95,6 @@ class Forest:
         return np.column_stack(parts).astype(np.int64)
 
     def route(self, codes: Ints) -> Ints:
-        """Leaf of every row in every tree, shape (n, trees)."""
         out = np.empty((len(codes), len(self.trees)), dtype=np.int64)
         rows = np.arange(len(codes))
         for t, tree in enumerate(self.trees):

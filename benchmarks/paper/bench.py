@@ -42,26 +42,6 @@ from raydt.streams.windows import Incremental, SlidingWindow
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """One data set, cut to its first ``rows``.
-
-    Attributes
-    ----------
-    title : str
-        Name in tables and charts.
-    file : str
-        File name without suffix.
-    positive : str or int
-        Label whose F1 is reported.
-    rows : int
-        Rows used, from the first.
-    paper : str
-        Name in the paper's tables.
-    same : bool
-        Whether the rows are the paper's, so that F1 may be compared.
-    least : int
-        Rows that have to be read until the positive class appears.
-    """
-
     title: str
     file: str
     positive: str | int
@@ -101,7 +81,6 @@ class Folder:
         return path
 
     def source(self, data: DataSet) -> ParquetFiles:
-        """Options of the source of this data set."""
         return ParquetFiles(path=str(self.file(data)), positive=data.positive, limit=data.rows)
 
     def _labels(self, data: DataSet) -> npt.NDArray[np.int32]:
@@ -239,7 +218,6 @@ class Measurement:
 
     @property
     def us(self) -> float:
-        """Microseconds of CPU time per update."""
         return self.cpu_seconds / self.updates * 1e6
 
 
@@ -252,15 +230,7 @@ class MissingError(Exception):
 
 
 class Bench:
-    """Answers settings from a file of measurements, and measures what is not there.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of ``measurements.csv``.
-    folder : Folder, optional
-        Of the data; without it nothing is measured and an error is raised instead.
-    """
+    """Answers settings from a file of measurements, and measures what is not there."""
 
     def __init__(self, out: Path, folder: Folder | None = None) -> None:
         self.path, self._folder = out / "measurements.csv", folder
@@ -293,11 +263,9 @@ class Bench:
     def ours(
         self, data: DataSet, epsilon: float, max_depth: int = 10, stream: str = INCREMENTAL, window: int = 0
     ) -> Measurement:
-        """FuDyADT on a stream over ``data``."""
         return self._answer(data, Setting(data.title, data.rows, stream, window, OURS, float(epsilon), max_depth))
 
     def peer(self, data: DataSet, name: str, grace_period: int, window: int = 0) -> Measurement:
-        """EFDT or HAT, insert-only, scored from row ``window`` on."""
         setting = Setting(data.title, data.rows, INCREMENTAL, window, name, grace_period=grace_period)
         return self._answer(data, setting)
 
@@ -307,7 +275,6 @@ class Bench:
         return best, self.peer(data, name, best, window)
 
     def trivial(self, data: DataSet, name: str, window: int = 0) -> Measurement:
-        """No-change or majority, scored from row ``window`` on."""
         return self._answer(data, Setting(data.title, data.rows, INCREMENTAL, window, name))
 
     def _answer(self, data: DataSet, setting: Setting) -> Measurement:
@@ -353,7 +320,6 @@ class Bench:
             csv.DictWriter(file, FIELDS).writerow(_row(setting, result))
 
     def _begin_file(self) -> None:
-        """Write the header and what is known."""
         whole = self.path.with_suffix(".new")
         with whole.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, FIELDS)
@@ -367,7 +333,6 @@ def _row(setting: Setting, result: Measurement) -> dict[str, object]:
 
 
 def _f1(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_]) -> float:
-    """F1 of a class; 0 where it was never predicted rightly."""
     return 2.0 * int((truth & predicted).sum()) / max(1, int(truth.sum()) + int(predicted.sum()))
 
 

@@ -118,7 +118,6 @@ GRID_EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def data_sets(bench: Bench, rows: int | None) -> Section:
-    """Table 1: the data sets, theirs and ours."""
     body = []
     for data in (cut(data, rows) for data in (ELECTRICITY, COVERTYPE, KDD, KDD_HEAD, POKER, POKER_UCI)):
         d, examples, positive = TABLE_1[data.paper]
@@ -153,7 +152,6 @@ def equal_time(bench: Bench, rows: int | None) -> Section:
 
 
 def grace_periods(bench: Bench, rows: int | None) -> Section:
-    """Table 3: the grace periods of best F1."""
     body = []
     for data in (cut(data, rows) for data in SETS):
         for name, paper in zip((HAT, EFDT), TABLE_3[data.paper], strict=True):
@@ -164,7 +162,6 @@ def grace_periods(bench: Bench, rows: int | None) -> Section:
 
 
 def times(bench: Bench, rows: int | None) -> Section:
-    """Table 4: seconds for the whole stream at epsilon 0.5."""
     body = []
     for data in (cut(data, rows) for data in (*SETS, *LARGE)):
         paper = [f"{seconds:.2f}" for seconds in TABLE_4[data.paper]]
@@ -179,7 +176,6 @@ def times(bench: Bench, rows: int | None) -> Section:
 
 
 def f1_scores(bench: Bench, rows: int | None) -> Section:
-    """Table 5: F1 at epsilon 0.5."""
     body = []
     for data in (cut(data, rows) for data in (*SETS, *LARGE)):
         paper = [f"{f1:.2f}" for f1 in TABLE_5[data.paper]]
@@ -210,7 +206,6 @@ def accuracy(bench: Bench, rows: int | None) -> Section:
 
 
 def percent(value: float) -> str:
-    """A fraction in per cent."""
     return f"{100 * value:.2f}"
 
 
@@ -227,7 +222,6 @@ def _has_peers(data: DataSet) -> bool:
 
 
 def _peers(bench: Bench, data: DataSet) -> list[Measurement | None]:
-    """HAT and EFDT at their best, if they ran."""
     if not _has_peers(data):
         return [None, None]
     return [bench.best_peer(data, name)[1] for name in (HAT, EFDT)]
@@ -259,8 +253,6 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the paper."""
-
     number: int
     stream: str
     data: tuple[DataSet, ...]

@@ -42,12 +42,10 @@ class Steps(NamedTuple):
         return len(self.sign)
 
     def part(self, begin: int, stop: int) -> Steps:
-        """Some of the steps."""
         ptr = self.indptr[begin : stop + 1]
         return Steps(self.sign[begin:stop], self.label[begin:stop], ptr - ptr[0], self.feature[ptr[0] : ptr[-1]])
 
     def totals(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Rows, and those of class 1, after each step."""
         sign = self.sign.astype(np.int64)
         return np.cumsum(sign), np.cumsum(sign * self.label)
 
@@ -124,21 +122,17 @@ Answers = npt.NDArray[np.int32]
 
 
 class Taken(NamedTuple):
-    """What one contestant did."""
-
     seconds: float
     answers: Answers
     finder: Finder
 
 
 def new(who: str, alpha: float = ALPHA, groups: int = 1) -> Finder:
-    """A contestant that has seen nothing."""
     name, entropy = CONTESTANTS[who]
     return Finder(name, entropy, alpha, groups)
 
 
 def take(finder: Finder, steps: Steps, groups: int = 1, query: bool = True) -> Taken:
-    """Take the steps, with a query after each or none."""
     unit = steps.feature % np.int32(groups)
     queries = np.full(len(steps), query)
     began = time.process_time()
@@ -159,7 +153,6 @@ def in_turns(steps: Steps, turns: int, alpha: float = ALPHA, groups: int = 1) ->
 
 
 def scores(answers: Answers, steps: Steps, entropy: bool) -> npt.NDArray[np.float64]:
-    """The score of the best candidate after each step."""
     n, c1 = (total[:, None].astype(np.float64) for total in steps.totals())
     n1, c11 = answers[:, :, 1].astype(np.float64), answers[:, :, 2].astype(np.float64)
     sides = (n1, c11), (n - n1, c1 - c11)
@@ -183,7 +176,6 @@ class Comparison(NamedTuple):
     steps: int
 
     def cells(self) -> list[str]:
-        """For a table."""
         return [f"{self.worst:.4f}", f"{self.suboptimal:,} of {self.steps:,}"]
 
 

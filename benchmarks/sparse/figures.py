@@ -23,7 +23,6 @@ GROUPS = (1, 16)
 
 
 def streams() -> dict[str, Steps]:
-    """What is measured, by name."""
     found = {f"{ROWS:,} rows come": sparse(ROWS, 10, FEATURES, 10 / FEATURES)}
     rows = sparse(2 * ROWS, 10, FEATURES, 10 / FEATURES)
     return found | {f"window of {size:,}": window(rows, size) for size in WINDOWS}
@@ -68,7 +67,6 @@ DIMENSION_ROWS = {"structure": 2_000, "scan": 50}
 
 
 def before() -> int:
-    """Rows that come first."""
     return BEFORE * max(DIMENSIONS) // 10
 
 
@@ -287,7 +285,6 @@ def rows_of(seen: int, d: int, seed: int = 0) -> Steps:
 
 
 def memory_measure(who: str, seen: int, d: int) -> int:
-    """Bytes of all arrays."""
     finder = new(who)
     if seen:
         take(finder, rows_of(seen, d), query=False)

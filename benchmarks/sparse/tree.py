@@ -67,7 +67,6 @@ def batches(rows: Steps, d: int, window: int, X: npt.NDArray[np.float64]) -> Ite
 
 
 def ours(kind: str, rows: Steps, d: int, window: int, X: npt.NDArray[np.float64], **options: Any) -> Outcome:
-    """A tree of this project."""
     learner = learners()[kind]
     chosen = learner.Options(kind=kind, **{**GAINS, **options})
     features = Features(tuple(f"x{j}" for j in range(X.shape[1])), (False,) * X.shape[1], chosen.feature_groups, d)
@@ -83,12 +82,10 @@ def ours(kind: str, rows: Steps, d: int, window: int, X: npt.NDArray[np.float64]
 
 
 def sparse_tree(finder: str) -> Callable[..., Outcome]:
-    """The tree that keeps the structures of a finder."""
     return lambda rows, d, window: ours("sparse_tree", rows, d, window, np.empty((len(rows), 0)), finder=finder)
 
 
 def frequent(rows: Steps, d: int) -> npt.NDArray[np.float64]:
-    """The most frequent features as columns of 0 and 1."""
     places = np.full(d, -1)
     most = np.argsort(-np.bincount(rows.feature, minlength=d), kind="stable")[:FREQUENT]
     places[most] = np.arange(len(most))
@@ -99,12 +96,10 @@ def frequent(rows: Steps, d: int) -> npt.NDArray[np.float64]:
 
 
 def dense_tree(rows: Steps, d: int, window: int) -> Outcome:
-    """FuDyADT on the most frequent features."""
     return ours("fudyadt", rows, 0, window, frequent(rows, d), max_depth=10, epsilon=0.1)
 
 
 def river_tree(dense: bool) -> Callable[..., Outcome]:
-    """river's Hoeffding tree with its defaults."""
     from river.tree import HoeffdingTreeClassifier
 
     def run(rows: Steps, d: int, window: int) -> Outcome:
@@ -138,7 +133,6 @@ def trivial(name: str) -> Callable[..., Outcome]:
 
 
 def contestants() -> dict[str, tuple[bool, Callable[..., Outcome]]]:
-    """Whether each can delete, and what runs it."""
     return {
         "sparse tree, updgini": (True, sparse_tree("updgini")),
         "sparse tree, updent": (True, sparse_tree("updent")),
@@ -151,13 +145,11 @@ def contestants() -> dict[str, tuple[bool, Callable[..., Outcome]]]:
 
 
 def f1(truth: Codes, said: Codes) -> float:
-    """F1 of class 1; 0 if it was never hit."""
     hits = int(((truth == 1) & (said == 1)).sum())
     return 2 * hits / max(1, int((truth == 1).sum()) + int((said == 1).sum()))
 
 
 def run(request: Request) -> None:
-    """Print one table for each data set."""
     for kind in ("fudyadt", "sparse_tree"):
         compile_kernels(learners()[kind])
     for name in request.sets("reuters", "spamassassin"):

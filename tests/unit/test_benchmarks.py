@@ -26,6 +26,28 @@ def test_what_a_benchmark_imports_of_raydt_is_there(file: Path) -> None:
                     importlib.import_module(f"{node.module}.{name.name}")
 
 
+def names_of(file: Path) -> set[str]:
+    """The names at the top level of a file, imported ones included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_what_a_benchmark_imports_of_another_is_there(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            other = (ROOT / "benchmarks" / node.module.replace(".", "/")).with_suffix(".py")
+            if other in FILES:
+                assert {alias.name for alias in node.names} <= names_of(other)
+
+
 @pytest.fixture
 def _kit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
