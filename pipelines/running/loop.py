@@ -442,11 +442,11 @@ class Run:
                 recorder.close()
             fault("run.before_compaction")
             recorder.compact()
-        at = self.stream.state()
-        self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         if self.requests is not None:
             self.requests.end(digest, complete=complete and not self.ending.closes)
             self.ending.receipt = self.requests.head
+        at = self.stream.state()
+        self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):

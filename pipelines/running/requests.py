@@ -215,7 +215,11 @@ class GoneIds:
 
 
 #: What an entry says of requests, whenever and by whom it was written.
-_SAID = ("digest_before", "digest_after", "active", "deleted", "inserted", "missing")
+_SAID = ("learner", "digest_before", "digest_after", "active_before", "active", "deleted", "inserted", "missing")
+#: The same of its ``source``.
+_SAID_OF_SOURCE = ("updates", "at", "others")
+#: Keys that no entry of requests has.
+_OF_OTHERS = ("subjects", "note", "work", "keys", "rolled_back", "purged")
 
 
 @dataclass
@@ -254,8 +258,8 @@ class Requests:
 
     @property
     def head(self) -> str | None:
-        """Return the hash of the last line of the chain; None of an empty one."""
-        return self._chain.head
+        """Return the hash of the last line that the run has come to; None without one."""
+        return self._known[0]["previous"] if self._known else self._chain.head
 
     def begin(
         self,
@@ -279,30 +283,35 @@ class Requests:
         if state is not None:
             lists = ("deleted", "missing", "waiting")
             self._now = _Open(**{**state, **{name: [*map(tuple, state.get(name, ()))] for name in lists}})
-        elif entries:  # a process that was killed before its first checkpoint has begun them
-            run = (self._chain.named or {}).get("run") or run
-        self._now.run = self._now.run or run
-        self._require_ours(read, steps)
-        if self._now.lineage != lineage:  # what comes is about another model; a gap in the chain shows it
+        begun = state is None and bool(entries)  # by a process that was killed before its first checkpoint
+        self._now.run = self._now.run or (begun and (self._chain.named or {}).get("run")) or run
+        self._require_ours(read, steps, begun)
+        updated = self._now.lineage != lineage
+        if updated:  # what comes is about another model; a gap in the chain shows it
             came, went = len(self._now.inserted), len(self._now.deleted)
             self._now.digest, self._now.lineage = digest(), lineage
             self._now.inserts, self._now.deletes = tally.inserts - came, tally.deletes - went
-        self._known = deque(entry for entry in ours if entry["source"]["updates"][1] > tally.updates)
-        for entry in ours[: len(ours) - len(self._known)]:
+        for entry in ours:
+            first, stop = entry["source"]["updates"]
             # One without updates is of the end of a run, which took in what waited.
-            follows = (
-                entry["source"]["updates"] == [self._now.begins] * 2 and entry["digest_before"] == self._now.digest
-            )
-            if follows or entry["source"]["updates"][1] > self._now.begins:
+            ends = first == stop == self._now.begins and entry["digest_before"] == self._now.digest
+            # What was done before the update of the model from elsewhere, it does not come to again.
+            if ends or (updated and self._now.begins < stop <= tally.updates):
                 self._close(entry)
-        before = entries[: len(entries) - len(self._known)] if self._known else entries
+        begins = self._now.begins
+        self._known = deque(entry for entry in ours if entry["source"]["updates"][1] > begins)
+        known = {id(entry) for entry in self._known}
+        before = [entry for entry in entries if id(entry) not in known]
         self._note_erased(before, stream)
         hashes = gone(before)
         self._gone = GoneIds(hashes.union(hash for hash, *_ in self._now.deleted).difference(self._now.inserted))
         return self._marked(stream)
 
-    def _require_ours(self, chain: Chain | None, steps: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse (InputError) a chain that is not the one of the run, by what it names and what the checkpoint has."""
+    def _require_ours(self, chain: Chain | None, steps: Sequence[Mapping[str, Any]], begun: bool) -> None:
+        """Refuse (InputError) a chain that is not the one of the run, by what it names and what the checkpoint has.
+
+        No checkpoint tells the id of a run that has only ``begun``: its data does.
+        """
         now = self._now
         if now.written and chain is None:
             raise InputError(message("receipts.lost", updates=now.begins), file=self._chain.path)
@@ -310,7 +319,10 @@ class Requests:
             require_known(chain, vars(now), bool(steps))
         live = self._of if isinstance(self._source, FollowedSource) else {}
         first = steps[0]["digest_before"] if steps else now.digest
-        self._chain.about(Origin(self._place, self._learner, now.run, self._data, first, live))
+        ours = Origin(self._place, self._learner, now.run, self._data, first, live)
+        if chain is not None and begun:
+            chain.require(ours._replace(run=None))
+        self._chain.about(ours)
 
     def _note_erased(self, entries: Sequence[Mapping[str, Any]], stream: Stream) -> None:
         """Tell a stream what was erased by other means than its source, which may delete it, too, once."""
@@ -408,21 +420,25 @@ class Requests:
     def end(self, digest: str, *, complete: bool) -> None:
         """Write the last receipt of a run that ends here for now, so that the chain leads to its state.
 
-        The last checkpoint is written. ``complete``: nothing waits for more updates.
+        The last checkpoint comes after it, and knows it. ``complete``: nothing waits for more updates. A run that ends
+        before a receipt that is there writes none; InputError if it is complete.
         """
         if self._known and self._known[0]["source"]["updates"][1] > self._tally.updates:
             return  # a driver that is gone came farther, and its receipt is about these updates, too
         if complete:
             self._now.taken, self._now.waiting = self._tally.updates, []
         changed = self._now.begins < self._tally.updates or self._now.digest != digest
-        if self._has_requests or (self._now.written and changed):
+        ahead = bool(self._known) and self._known[0]["source"]["updates"][1] > self._tally.updates
+        if not ahead and (self._has_requests or self._known or (self._now.written and changed)):
             self._write_here(digest)
+        if complete and self._known:
+            self._refuse(self._known[0])
 
     def state(self) -> dict[str, Any]:
         """Return the requests that no receipt has yet, and where the last one ended: plain JSON values."""
         now = self._now  # what is in the lists never changes
         copies = {name: [*getattr(now, name)] for name in ("deleted", "missing", "waiting")}
-        return {**vars(now), **copies, "inserted": {**now.inserted}, "head": self._chain.head}
+        return {**vars(now), **copies, "inserted": {**now.inserted}, "head": self.head}
 
     @property
     def _has_requests(self) -> bool:
@@ -466,14 +482,19 @@ class Requests:
             },
         }
         if self._known:
-            there = self._known.popleft()
-            same = all(there.get(name) == entry.get(name) for name in _SAID)
-            if not same or any(there["source"][name] != entry["source"][name] for name in ("updates", "at")):
-                raise InputError(message("receipts.other_run", updates=stop), file=self._chain.path)
+            there = self._known[0]
+            same = all(there.get(name) == entry.get(name) for name in (*_SAID, *_OF_OTHERS))
+            if not same or any(there["source"][name] != entry["source"][name] for name in _SAID_OF_SOURCE):
+                self._refuse(there)
+            self._known.popleft()
             self._close(there)
             return
         self._close(self._chain.append_values(entry, time=now()))
         fault("requests.appended")
+
+    def _refuse(self, entry: Mapping[str, Any]) -> None:
+        """Raise the InputError of an entry that the run does not come to."""
+        raise InputError(message("receipts.other_run", updates=entry["source"]["updates"][1]), file=self._chain.path)
 
     def _close(self, entry: Mapping[str, Any]) -> None:
         """Go on behind a receipt."""
@@ -486,7 +507,6 @@ class Requests:
             deletes=was.deletes + went + len(entry["deleted"]),
             taken=was.taken,
             run=was.run,
-            head=self._chain.head,
             latest=was.latest,
             waiting=was.waiting,
             lineage=was.lineage,

@@ -65,6 +65,13 @@ class Course:
                 self._states[after] = self._taken, entry["active"], model
         return True
 
+    def place_of(self, digest: str) -> int | None:
+        """Return the last entry (from 1 on) on the path to the model with a digest, 0 before the first; None if no
+        entry has the digest.
+        """
+        found = self._states.get(digest)
+        return None if found is None else found[0]
+
     def rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
         """Return the values of the entry of a rollback; None if no entry has the state, or it is that of now."""
         if not self.newest or self.newest["digest_after"] == digest or digest not in self._states:
@@ -473,6 +480,7 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
             raise ConfigError(message("receipts.other_key", file=str(path), row=row))
         if not course.take(entry):
             raise InputError(message("receipts.bad_rollback"), file=str(path), row=row)
+        _require_same_model(entry, entries, str(path))
         if "signature" in entry:
             _verify(entry, row, str(path))
             signers[entry["public_key"]] = None
@@ -482,6 +490,27 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
     keyed, whole = all("key_check" in entry for entry in entries), signed == len(entries)
     newest, gaps, who = course.newest, course.gaps, list(signers)
     return Chain(entries, newest, hashes[-1], gaps, hashes, course, who, whole, keyed, str(path))
+
+
+def _require_same_model(entry: Mapping[str, Any], before: Sequence[Mapping[str, Any]], file: str) -> None:
+    """Refuse (InputError) an entry of another model than the one before it, or of updates that do not follow.
+
+    Lines of an early version name no model; the one after them may.
+    """
+    if not before:
+        return
+    last, row = before[-1], len(before)
+    named, learner = last.get("origin"), last["learner"]
+    if entry["learner"] != learner:
+        raise InputError(message("receipts.mixed", theirs=entry["learner"], ours=learner), file=file, row=row)
+    if named is not None and entry.get("origin") != named:
+        theirs = of_origin(entry["origin"]) if "origin" in entry else message("receipts.of_none")
+        raise InputError(message("receipts.mixed", theirs=theirs, ours=of_origin(named)), file=file, row=row)
+    if "source" in entry:
+        stop = next((one["source"]["updates"][1] for one in reversed(before) if "source" in one), None)
+        first = entry["source"]["updates"][0]
+        if stop is not None and first != stop:
+            raise InputError(message("receipts.other_place", first=first, stop=stop), file=file, row=row)
 
 
 def _hash(line: bytes) -> str:
