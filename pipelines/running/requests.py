@@ -420,18 +420,17 @@ class Requests:
     def end(self, digest: str, *, complete: bool) -> None:
         """Write the last receipt of a run that ends here for now, so that the chain leads to its state.
 
-        The last checkpoint comes after it, and knows it. ``complete``: nothing waits for more updates. A run that ends
-        before a receipt that is there writes none; InputError if it is complete.
+        The last checkpoint comes after it, and knows it. ``complete``: nothing waits for more updates. InputError if a
+        receipt that is there is of more updates than a complete source has.
         """
-        if self._known and self._known[0]["source"]["updates"][1] > self._tally.updates:
-            return  # a driver that is gone came farther, and its receipt is about these updates, too
         if complete:
             self._now.taken, self._now.waiting = self._tally.updates, []
-        changed = self._now.begins < self._tally.updates or self._now.digest != digest
+        # A driver that is gone may have come farther: then its receipt is about these updates, too.
         ahead = bool(self._known) and self._known[0]["source"]["updates"][1] > self._tally.updates
+        changed = self._now.begins < self._tally.updates or self._now.digest != digest
         if not ahead and (self._has_requests or self._known or (self._now.written and changed)):
             self._write_here(digest)
-        if complete and self._known:
+        if complete and self._known and not isinstance(self._source, FollowedSource):
             self._refuse(self._known[0])
 
     def state(self) -> dict[str, Any]:
