@@ -8,8 +8,6 @@ alpha = beta = 0 and depth 10 at most, as in the paper's experiments. One settin
 Run: python benchmarks/amortised_cost.py [--document FILE] [--most ROWS]
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from math import ceil, log2

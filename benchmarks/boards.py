@@ -9,8 +9,6 @@ side. Processor time of this process: a whole replay for ours (the file is read,
 and learner to ``benchmarks/results/boards.csv`` and leaves out the lines that are there: it can be stopped at any time.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import itertools

@@ -5,8 +5,6 @@ on. Of kappa-M and R2 it is that to MOA's definitions: the majority already has 
 R2 compares with the mean of the labels before each one, instead of the mean of all.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

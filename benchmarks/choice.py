@@ -8,8 +8,6 @@ rows.
 Run: python benchmarks/choice.py [--seeds 3] [--timed electricity] [--sets electricity adult_train ...]
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import statistics

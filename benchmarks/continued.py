@@ -8,8 +8,6 @@ the time. Each side has two threads and makes 100 trees for each training. CatBo
 Run: python benchmarks/continued.py [--set electricity] [--rows 30000]
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import tempfile

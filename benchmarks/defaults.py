@@ -10,8 +10,6 @@ the rest, in the mean of the classes. Categories are columns of 0 and 1 for both
 ``choice`` chooses the defaults by a rule that was fixed before its first run (``defaults_choice.py``).
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Callable, Iterator

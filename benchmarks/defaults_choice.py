@@ -11,8 +11,6 @@ that one. Only the last two, and data sets looked at after the choice (see ``def
 worth on other data.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product

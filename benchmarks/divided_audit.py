@@ -5,8 +5,6 @@ second the private pages (RssAnon) of the command and of its processes on Ray ar
 Run: python benchmarks/divided_audit.py [--rows N] [--features D] [--iterations T] [--parts P ...] [--raydt FILE]
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -12,8 +12,6 @@ each inserted example being predicted first. The peer is this project's own twin
 stream with epsilon 0, that is a rebuild after every update.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Shallow: the 8 features of Electricity at depth 8. Deep: 30 drawn features at de
 median of the rounds after one that is not counted; rows of the peer are transformed beforehand.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Each model learns ``--rows`` rows, forgets a tenth of them, and predicts ``--row
 A difference of 0 means that every double is equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ have been started and have loaded their kernels. Sides take turns, medians are p
 Run: python benchmarks/first_model.py [--learner gbdt] [--rows N] [--features D] [--actors S] [--rounds R] [--sent]
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import statistics

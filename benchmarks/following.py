@@ -9,8 +9,6 @@ and in each twentieth of the time the rest. The last lines show processor time, 
 decodes the same messages.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import signal
@@ -98,6 +96,7 @@ def main() -> None:
         config = job(source, 1000) | {
             "follow": {"chapter_updates": given.chapter, "keep": 5},
             "checkpoint": {"every_seconds": 30},
+            "output": {"report": False},
         }
         (folder / "job.yaml").write_text(dump_yaml(config), encoding="utf-8")
         command = [

@@ -13,8 +13,6 @@ the bytes of the file are read. A setting is a dotted key of the config; one tha
 learner share counts once.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import io
@@ -114,9 +112,14 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
     return (tuple(words[i : i + SENTENCE_WORDS]) for i in range(len(words) - SENTENCE_WORDS + 1))
 
 
+def words(folder: Path) -> int:
+    """Count the words of all pages in a folder, as ``wc -w`` does."""
+    return sum(len(path.read_text("utf-8").split()) for path in folder.rglob("*.md"))
+
+
 def counted(root: Path) -> dict[str, Any]:
     """Count what the sources show."""
-    tests, product = ([(tree, text) for tree, text in trees(root, *folders)] for folders in (("tests",), PRODUCT))
+    tests, product, benchmarks = (list(trees(root, *folders)) for folders in (("tests",), PRODUCT, ("benchmarks",)))
     imports = (
         (node.end_lineno or node.lineno) - node.lineno + 1
         for tree, _ in product
@@ -130,6 +133,10 @@ def counted(root: Path) -> dict[str, Any]:
         "files of the product": len(product),
         "lines of the tests": sum(text.count("\n") for _, text in tests),
         "files of the tests": len(tests),
+        "lines of the benchmarks": sum(text.count("\n") for _, text in benchmarks),
+        "files of the benchmarks": len(benchmarks),
+        "words of the docs": words(root / "docs"),
+        "words of the explanation": words(root / "docs" / "explanation"),
     }
     functions, long, kernels = 0, 0, 0
     others: list[str] = []
@@ -151,6 +158,7 @@ def counted(root: Path) -> dict[str, Any]:
         "functions": functions,
         f"functions with {MANY_PARAMETERS} or more parameters": long,
         "of these, kernels and constructors": kernels,
+        "of these, other functions": len(others),
         "class names used more than once": sum(uses > 1 for uses in classes.values()),
         "sentences": len(sentences),
         "sentences that tests quote, in percent": round(100 * pinned / max(len(sentences), 1)),

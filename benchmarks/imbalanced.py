@@ -8,8 +8,6 @@ scikit-learn train again without them; the threshold stays. Givemesomecredit has
 class 1; w8a has 300 columns of 0 and 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,21 +1,17 @@
-"""Models by key: one job beside a training for each key and day, actors, many keys, updates a second.
+"""Models by key: one job beside a training for each key and day, and very many keys.
 
 Works:
   window   hours of many keys, a window of days by event time; the peer trains LightGBM anew for each key and day on the
            rows in the window (a sample of keys and days, of which the mean is multiplied by the number of trainings).
            Processor time of both; the digests of the sampled keys are compared with runs of these keys alone.
-  actors   the same job on Ray with one actor and with two, by wall time.
   many     very many keys of few rows: throughput, memory, and the checkpoint's time and size.
-  speed    updates a second of one process: keys with windows of 1,000 rows, blocks of 4,096 rows of any keys.
 
 Run: python benchmarks/keyed.py --work window [--keys 2000] [--days 90] [--window 60] [--learner fudyadt]
-    [--sample KEYS] [--every DAYS] [--rows OF_A_KEY] [--blocks OF_4096_ROWS] [--shards S ...] [--repeats N]
+    [--sample KEYS] [--every DAYS] [--rows OF_A_KEY]
 
 The rows of ``window`` and ``many`` are drawn: ten standard normal numbers, and the label tells on which side of a
 plane of the key's own a row is, blurred by noise of half a standard deviation.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -24,7 +20,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +31,6 @@ import pyarrow.parquet as pq
 from harness import arguments, print_machine, show
 
 import pipelines
-from raydt.keyed.members import KeyedJob, Members
-from raydt.keyed.source import SharedSource
-from raydt.learners import learners
-from raydt.sources.divided import open_source
-from raydt.sources.options import ParquetFiles
-from raydt.streams.windows import SlidingWindow
 
 HOURS, FEATURES = 24, 10
 #: Options of learners beside their kind.
@@ -132,23 +121,6 @@ def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]
     yield "accuracy of the sampled keys: ours, LightGBM", (round(statistics.mean(scores), 4), round(right / tested, 4))
 
 
-def actors(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    path = folder / "hours.parquet"
-    hours(path, given.keys, given.days)
-    walls: dict[int, list[float]] = {}
-    for repeat in range(given.repeats):
-        for shards in given.shards:
-            cluster = {"backend": "ray", "shards": shards}
-            run = pipelines.replay(config(path, given, cluster=cluster), folder / f"run {shards} {repeat}")
-            walls.setdefault(shards, []).append(run.summary["seconds"])
-            yield f"digest, {shards} actors", run.digest
-            yield "busiest actor, seconds", max(entry["seconds"] for entry in run.summary["work"])
-    for shards, seconds in walls.items():
-        yield f"processing seconds, {shards} actors", [round(one, 2) for one in seconds]
-    first, last = (statistics.median(walls[shards]) for shards in (given.shards[0], given.shards[-1]))
-    yield "times", round(first / last, 2)
-
-
 def many(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     rng, n = np.random.default_rng(0), given.keys * given.rows
     planes = np.random.default_rng(1).normal(size=(given.keys, FEATURES))
@@ -169,40 +141,13 @@ def many(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     yield "checkpoints: seconds, MB", (round(written["seconds"], 1), round(written["bytes"] / 1e6, 1))
 
 
-def speed(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
-    path, rows = folder / "speed.parquet", 1_000
-    rng = np.random.default_rng(0)
-    n = given.keys * rows + given.blocks * 4096
-    k = np.concatenate([np.tile(np.arange(given.keys), rows), rng.integers(0, given.keys, given.blocks * 4096)])
-    x, planes = rng.normal(size=(n, FEATURES)), rng.normal(size=(given.keys, FEATURES))
-    y = ((x * planes[k]).sum(axis=1) > 0).astype(np.int8)
-    pq.write_table(pa.table({"store": k, "y": y, **{f"x{j}": x[:, j] for j in range(FEATURES)}}), path)
-    learner = learners()[given.learner]
-    options = learner.Options.model_validate({"kind": given.learner, **OPTIONS[given.learner]})
-    reading = learner.traits(options).reading
-    source: Any = open_source(ParquetFiles(path=str(path), label="y", key="store"), reading=reading)
-    source._chunk_rows = 4096
-    features = replace(source.features, groups=options.feature_groups)
-    stream = SlidingWindow(window=rows, warmup=WARMUP.get(given.learner, 0))
-    members = Members(KeyedJob(SharedSource(source, reading), learner, options, features, stream))
-    spent, updates = 0.0, 0
-    for chunk in source.rows():
-        parts = list(members.job.shared.split(chunk))
-        began = time.process_time()
-        members.learn(parts)
-        if chunk.start >= given.keys * rows:
-            spent, updates = spent + time.process_time() - began, updates + 2 * len(chunk)
-    yield "updates", updates
-    yield "updates a second of processor time", round(updates / spent)
-
-
-WORKS = {"window": window, "actors": actors, "many": many, "speed": speed}
+WORKS = {"window": window, "many": many}
 
 if __name__ == "__main__":
     chosen = {"work": {"action": "append", "choices": WORKS, "required": True}}
     chosen |= {"learner": {"choices": OPTIONS, "default": "fudyadt"}}
-    sizes = {"keys": 2_000, "days": 90, "window": 60, "rows": 100, "blocks": 50, "sample": 10, "every": 11}
-    given = arguments(__doc__, **chosen, **sizes, shards=[1, 2], repeats=3)
+    sizes = {"keys": 2_000, "days": 90, "window": 60, "rows": 100, "sample": 10, "every": 11}
+    given = arguments(__doc__, **chosen, **sizes)
     print_machine("lightgbm")
     for work in given.work:
         with tempfile.TemporaryDirectory(prefix="raydt-keyed-") as folder:

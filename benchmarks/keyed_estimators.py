@@ -5,8 +5,6 @@ learned, the last quarter is scored. The model for all has the key as a category
 idle model of one key takes, beyond its rows.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc

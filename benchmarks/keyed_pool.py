@@ -6,8 +6,6 @@ which are drawn evenly; each is divided by key first, and that is part of the ti
     python benchmarks/keyed_pool.py --keys 1000 --rows 1000 --blocks 8
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

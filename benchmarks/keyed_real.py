@@ -10,8 +10,6 @@ more than two standard deviations (McNemar).
 Run: python benchmarks/keyed_real.py [--data FOLDER] [--sets noshow ...] [--learners fudyadt ...]
 """
 
-from __future__ import annotations
-
 import tempfile
 from itertools import chain, pairwise
 from pathlib import Path

@@ -9,8 +9,6 @@ are a column of their own. The rows are sent; shards that read for themselves ke
 Run: python benchmarks/memory.py [--features 10] [--work fudyadt] [--rows 1000000] [--shards 2]
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

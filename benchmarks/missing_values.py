@@ -6,8 +6,6 @@ until nothing separates the rows of a leaf. In the last columns the rows to lear
 have.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ stream: the presort alone, then the whole BUILD at each depth limit.
 Run: python benchmarks/profile_replay.py [folder of the data]
 """
 
-from __future__ import annotations
-
 import collections
 import sys
 import tempfile

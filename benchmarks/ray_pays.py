@@ -6,8 +6,6 @@ them. Ray is a private one on this machine, with 2 shards.
 Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|sweep|demo]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

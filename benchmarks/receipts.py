@@ -7,8 +7,6 @@ rows and is shown, too. LightGBM has one thread and the same settings; it is tra
 must who deletes a row from it.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from typing import Any

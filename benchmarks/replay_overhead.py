@@ -7,8 +7,6 @@ median of 5 pairs in turn. ``ray_pays.py`` compares a long stream in process and
 Run: python benchmarks/replay_overhead.py [--events 5000000]
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 

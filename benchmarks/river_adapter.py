@@ -6,8 +6,6 @@ forest and boosting have their defaults, and so have theirs. Forests and boostin
 Run: python benchmarks/river_adapter.py [--rows 20000] [--only Tree]
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 ``python benchmarks/row_bytes.py --rows 100000``; each fit has a process of its own.
 """
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -14,8 +14,6 @@ Run: python benchmarks/scaling.py [--work gbdt] [--scale 0.2] [--shards 1 2 4 8]
 For publication: --scale 1 --repeats 3 --shards 1 2 4 8 16 32
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import statistics

@@ -9,8 +9,6 @@ Run: python benchmarks/serving.py [--requests 3000] [--swaps 100] [--trees 100] 
 uvicorn; without FastAPI its rows are left out)
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import itertools

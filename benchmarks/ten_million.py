@@ -17,8 +17,6 @@ A checkpoint is due every tenth of the updates. Each backend and kind of live ro
 Run: python benchmarks/ten_million.py [--rows 10000000] [--backend in_process|ray] [--live all|window]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

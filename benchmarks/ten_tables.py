@@ -8,8 +8,6 @@ that does not hold ends the program with an error.
 Run: python benchmarks/ten_tables.py [--data FOLDER] [--rows N] [--only clinic words ...] [--configs]
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -9,8 +9,6 @@ driver's processor time for each update. Digests of both sides are equal. Linux 
 Run: python benchmarks/text_ids.py [--rows 1000000] [--work gbdt] [--shards 2] [--repeats 3]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -5,8 +5,6 @@ insertions nor deletions, and it does not keep the rows; RandomForest and ExtraT
 to forget. HoeffdingTreeClassifier learns row by row in Python, has one thread, and cannot forget.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import tempfile

@@ -16,8 +16,6 @@ The column "16, calculated" is not measured: it is Amdahl's law with the serial 
 and threads of which each does half as much as the first, since they share the memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

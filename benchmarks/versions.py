@@ -6,8 +6,6 @@ Each replay runs in a process of its own, of this checkout and of the other by t
 by a replay of 10 rows and taken off. A ratio above 1 means that this checkout is slower.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,11 +1,9 @@
-"""Prequential accuracy and time of confidence trees: defaults, settings, drift, whole replays, Ray, river.
+"""Prequential accuracy and time of confidence trees: defaults, settings, drift, whole replays, river.
 
 Every example is predicted before it is learned; the first 200 rows, our warm-up, are not scored on either side. Rows
 are in file order where order is time, else in three random orders; at most ``--rows`` of each file. CPU time of this
 process unless a table says otherwise. river: ``predict_one`` and ``learn_one`` on dictionaries made beforehand.
 """
-
-from __future__ import annotations
 
 import statistics
 import time
@@ -216,32 +214,6 @@ def whole(request: Request) -> None:
         table.append([name, f"{n:,}", f"{own:.2f}", f"{all_of_it:.2f}", f"{all_of_it / own:.2f}"])
         progress(*table[-1])
     show("CPU time per example, us", ["stream", "rows", "engine", "whole replay", "times the engine"], table)
-
-
-def shards(request: Request) -> None:
-    """Time and bytes on Ray of leaves that predict by naive Bayes, beside leaves that predict their majority.
-
-    Two shards on this machine do all work (``memory_limit: 0``), defaults otherwise; at most 200,000 rows of two
-    classes, and of ten. Wall time of the stream, as the run reports it, and bytes exchanged with the shards. In turns,
-    median of five rounds after one that is not counted.
-    """
-    table, cluster = [], {"backend": "ray", "shards": 2, "memory_limit": 0}
-    for name in request.sets("electricity", "poker_lsn"):
-        source, stream = parquet(name, limit=200_000), {"model": "incremental", "warmup": WARMUP}
-        runs: dict[str, list[dict[str, Any]]] = {"majority": [], "adaptive": []}
-        for _ in range(6):
-            for kind, summaries in runs.items():
-                learner = {"kind": "confidence_tree", "leaf_prediction": kind}
-                summaries.append(replayed(learner, source, stream, cluster=cluster)[0])
-        for kind, summaries in runs.items():
-            last, times = summaries[-1], [summary["seconds"] for summary in summaries[1:]]
-            n = int(last["updates"])
-            us = [f"{1e6 * seconds / n:.1f}" for seconds in (statistics.median(times), min(times), max(times))]
-            sent = f"{last['bytes_exchanged'] / n:.0f}"
-            table.append([name, f"{n:,}", kind, *us, sent, str(last["rounds"]), f"{last['metrics']['accuracy']:.3f}"])
-            progress(*table[-1])
-    header = ["stream", "rows", "leaves predict", "us", "least", "most", "bytes", "rounds", "accuracy"]
-    show("Wall time and bytes per example on Ray with two shards", header, table)
 
 
 def river(request: Request) -> None:

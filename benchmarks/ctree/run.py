@@ -8,7 +8,6 @@
     choice    accuracy of the settings among which the defaults were chosen, on ten streams
     drift     accuracy where drift is followed, and over windows of the last examples
     whole     time of a whole replay beside the session's, by length of the stream
-    shards    time and bytes on Ray of leaves that predict by naive Bayes, beside majority leaves
     river     time and accuracy beside river's HoeffdingTreeClassifier on Electricity
 
 ``--seeds`` is the number of trials, or of rounds of a timing; ``--plot`` writes the figure beside the page of results.
@@ -29,7 +28,6 @@ TABLES = {
     "choice": "ctree.prequential:choice",
     "drift": "ctree.prequential:drift",
     "whole": "ctree.prequential:whole",
-    "shards": "ctree.prequential:shards",
     "river": "ctree.prequential:river",
 }
 

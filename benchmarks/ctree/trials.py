@@ -11,8 +11,6 @@ w = sqrt(ln(1/delta) / 2), that of C-Tree (eq. 8, twice) about 10 c / sqrt(m), s
 for leaves of a thousand examples. All three grids go through the same widths w at equal ratios.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

@@ -10,8 +10,6 @@ ExtraTreesClassifier(n_jobs=1) of the same depth, on the same columns of 0 and 1
 counts the bytes of the arrays of a trained forest. Data sets that are not at hand are skipped.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -10,8 +10,6 @@ Java 17; its first 500 rows are not scored. MOA's times have those of the virtua
 and collect garbage; a stream of some thousand rows ends while it still compiles.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

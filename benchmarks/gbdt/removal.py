@@ -1,32 +1,14 @@
-"""What a deletion leaves behind: backdoors, membership inference, poisoning, similarity, cumulative changes."""
+"""What a deletion leaves behind: backdoors, membership inference, poisoning, cumulative changes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import gbdt.data as kit
 import numpy as np
 import numpy.typing as npt
-from gbdt.data import (
-    BINS,
-    DEFAULT,
-    SERIES,
-    SIZES,
-    SPLIT_SEED,
-    Split,
-    add,
-    agreement,
-    delete,
-    fitted,
-    lightgbm,
-    load,
-    mean_and_error,
-    options_of,
-    predicted,
-    quality,
-    size_of,
-    trivial,
-)
+from gbdt.data import Split
 from harness import Panel, Request, Style, progress, show
 
 SHARE, TRIGGER_FEATURES, TARGET = 0.01, 3, 0
@@ -58,7 +40,7 @@ def triggered(split: Split, X: Any) -> Any:
 def success(model: Any, split: Split) -> float:
     """Share of triggered test rows of other classes that get the target label."""
     others = triggered(split, split.X_test[split.y_test != TARGET])
-    return float(np.mean(predicted(model, split, others) == TARGET))
+    return float(np.mean(kit.predicted(model, split, others) == TARGET))
 
 
 def trial(split: Split, seed: int, **options: Any) -> dict[str, tuple[float, float]]:
@@ -66,18 +48,18 @@ def trial(split: Split, seed: int, **options: Any) -> dict[str, tuple[float, flo
     found = {}
 
     def note(stage: str, model: Any) -> None:
-        found[stage] = success(model, split), quality(model, split)
+        found[stage] = success(model, split), kit.quality(model, split)
 
-    model = fitted(data, clean, **options)
+    model = kit.fitted(data, clean, **options)
     note("clean", model)
-    note("added", add(model, data, rows))
-    delete(model, rows)
+    note("added", kit.add(model, data, rows))
+    kit.delete(model, rows)
     note("removed again", model)
-    model = fitted(data, np.sort(np.concatenate([clean, rows])), **options)
+    model = kit.fitted(data, np.sort(np.concatenate([clean, rows])), **options)
     note("trained in", model)
-    delete(model, rows)
+    kit.delete(model, rows)
     note("then removed", model)
-    note("clean, other seed", fitted(data, clean, **{**options, "random_state": 1}))
+    note("clean, other seed", kit.fitted(data, clean, **{**options, "random_state": 1}))
     return found
 
 
@@ -90,11 +72,11 @@ def backdoor(request: Request) -> None:
     """
     rows = []
     for name in request.sets("optdigits", "pendigits"):
-        split = load(name)
+        split = kit.load(name)
         for mode in request.derivatives or ["bounded", "retrained", "never"]:
-            trials = [trial(split, seed, **options_of(mode)) for seed in range(request.seeds)]
+            trials = [trial(split, seed, **kit.options_of(mode)) for seed in range(request.seeds)]
             for part, what in enumerate(("attack success %", "accuracy %")):
-                cells = [mean_and_error([t[stage][part] for t in trials], 100.0) for stage in STAGES]
+                cells = [kit.mean_and_error([t[stage][part] for t in trials], 100.0) for stage in STAGES]
                 worst = max(
                     abs(t[stage][part] - t["clean"][part])
                     for t in trials
@@ -133,7 +115,7 @@ def membership_trial(split: Split, seed: int, **options: Any) -> dict[tuple[str,
     base, online, test = np.split(order, np.cumsum([int(BASE * len(order)), max(1, round(ONLINE * len(order)))]))
     settings = {**OVERFIT, **options}
     trained = np.sort(np.concatenate([base, online]))
-    model = fitted(split, trained, **settings)
+    model = kit.fitted(split, trained, **settings)
     (known, base), (unknown, test) = np.array_split(base, 2), np.array_split(test, 2)
     attack = HistGradientBoostingClassifier(random_state=0).fit(
         np.concatenate([evidence(model, split, known), evidence(model, split, unknown)]),
@@ -146,10 +128,10 @@ def membership_trial(split: Split, seed: int, **options: Any) -> dict[tuple[str,
             found[stage, part] = float(np.mean(attack.predict(evidence(model, split, rows))))
 
     note("trained", model)
-    delete(model, online)
+    kit.delete(model, online)
     note("D' deleted", model)
-    note("D' added again", add(model, split, online))
-    note("never saw D'", fitted(split, np.setdiff1d(trained, online), **settings))
+    note("D' added again", kit.add(model, split, online))
+    note("never saw D'", kit.fitted(split, np.setdiff1d(trained, online), **settings))
     return found
 
 
@@ -168,11 +150,11 @@ def membership(request: Request) -> None:
     """
     rows = []
     for name in request.sets("optdigits", "pendigits"):
-        split = whole(load(name))
+        split = whole(kit.load(name))
         for mode in request.derivatives or ["bounded", "retrained", "never"]:
-            trials = [membership_trial(split, seed, **options_of(mode)) for seed in range(request.seeds)]
+            trials = [membership_trial(split, seed, **kit.options_of(mode)) for seed in range(request.seeds)]
             for stage in MEMBERSHIP_STAGES:
-                cells = [mean_and_error([t[stage, part] for t in trials], 100.0, 1) for part in PARTS]
+                cells = [kit.mean_and_error([t[stage, part] for t in trials], 100.0, 1) for part in PARTS]
                 rows.append([split.title, mode, stage, *cells])
                 progress(*rows[-1])
     note = (
@@ -204,25 +186,25 @@ def poisoning_trial(
     """Of each model: accuracy, share of the gap of the poisoned model that is closed, agreement with the clean one."""
     data, clean, rows = flipped(split, seed, count, positives)
     said = {}
-    model = fitted(data, clean, **options)
-    said["clean"] = predicted(model, split)
-    said["poison inserted"] = predicted(add(model, data, rows), split)
-    delete(model, rows)
-    said["deleted again"] = predicted(model, split)
-    model = fitted(data, **options)
-    said["poison trained in"] = predicted(model, split)
-    delete(model, rows)
-    said["then deleted"] = predicted(model, split)
-    said["clean, other seed"] = predicted(fitted(data, clean, **{**options, "random_state": 1}), split)
-    said["LightGBM, clean"] = predicted(lightgbm(data, clean), split)
-    said["LightGBM, poisoned"] = predicted(lightgbm(data), split)
+    model = kit.fitted(data, clean, **options)
+    said["clean"] = kit.predicted(model, split)
+    said["poison inserted"] = kit.predicted(kit.add(model, data, rows), split)
+    kit.delete(model, rows)
+    said["deleted again"] = kit.predicted(model, split)
+    model = kit.fitted(data, **options)
+    said["poison trained in"] = kit.predicted(model, split)
+    kit.delete(model, rows)
+    said["then deleted"] = kit.predicted(model, split)
+    said["clean, other seed"] = kit.predicted(kit.fitted(data, clean, **{**options, "random_state": 1}), split)
+    said["LightGBM, clean"] = kit.predicted(kit.lightgbm(data, clean), split)
+    said["LightGBM, poisoned"] = kit.predicted(kit.lightgbm(data), split)
     accuracy = {name: float(np.mean(values == split.y_test)) for name, values in said.items()}
     found = {}
     for name, values in said.items():
         start = accuracy["poison trained in" if name == "then deleted" else "poison inserted"]
         gap = accuracy["clean"] - start
         closed = (accuracy[name] - start) / gap if gap else float("nan")
-        found[name] = accuracy[name], closed, agreement(values, said["clean"])
+        found[name] = accuracy[name], closed, kit.agreement(values, said["clean"])
     return found
 
 
@@ -233,106 +215,30 @@ def poisoning(request: Request) -> None:
     controls: the poisoned model as it is (doing nothing), and the clean rows retrained with another seed.
     """
     for name in request.sets("adult"):
-        split = load(name)
+        split = kit.load(name)
         rows = []
         for positives, which in ((False, "any"), (True, "> 50K only")):
             for mode in request.derivatives or ["bounded", "retrained", "never"]:
                 trials = [
-                    poisoning_trial(split, s, FLIPPED, positives, **options_of(mode)) for s in range(request.seeds)
+                    poisoning_trial(split, s, FLIPPED, positives, **kit.options_of(mode)) for s in range(request.seeds)
                 ]
                 for model in trials[0]:
                     accuracy, closed, same = (np.array([t[model][part] for t in trials]) for part in range(3))
-                    scaled = mean_and_error(accuracy, 100.0), mean_and_error(closed, 100.0, 1)
-                    rows.append([which, mode, model, *scaled, mean_and_error(same, 1.0, 4)])
+                    scaled = kit.mean_and_error(accuracy, 100.0), kit.mean_and_error(closed, 100.0, 1)
+                    rows.append([which, mode, model, *scaled, kit.mean_and_error(same, 1.0, 4)])
                     progress(*rows[-1])
-        note = f"{FLIPPED:,} rows, {request.seeds} seeds; accuracy of the majority class {100 * trivial(split):.2f}."
-        header = [
-            "rows flipped",
-            "derivatives",
-            "model",
-            "accuracy %",
-            "gap closed %",
-            "agreement with the clean model",
-        ]
+        note = (
+            f"{FLIPPED:,} rows, {request.seeds} seeds; accuracy of the majority class {100 * kit.trivial(split):.2f}."
+        )
+        header = ["rows flipped", "derivatives", "model", "accuracy %", "gap closed %", "agreement with clean model"]
         show(f"Label-flip poisoning, {split.title}", header, rows, note)
 
 
-METRICS = ("C2W", "W2C", "W2W", "phi")
-SIMILARITY_MODELS = ("updated", "not updated", "other seed")
-#: phi in the paper's Table 8, per cent.
-PAPER_PHI = (
-    "Adult 99.66, 98.83, 98.88, 98.82; CreditInfo 99.70, 99.41, 99.82, 99.63; "
-    "Optdigits 99.50, 99.22, 99.22, 98.94; Pendigits 99.69, 99.63, 99.49, 99.49"
-)
-
-
-def compare(truth: Any, retrained: Any, other: Any) -> tuple[float, ...]:
-    right, now_right = retrained == truth, other == truth
-    both_wrong = ~right & ~now_right & (retrained != other)
-    parts = [float(np.mean(part)) for part in (right & ~now_right, ~right & now_right, both_wrong)]
-    return (*parts, 1 - sum(parts))
-
-
-def similarity_trial(
-    split: Split, operation: str, share: float, seed: int, **options: Any
-) -> dict[str, tuple[float, ...]]:
-    order = np.random.default_rng(seed).permutation(len(split))
-    rows, rest = np.split(order, [size_of(share, len(split))])
-    before, after = (None, np.sort(rest)) if operation == "delete" else (np.sort(rest), None)
-    model = fitted(split, before, **options)
-    said = {"not updated": predicted(model, split)}
-    if operation == "delete":
-        delete(model, rows)
-    else:
-        add(model, split, rows)
-    said["updated"] = predicted(model, split)
-    retrained = predicted(fitted(split, after, **options), split)
-    said["other seed"] = predicted(fitted(split, after, **{**options, "random_state": 1}), split)
-    return {name: compare(split.y_test, retrained, said[name]) for name in SIMILARITY_MODELS}
-
-
-def similarity(request: Request) -> None:
-    """Functional similarity of updated and retrained models (appendix I, Table 8), with its controls.
-
-    C2W: share of test rows that the retrained model gets right and the updated one wrong; W2C the reverse; W2W both
-    wrong, differently; phi = 1 - (C2W + W2C + W2W), the agreement. Beside them the same figures of the model before the
-    update (doing nothing) and of the retrained model with another seed: phi of an update says something only where it
-    beats the former, and no update can be expected to beat the latter.
-    """
-    rows = []
-    for name in request.sets("adult", "givemesomecredit", "optdigits", "pendigits"):
-        split = load(name)
-        for mode in request.derivatives or ["bounded", "retrained"]:
-            for operation in ("add", "delete"):
-                for size, share in SIZES.items():
-                    found = [
-                        similarity_trial(split, operation, share, s, **options_of(mode)) for s in range(request.seeds)
-                    ]
-                    cells = [
-                        mean_and_error([t[model][part] for t in found], 100.0)
-                        for part in range(len(METRICS))
-                        for model in SIMILARITY_MODELS
-                    ]
-                    rows.append([split.title, mode, f"{operation} {size}", *cells])
-                    progress(*rows[-1])
-    note = f"Per cent of the test rows, {request.seeds} seeds, against the same rows retrained. phi in the paper "
-    note += f"(add 1, add 0.1 %, delete 1, delete 0.1 %): {PAPER_PHI}."
-    header = ["data", "derivatives", "D'", *(f"{metric}, {model}" for metric in METRICS for model in SIMILARITY_MODELS)]
-    show("Functional similarity", header, rows, note)
-
-
 CUMULATIVE_MODELS = ("updated", "retrained", "LightGBM", "first model")
-STYLES = dict(
-    zip(
-        CUMULATIVE_MODELS,
-        (Style("#ee6677"), Style("#4477aa"), Style("#228833", "--"), Style("#777777", ":")),
-        strict=True,
-    )
-)
-#: LightGBM with one bin less.
-CONTROL = "LightGBM, 254 bins"
-#: Of 5 %.
-BATCHES = 20
+COLOURS = (Style("#ee6677"), Style("#4477aa"), Style("#228833", "--"), Style("#777777", ":"))
+STYLES = dict(zip(CUMULATIVE_MODELS, COLOURS, strict=True))
+#: LightGBM with one bin less; batches of 5 %.
+CONTROL, BATCHES = "LightGBM, 254 bins", 20
 #: Table 7 of the paper: mean squared error in thousandths (GlobalTemperatures) at 10 %, 50 %, 100 %, 50 %, 10 %.
 CUMULATIVE_PAPER = "GlobalTemperatures 4.19, 1.96, 1.79, 2.08, 3.61; WebTraffic 4.10, 2.91, 2.90, 3.12, 4.43"
 
@@ -346,51 +252,41 @@ def steps(parts: list[Any], grow_first: bool) -> Iterator[tuple[str, Any, Any]]:
 
 
 def walk(
-    split: Split,
-    parts: list[Any],
-    grow_first: bool,
-    compared: Collection[int] | None = None,
-    control: bool = False,
-    **options: Any,
+    split: Split, parts: list[Any], grow_first: bool, compared: Collection[int] | None, control: bool, **options: Any
 ) -> list[tuple[float, dict[str, float]]]:
     """Share of the rows and quality of every model, at the start and after each step."""
     retrained: dict[int, dict[str, float]] = {}  # by how many rows are live: these are the same ones on the way back
     start = np.sort(parts[0] if grow_first else np.concatenate(parts))
-    model = fitted(split, start, **options)
-    first = quality(model, split)
+    model = kit.fitted(split, start, **options)
+    first = kit.quality(model, split)
     found = [(len(start) / len(split), {"updated": first, "first model": first})]
     for number, (operation, rows, live) in enumerate(steps(parts, grow_first), 1):
         if operation == "add":
-            add(model, split, rows)
+            kit.add(model, split, rows)
         else:
-            delete(model, rows)
-        scores = {"updated": quality(model, split), "first model": first}
+            kit.delete(model, rows)
+        scores = {"updated": kit.quality(model, split), "first model": first}
         if compared is None or number in compared:
             if len(live) not in retrained:
-                models = {"retrained": fitted(split, live, **options), "LightGBM": lightgbm(split, live)}
+                models = {"retrained": kit.fitted(split, live, **options), "LightGBM": kit.lightgbm(split, live)}
                 if control:
-                    models[CONTROL] = lightgbm(split, live, max_bin=BINS - 1)
-                retrained[len(live)] = {name: quality(one, split) for name, one in models.items()}
+                    models[CONTROL] = kit.lightgbm(split, live, max_bin=kit.BINS - 1)
+                retrained[len(live)] = {name: kit.quality(one, split) for name, one in models.items()}
             scores |= retrained[len(live)]
         found.append((len(live) / len(split), scores))
     return found
 
 
-def cumulative(request: Request) -> None:
-    """Large cumulative changes: 5 % -> 100 % -> 5 % in batches (Figure 3), chronological tenths (Table 7).
+def batches(request: Request) -> None:
+    """5 % -> 100 % -> 5 % in batches (Figure 3).
 
     Beside the updated model at every size: ours retrained on the same rows, LightGBM on the same rows, and the first
-    model left as it is (doing nothing). Of the tenths each seed draws other test rows and other split candidates; and a
-    second LightGBM, of one bin less, shows how far two models of the same quality are apart.
+    model left as it is (doing nothing).
     """
-    (_batches if request.name == "batches" else _tenths)(request)
-
-
-def _batches(request: Request) -> None:
     rows, grid = [], []
     turn, end = BATCHES - 1, 2 * (BATCHES - 1)
     for name in request.sets("pendigits"):
-        split = load(name)
+        split = kit.load(name)
         panels = []
         for grow_first in (True, False):
             title = "5 % -> 100 % -> 5 %" if grow_first else "100 % -> 5 % -> 100 %"
@@ -399,11 +295,13 @@ def _batches(request: Request) -> None:
                 for seed in range(request.seeds):
                     parts = np.array_split(np.random.default_rng(seed).permutation(len(split)), BATCHES)
                     every = request.plot and not seed
-                    walks.append(walk(split, parts, grow_first, None if every else (turn, end), **options_of(mode)))
+                    walks.append(
+                        walk(split, parts, grow_first, None if every else (turn, end), False, **kit.options_of(mode))
+                    )
                 for step in (turn, end):
                     scores = [[w[step][1][model] for w in walks] for model in CUMULATIVE_MODELS]
                     gap = [w[step][1]["updated"] - w[step][1]["retrained"] for w in walks]
-                    cells = [mean_and_error(values, 100.0) for values in (*scores, gap)]
+                    cells = [kit.mean_and_error(values, 100.0) for values in (*scores, gap)]
                     rows.append([split.title, title, mode, f"{100 * walks[0][step][0]:.0f} %", *cells])
                     progress(*rows[-1])
                 if request.plot and mode == "bounded":
@@ -420,16 +318,21 @@ def _panel(title: str, found: list[tuple[float, dict[str, float]]]) -> Panel:
     return Panel(title, lines, x="step")
 
 
-def _tenths(request: Request) -> None:
+def tenths(request: Request) -> None:
+    """Chronological tenths added, then removed (Table 7), beside the same models as in ``batches``.
+
+    Each seed draws other test rows and other split candidates; a second LightGBM, of one bin less, shows how far two
+    models of the same quality are apart.
+    """
     gaps = {"updated - LightGBM": "updated", "retrained - LightGBM": "retrained", f"{CONTROL} - LightGBM": CONTROL}
-    for name in request.sets(*SERIES):
-        splits = [SERIES[name](SPLIT_SEED + seed) for seed in range(request.seeds)]
+    for name in request.sets(*kit.SERIES):
+        splits = [kit.SERIES[name](kit.SPLIT_SEED + seed) for seed in range(request.seeds)]
         scale = 1e3 if splits[0].regression else 100.0
-        for mode in request.derivatives or [DEFAULT]:
+        for mode in request.derivatives or [kit.DEFAULT]:
             walks = []
             for seed, split in enumerate(splits):
                 parts = np.array_split(np.arange(len(split)), 10)
-                walks.append(walk(split, parts, True, None, True, random_state=seed, **options_of(mode)))
+                walks.append(walk(split, parts, True, None, True, random_state=seed, **kit.options_of(mode)))
                 progress(split.title, mode, f"seed {seed}")
             apart = {
                 title: scale * np.array([[s[model] - s["LightGBM"] for _, s in found[1:]] for found in walks])
@@ -442,23 +345,19 @@ def _tenths(request: Request) -> None:
                     f"{scale * np.mean([found[step][1][model] for found in walks]):.2f}" if model in scores else ""
                     for model in CUMULATIVE_MODELS
                 ]
-                cells += [mean_and_error(values[:, step - 1]) if step else "" for values in apart.values()]
+                cells += [kit.mean_and_error(values[:, step - 1]) if step else "" for values in apart.values()]
                 rows.append([f"{what} 10 %", f"{100 * share:.0f} %", *cells])
             summary = "; ".join(f"{title}: {_spread(values)}" for title, values in apart.items())
             unit = "Mean squared error in thousandths" if splits[0].regression else "Accuracy in per cent"
-            bins = "latest training" if mode == DEFAULT else "first tenth"
+            bins = "latest training" if mode == kit.DEFAULT else "first tenth"
             note = f"{unit}, mean of {request.seeds} seeds with its standard error; the bins are those of the {bins}. "
             note += f"{summary}."
             note += f" Paper, at 10, 50, 100, 50, 10 %: {CUMULATIVE_PAPER}." if splits[0].regression else ""
-            show(
-                f"Chronological tenths, {splits[0].title}, {mode}",
-                ["step", "rows", *CUMULATIVE_MODELS, *gaps],
-                rows,
-                note,
-            )
+            header = ["step", "rows", *CUMULATIVE_MODELS, *gaps]
+            show(f"Chronological tenths, {splits[0].title}, {mode}", header, rows, note)
 
 
 def _spread(gaps: npt.NDArray[np.float64]) -> str:
     steps = gaps.mean(axis=0)
-    text = f"{mean_and_error(gaps.mean(axis=1))}, steps from {steps.min():+.2f} to {steps.max():+.2f}"
+    text = f"{kit.mean_and_error(gaps.mean(axis=1))}, steps from {steps.min():+.2f} to {steps.max():+.2f}"
     return f"{text}, those of single seeds from {gaps.min():+.2f} to {gaps.max():+.2f}"

@@ -6,13 +6,10 @@
     streams      sliding windows and deletions with default options beside retraining at each step
     updates      retrain time of LightGBM and XGBoost over our update time, by mode
     memory       stored arrays and process peak beside the paper's Table 2
-    sparse       51k sparse features within 4 GB
     backdoor     inject and remove a backdoor (appendix J, Table 4)
     membership   membership inference (appendix K, Table 9)
     poisoning    6,000 label-flipped rows inserted and deleted
-    similarity   C2W, W2C, W2W and phi (appendix I, Table 8)
     leaf-scores  error of leaf scores on the same structure (appendix N, Table 13)
-    ranks        rank of the old split and robust fractions (Definitions 1 and 2, Figure 2)
     ablation     updates by |D'|, bins, leaves, alpha, sigma, iterations (appendix O)
     batches      5 % -> 100 % -> 5 % and back (Figure 3)
     tenths       chronological tenths added, then removed in reverse (Table 7)
@@ -30,20 +27,17 @@ from harness import commands  # noqa: E402 (needs the path)
 
 #: Name of each table, and the function that prints it.
 TABLES = {
-    "training": "gbdt.speed:speed_table",
+    "training": "gbdt.speed:training_times",
     "streams": "gbdt.streams:run",
-    "updates": "gbdt.speed:speed_table",
+    "updates": "gbdt.speed:update_times",
     "memory": "gbdt.speed:memory",
-    "sparse": "gbdt.speed:memory",
     "backdoor": "gbdt.removal:backdoor",
     "membership": "gbdt.removal:membership",
     "poisoning": "gbdt.removal:poisoning",
-    "similarity": "gbdt.removal:similarity",
-    "leaf-scores": "gbdt.trees:leaf_scores",
-    "ranks": "gbdt.trees:ranks",
+    "leaf-scores": "gbdt.leaf_scores:leaf_scores",
     "ablation": "gbdt.speed:ablation",
-    "batches": "gbdt.removal:cumulative",
-    "tenths": "gbdt.removal:cumulative",
+    "batches": "gbdt.removal:batches",
+    "tenths": "gbdt.removal:tenths",
     "tolerance": "gbdt.speed:tolerance",
 }
 

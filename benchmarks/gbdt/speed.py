@@ -9,35 +9,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gbdt.data as kit
 import numpy as np
-from gbdt.data import (
-    DEFAULT,
-    ITERATIONS,
-    MODES,
-    SIZES,
-    Split,
-    add,
-    agreement,
-    delete,
-    fitted,
-    lightgbm,
-    load,
-    median,
-    options_of,
-    ours,
-    predicted,
-    quality,
-    read,
-    size_of,
-    timed,
-    trivial,
-    xgboost,
-)
+from gbdt.data import Split
 from harness import Panel, Request, Style, peak_mb, progress, show, stored_bytes
 
 import raydt
 
-CONTESTANTS = {"LightGBM": lightgbm, "XGBoost": xgboost, "ours": fitted}
+CONTESTANTS = {"LightGBM": kit.lightgbm, "XGBoost": kit.xgboost, "ours": kit.fitted}
 #: Pairs of deletion and insertion of one row in a turn, since one takes a millisecond.
 ONE_ROW_PAIRS = 5
 NOTE = (
@@ -54,63 +33,61 @@ def training(split: Split, turns: int) -> dict[str, tuple[float, float]]:
     models = {}
     for turn in range(turns + 1):
         for name, train in CONTESTANTS.items():
-            seconds, models[name] = timed(lambda train=train: train(split))
+            seconds, models[name] = kit.timed(lambda train=train: train(split))
             if turn:
                 times[name].append(seconds)
-    return {name: (median(times[name]), quality(models[name], split)) for name in CONTESTANTS}
+    return {name: (kit.median(times[name]), kit.quality(models[name], split)) for name in CONTESTANTS}
 
 
 def updates(split: Split, mode: str, turns: int, seed: int = 0) -> dict[tuple[str, str], float]:
     """Medians of CPU seconds by (operation, size), of retrains by (peer, ""), and quality ("quality", when)."""
     rng = np.random.default_rng(seed)
-    model = fitted(split, **options_of(mode))
-    before = quality(model, split)
+    model = kit.fitted(split, **kit.options_of(mode))
+    before = kit.quality(model, split)
     times: dict[tuple[str, str], list[float]] = {}
     for turn in range(turns + 1):
         counted = times if turn else {}
         for name in ("LightGBM", "XGBoost"):
-            counted.setdefault((name, ""), []).append(timed(lambda name=name: CONTESTANTS[name](split))[0])
-        for size, share in SIZES.items():
+            counted.setdefault((name, ""), []).append(kit.timed(lambda name=name: CONTESTANTS[name](split))[0])
+        for size, share in kit.SIZES.items():
             for _ in range(1 if share else ONE_ROW_PAIRS):
-                rows = rng.choice(len(split), size_of(share, len(split)), replace=False)
-                counted.setdefault(("delete", size), []).append(timed(lambda rows=rows: delete(model, rows))[0])
-                counted.setdefault(("add", size), []).append(timed(lambda rows=rows: add(model, split, rows))[0])
-    found = {key: median(values) for key, values in times.items()}
-    return {**found, ("quality", "before"): before, ("quality", "after"): quality(model, split)}
+                rows = rng.choice(len(split), kit.size_of(share, len(split)), replace=False)
+                acts = {"delete": lambda r=rows: kit.delete(model, r), "add": lambda r=rows: kit.add(model, split, r)}
+                for operation, act in acts.items():
+                    counted.setdefault((operation, size), []).append(kit.timed(act)[0])
+    found = {key: kit.median(values) for key, values in times.items()}
+    return {**found, ("quality", "before"): before, ("quality", "after"): kit.quality(model, split)}
 
 
-def speed_table(request: Request) -> None:
-    """Training time beside LightGBM and XGBoost, and retrain time over update time; one core, CPU time, medians.
-
-    All contestants are timed in turns within one run, after one turn that is not counted. A deletion of |D'| random
-    rows is followed by the insertion of the same rows, so that the model always has its size; a retrain is of all rows.
-    """
-    (_training if request.name == "training" else _updates)(request)
-
-
-def _training(request: Request) -> None:
+def training_times(request: Request) -> None:
+    """Training time beside LightGBM and XGBoost: one core, CPU time, medians of turns after one that is not counted."""
     rows = []
     for name in request.sets(*CLASSIFICATION, "abalone", "wine"):
-        split = load(name)
+        split = kit.load(name)
         found = training(split, request.seeds)
         times = {who: f"{seconds:.3f}" for who, (seconds, _) in found.items()}
         ratio = found["ours"][0] / found["LightGBM"][0]
         scores = [f"{score:.4f}" for _, score in found.values()]
-        rows.append([split.describe(), *times.values(), f"{ratio:.2f}", *scores, f"{trivial(split):.4f}"])
+        rows.append([split.describe(), *times.values(), f"{ratio:.2f}", *scores, f"{kit.trivial(split):.4f}"])
         progress(*rows[-1])
     header = ["data", *(f"{who} s" for who in CONTESTANTS), "ours / LightGBM"]
     header += [f"{who}: accuracy or MSE" for who in CONTESTANTS] + ["majority or mean"]
     show("Training", header, rows, "100 iterations, 20 leaves, learning rate 0.1, 255 bins, lambda 1, no minimum leaf.")
 
 
-def _updates(request: Request) -> None:
+def update_times(request: Request) -> None:
+    """Retrain time over update time: one core, CPU time, medians of turns after one that is not counted.
+
+    A deletion of |D'| random rows is followed by the insertion of the same rows, so that the model always has its size;
+    a retrain is of all rows.
+    """
     factors, details = [], []
     for name in request.sets(*CLASSIFICATION):
-        split = load(name)
-        for mode in request.derivatives or [DEFAULT, *MODES]:
+        split = kit.load(name)
+        for mode in request.derivatives or [kit.DEFAULT, *kit.MODES]:
             found = updates(split, mode, request.seeds)
             for operation in ("delete", "add"):
-                own = [found[operation, size] for size in SIZES]
+                own = [found[operation, size] for size in kit.SIZES]
                 by = {who: [f"{found[who, ''] / seconds:.1f}" for seconds in own] for who in ("LightGBM", "XGBoost")}
                 factors.append([split.title, mode, operation, *by["LightGBM"], *by["XGBoost"]])
                 details.append([split.title, mode, operation, *(f"{1e3 * seconds:.2f}" for seconds in own)])
@@ -119,7 +96,7 @@ def _updates(request: Request) -> None:
             scores = [f"{found['quality', when]:.4f}" for when in ("before", "after")]
             details[-2] += [*peers, *scores]
             details[-1] += [""] * 4
-    sizes = list(SIZES)
+    sizes = list(kit.SIZES)
     header = ["data", "derivatives", "", *(f"LightGBM, {s}" for s in sizes), *(f"XGBoost, {s}" for s in sizes)]
     show("Retrain time over update time", header, factors, NOTE)
     header = ["data", "derivatives", "", *(f"ms, {s}" for s in sizes), "LightGBM ms", "XGBoost ms"]
@@ -136,7 +113,7 @@ SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 LIGHTGBM_NAMES = {"max_bins": "max_bin", "max_leaf_nodes": "num_leaves"}
 #: |D'| of Figures 6, 8 and 9.
-SHARES = {**SIZES, "0.5 %": 0.005, "5 %": 0.05, "10 %": 0.1}
+SHARES = {**kit.SIZES, "0.5 %": 0.005, "5 %": 0.05, "10 %": 0.1}
 ABLATION_NOTE = "Default options but 255 bins and retrain: never, so that no training counts as an update."
 OPERATIONS = ("delete", "add")
 STYLES = {"delete": Style("#4477aa"), "add": Style("#ee6677")}
@@ -146,26 +123,27 @@ def point(split: Split, shares: dict[str, float], turns: int, **options: Any) ->
     """CPU times, nodes built and accuracy for one setting; phi of deleting the largest share, and of not doing it."""
     rng = np.random.default_rng(0)
     options = {"retrain": "never", **options}  # a training in between would be taken for an update
-    seconds, model = timed(lambda: fitted(split, **options))
-    found = {"train": seconds, "quality": quality(model, split)}
-    untouched = predicted(model, split)
+    seconds, model = kit.timed(lambda: kit.fitted(split, **options))
+    found = {"train": seconds, "quality": kit.quality(model, split)}
+    untouched = kit.predicted(model, split)
     for size, share in shares.items():
         parts: dict[str, list[float]] = {}
         for turn in range(turns + 1):
-            rows = rng.choice(len(split), size_of(share, len(split)), replace=False)
+            rows = rng.choice(len(split), kit.size_of(share, len(split)), replace=False)
             for operation in OPERATIONS:
-                act = delete if operation == "delete" else lambda m, r: add(m, split, r)
-                seconds, _ = timed(lambda act=act, rows=rows: act(model, rows))
+                act = kit.delete if operation == "delete" else lambda m, r: kit.add(m, split, r)
+                seconds, _ = kit.timed(lambda act=act, rows=rows: act(model, rows))
                 if turn:
                     parts.setdefault(f"{operation} {size}, s", []).append(seconds)
                     parts.setdefault(f"{operation} {size}, nodes", []).append(model.last_update_["nodes"])
                     parts.setdefault(f"{operation} {size}, trees", []).append(model.last_update_["trees_retrained"])
-        found |= {key: median(values) for key, values in parts.items()}
-        found[f"quality after {size}"] = quality(model, split)
-    rows = rng.choice(len(split), size_of(max(SIZES.values()), len(split)), replace=False)
-    delete(model, rows)
-    retrained = predicted(fitted(split, np.setdiff1d(np.arange(len(split)), rows), **options), split)
-    return {**found, "phi": agreement(predicted(model, split), retrained), "no-op": agreement(untouched, retrained)}
+        found |= {key: kit.median(values) for key, values in parts.items()}
+        found[f"quality after {size}"] = kit.quality(model, split)
+    rows = rng.choice(len(split), kit.size_of(max(kit.SIZES.values()), len(split)), replace=False)
+    kit.delete(model, rows)
+    retrained = kit.predicted(kit.fitted(split, np.setdiff1d(np.arange(len(split)), rows), **options), split)
+    found |= {"phi": kit.agreement(kit.predicted(model, split), retrained)}
+    return {**found, "no-op": kit.agreement(untouched, retrained)}
 
 
 def sweep(split: Split, option: str, values: tuple[Any, ...], turns: int, **options: Any) -> list[dict[str, float]]:
@@ -173,18 +151,19 @@ def sweep(split: Split, option: str, values: tuple[Any, ...], turns: int, **opti
     found = []
     for value in values:
         changed = {LIGHTGBM_NAMES[option]: value} if option in LIGHTGBM_NAMES else {}
-        rounds = value if option == "max_iter" else options.get("max_iter", ITERATIONS)
-        times = [timed(lambda c=changed, r=rounds: lightgbm(split, iterations=r, **c))[0] for _ in range(turns + 1)]
-        point_found = point(split, SIZES, turns, **{**options, option: value})
-        found.append({**point_found, "LightGBM": median(times[1:])})
+        rounds = value if option == "max_iter" else options.get("max_iter", kit.ITERATIONS)
+        peer = lambda c=changed, r=rounds: kit.lightgbm(split, iterations=r, **c)  # noqa: E731
+        times = [kit.timed(peer)[0] for _ in range(turns + 1)]
+        point_found = point(split, kit.SIZES, turns, **{**options, option: value})
+        found.append({**point_found, "LightGBM": kit.median(times[1:])})
     return found
 
 
 def ablation(request: Request) -> None:
     """Updates by |D'|, bins, leaves, alpha, sigma and iterations (appendix O, Figures 7 to 11, Tables 14 and 15)."""
-    sets = [load(name) for name in request.sets("adult", "pendigits")]
+    sets = [kit.load(name) for name in request.sets("adult", "pendigits")]
     for split in sets:
-        fitted(split, max_iter=2).forget([0], digests=False)  # compiles
+        kit.fitted(split, max_iter=2).forget([0], digests=False)  # compiles
     _by_size(request, sets)
     for option, (figure, values) in SWEEPS.items():
         grid = []
@@ -193,57 +172,44 @@ def ablation(request: Request) -> None:
             rows = []
             for value, p in zip(values, found, strict=True):
                 cells = [f"{p['train']:.3f}", f"{p['LightGBM']:.3f}", f"{p['quality']:.4f}"]
-                cells += [f"{1e3 * p[f'{o} {s}, s']:.2f}" for o in OPERATIONS for s in SIZES]
-                cells += [f"{p[f'{o} {s}, nodes']:.0f}" for o in OPERATIONS for s in SIZES]
+                cells += [f"{1e3 * p[f'{o} {s}, s']:.2f}" for o in OPERATIONS for s in kit.SIZES]
+                cells += [f"{p[f'{o} {s}, nodes']:.0f}" for o in OPERATIONS for s in kit.SIZES]
                 factors = [f"{p['LightGBM'] / p[f'{o} 1 row, s']:.0f}" for o in OPERATIONS]
                 rows.append([f"{value:g}", *cells, *factors, f"{p['phi']:.4f}", f"{p['no-op']:.4f}"])
                 progress(split.title, option, *rows[-1])
             header = [option, "train s", "LightGBM s", "accuracy"]
-            header += [f"{o} {s}, ms" for o in OPERATIONS for s in SIZES]
-            header += [f"{o} {s}, nodes" for o in OPERATIONS for s in SIZES]
+            header += [f"{o} {s}, ms" for o in OPERATIONS for s in kit.SIZES]
+            header += [f"{o} {s}, nodes" for o in OPERATIONS for s in kit.SIZES]
             header += [f"LightGBM / {o} 1 row" for o in OPERATIONS]
-            show(
-                f"{figure}: {option}, {split.title}",
-                [*header, "phi, 1 % deleted", "phi, not deleted"],
-                rows,
-                ABLATION_NOTE,
-            )
-            grid.append(_panels(split, option, values, found))
+            header += ["phi, 1 % deleted", "phi, not deleted"]
+            show(f"{figure}: {option}, {split.title}", header, rows, ABLATION_NOTE)
+            grid.append(_panels(f"{split.title}, 0.1 %", list(values), found, ["0.1 %"] * len(values), option))
         request.draw(f"ablation-{option}", grid, STYLES)
 
 
-def _panels(split: Split, option: str, values: tuple[Any, ...], found: list[dict[str, float]]) -> list[Panel]:
-    def lines(what: str, scale: float) -> dict[str, list[tuple[float, float]]]:
-        return {o: [(v, scale * p[f"{o} {what}"]) for v, p in zip(values, found, strict=True)] for o in OPERATIONS}
-
-    titles = f"{split.title}: ms, 0.1 %", f"{split.title}: nodes retrained, 0.1 %"
-    return [
-        Panel(titles[0], lines("0.1 %, s", 1e3), x=option),
-        Panel(titles[1], lines("0.1 %, nodes", 1.0), x=option),
-    ]
+def _panels(title: str, at: list[Any], found: list[dict[str, float]], sizes: list[str], x: str) -> list[Panel]:
+    """Milliseconds and retrained nodes of both operations against an option or a size."""
+    panels = []
+    for what, key, scale in (("ms", "s", 1e3), ("nodes retrained", "nodes", 1.0)):
+        lines = {
+            o: [(v, scale * p[f"{o} {s}, {key}"]) for v, p, s in zip(at, found, sizes, strict=True)] for o in OPERATIONS
+        }
+        panels.append(Panel(f"{title}: {what}", lines, x=x))
+    return panels
 
 
 def _by_size(request: Request, sets: list[Split]) -> None:
-    rows, grid = [], []
+    rows, grid, sizes = [], [], sorted(SHARES, key=SHARES.__getitem__)
     for split in sets:
         found = point(split, SHARES, request.seeds)
-        for size in sorted(SHARES, key=SHARES.__getitem__):
+        for size in sizes:
             times = [f"{1e3 * found[f'{o} {size}, s']:.2f}" for o in OPERATIONS]
             work = [f"{found[f'{o} {size}, {what}']:.0f}" for what in ("trees", "nodes") for o in OPERATIONS]
             scores = [f"{found['quality']:.4f}", f"{found[f'quality after {size}']:.4f}"]
             rows.append([split.title, size, *times, *work, *scores])
             progress(*rows[-1])
-        order = sorted(SHARES, key=SHARES.__getitem__)
-        grid.append(
-            [
-                Panel(
-                    f"{split.title}: {what}",
-                    {o: [(100 * SHARES[s], scale * found[f"{o} {s}, {key}"]) for s in order] for o in OPERATIONS},
-                    x="size of D' in per cent",
-                )
-                for what, key, scale in (("ms", "s", 1e3), ("nodes retrained", "nodes", 1.0))
-            ]
-        )
+        shares = [100 * SHARES[size] for size in sizes]
+        grid.append(_panels(split.title, shares, [found] * len(sizes), sizes, "size of D' in per cent"))
     header = ["data", "size of D'", *(f"{o}, ms" for o in OPERATIONS), *(f"{o}, trees retrained" for o in OPERATIONS)]
     header += [*(f"{o}, nodes" for o in OPERATIONS), "accuracy when trained", "after deleting and adding"]
     show("Figures 6, 8, 9: size of D'", header, rows, ABLATION_NOTE)
@@ -284,11 +250,10 @@ def tolerance(request: Request) -> None:
     """
     rows = []
     for name in request.sets("electricity", "adult", "givemesomecredit", "optdigits", "pendigits", "abalone", "wine"):
-        split = load(name)
+        split = kit.load(name)
         for retrain in ("never", "auto"):
-            found = [
-                prequential(split.X, split.y, split.regression, retrain=retrain, **one) for one in TOLERANCES.values()
-            ]
+            given = split.X, split.y, split.regression
+            found = [prequential(*given, retrain=retrain, **one) for one in TOLERANCES.values()]
             cells = [f"{good:.2f} ({seconds:.2f} s)" for good, seconds in found]
             rows.append([split.title, retrain, *cells])
             progress(*rows[-1])
@@ -298,94 +263,38 @@ def tolerance(request: Request) -> None:
 
 #: Table 2 of the paper: "total allocated" MB of its framework, B = 1024 as our default.
 PAPER = {
-    "adult": 577.18,
-    "givemesomecredit": 1096.71,
-    "optdigits": 1081.15,
-    "pendigits": 1959.49,
-    "abalone": 762.78,
+    "adult": 577.18, "givemesomecredit": 1096.71, "optdigits": 1081.15, "pendigits": 1959.49, "abalone": 762.78,
     "wine": 531.88,
-}
-#: Share of the sparse documents, in time order, that is trained on.
-TRAINED = 0.8
-LIMIT_MB = 4096
+}  # fmt: skip
 
 
 def dense(name: str, **options: Any) -> dict[str, float]:
     """Load, train, delete and add 1 %; MB of arrays and of the process."""
-    split = load(name)
+    split = kit.load(name)
     found = {"data": split.X.nbytes / 2**20, "loaded": peak_mb()}
-    model = fitted(split, max_bins=1024, **options)
+    model = kit.fitted(split, max_bins=1024, **options)
     found["trained"] = peak_mb()
-    rows = np.arange(size_of(0.01, len(split)))
-    delete(model, rows)
-    add(model, split, rows)
+    rows = np.arange(kit.size_of(0.01, len(split)))
+    kit.delete(model, rows)
+    kit.add(model, split, rows)
     session = model.session_
     found["arrays"] = stored_bytes(session.coordinator, session.shards) / 2**20
     return {**found, "updated": peak_mb()}
 
 
-def documents() -> tuple[Any, Any]:
-    """The sparse data: CSR of ones, and labels 0 and 1, in time order."""
-    from scipy.sparse import csr_matrix
-
-    table = read("reuters21578_earn_bydate")
-    rows = table["indices"].combine_chunks()
-    shape = len(rows), int(table.schema.metadata[b"n_features"])
-    indices = rows.flatten().to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(rows.value_lengths().to_numpy(zero_copy_only=False))])
-    X = csr_matrix((np.ones(len(indices)), indices, offsets), shape)
-    return X, (table["y"].to_numpy() > 0).astype(np.int64)
-
-
-def sparse(documents_used: int | None = None, **options: Any) -> dict[str, float]:
-    """Train on the first documents, delete 1 row, 0.1 %, 1 %, add them again; times, MB, accuracy on the later ones."""
-    X, y = documents()
-    X, y = X[:documents_used], y[:documents_used]
-    cut = int(TRAINED * X.shape[0])
-    split = Split("Reuters", X[:cut], y[:cut], X[cut:], y[cut:])
-    found: dict[str, float] = {"rows": cut, "features": X.shape[1], "loaded": peak_mb()}
-    found["train"], model = timed(lambda: fitted_sparse(split, **options))
-    found["quality"], found["trivial"] = quality(model, split), trivial(split)
-    found["trained"] = peak_mb()
-    rng = np.random.default_rng(0)
-    for size, share in SIZES.items():
-        rows = np.sort(rng.choice(cut, size_of(share, cut), replace=False))
-        found[f"delete {size}"] = timed(lambda rows=rows: delete(model, rows))[0]
-        found[f"add {size}"] = timed(lambda rows=rows: add(model, split, rows))[0]
-    found["quality after"] = quality(model, split)
-    session = model.session_
-    found["arrays"] = stored_bytes(session.coordinator, session.shards) / 2**20
-    return {**found, "updated": peak_mb()}
-
-
-def sparse_peer() -> dict[str, float]:
-    X, y = documents()
-    cut = int(TRAINED * X.shape[0])
-    split = Split("Reuters", X[:cut], y[:cut], X[cut:], y[cut:])
-    seconds, model = timed(lambda: lightgbm(split))
-    return {"train": seconds, "quality": quality(model, split), "updated": peak_mb()}
-
-
-def fitted_sparse(split: Split, **options: Any) -> Any:
-    return ours(split, **options).fit(split.X, split.y, ids=np.arange(split.X.shape[0]))
-
-
-def alone(function: str, *arguments: str) -> dict[str, float]:
-    """``function`` of this module in a process of its own, so that the peak is its own."""
+def alone(name: str) -> dict[str, float]:
+    """Measure a data set in a process of its own, so that the peak is its own."""
     code = f"import sys, json; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from gbdt import speed; "
-    code += f"print(json.dumps(speed.{function}(*{arguments!r})))"
+    code += f"print(json.dumps(speed.dense({name!r})))"
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def memory(request: Request) -> None:
     """Memory: stored arrays, and the peak of a process that loads, trains and updates; one process per data set."""
-    if request.name == "sparse":
-        _sparse(alone("sparse"), alone("sparse_peer"))
-        return
     rows = []
     for name in request.sets(*PAPER):
-        found, paper = alone("dense", name), PAPER[name]
+        found, paper = alone(name), PAPER[name]
         cells = [found[key] for key in ("data", "arrays", "loaded", "trained", "updated")]
         own = found["updated"] - found["loaded"]
         shares = [f"{found['arrays'] / paper:.2f}", f"{own / paper:.2f}"]
@@ -395,17 +304,3 @@ def memory(request: Request) -> None:
     header += ["growth of the process", "paper, Table 2", "arrays / paper", "growth / paper"]
     note = "MB; 1024 bins as in the paper. Stored arrays include the live rows; the process includes interpreter, "
     show("Memory", header, rows, note + "compiled kernels, the data, and all scratch at its peak.")
-
-
-def _sparse(found: dict[str, float], peer: dict[str, float]) -> None:
-    shape = f"{found['rows']:,.0f} x {found['features']:,.0f}"
-    scores = [f"{found[key]:.4f}" for key in ("quality", "quality after", "trivial")]
-    times = [f"{found['train']:.1f}"]
-    times += [f"{1e3 * found[f'{operation} {size}']:.0f}" for operation in ("delete", "add") for size in SIZES]
-    sizes = [f"{found[key]:.0f}" for key in ("loaded", "arrays", "updated")]
-    header = ["rows x features", "train s", *(f"{o} {s}, ms" for o in ("delete", "add") for s in SIZES)]
-    header += ["accuracy", "after the updates", "majority", "MB, data loaded", "stored arrays", "process peak"]
-    header += ["LightGBM: train s", "accuracy", "process peak"]
-    other = [f"{peer['train']:.1f}", f"{peer['quality']:.4f}", f"{peer['updated']:.0f}"]
-    note = f"The process peak must stay below {LIMIT_MB}; LightGBM in a process of its own."
-    show("Sparse features", header, [[shape, *times, *scores, *sizes, *other]], note)

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import gbdt.data as kit
 import numpy as np
-from gbdt.data import STREAMS, Rows, Split, lightgbm, load, median, predicted, quality, timed, xgboost
+from gbdt.data import Rows, Split
 from harness import Request, progress, show
 
 
@@ -47,7 +48,7 @@ CASES = (
 )
 #: Value of ``retrain`` by contestant, of ours.
 OURS = {"default (auto)": "auto", "updated only": "never", "trained at each step": "always"}
-PEERS: dict[str, Callable[..., Any]] = {"LightGBM": lightgbm, "XGBoost": xgboost}
+PEERS: dict[str, Callable[..., Any]] = {"LightGBM": kit.lightgbm, "XGBoost": kit.xgboost}
 PEER_LEAVES = {"LightGBM": "num_leaves", "XGBoost": "max_leaves"}
 CONTESTANTS = (*OURS, *PEERS)
 
@@ -97,8 +98,10 @@ def slide(split: Split, case: Case, seed: int) -> dict[str, tuple[float, float]]
         into = np.arange(start, start + case.step)
         live = np.arange(start + case.step - case.window, start + case.step)
         for name, one in models.items():
-            right[name] += int(np.sum(predicted(one.model, split, split.X[into]) == split.y[into]))
-            seconds[name] += timed(lambda one=one, into=into, live=live: one.step(live, into - case.window, into))[0]
+            right[name] += int(np.sum(kit.predicted(one.model, split, split.X[into]) == split.y[into]))
+            seconds[name] += kit.timed(lambda one=one, into=into, live=live: one.step(live, into - case.window, into))[
+                0
+            ]
     predictions = len(starts) * case.step
     return {name: (seconds[name], right[name] / predictions) for name in models}
 
@@ -109,29 +112,29 @@ def deletion(split: Split, case: Case, seed: int) -> dict[str, tuple[float, floa
     out, live = np.sort(out), np.sort(live)
     found = {}
     for name, one in begin(split, case, np.arange(len(split)), seed).items():
-        seconds, model = timed(lambda one=one: one.step(live, out, out[:0]))
-        found[name] = seconds, quality(model, split)
+        seconds, model = kit.timed(lambda one=one: one.step(live, out, out[:0]))
+        found[name] = seconds, kit.quality(model, split)
     return found
 
 
 def measure(case: Case, turns: int) -> dict[str, tuple[float, float]]:
     if case.window:
-        split = STREAMS[case.data]()
+        split = kit.STREAMS[case.data]()
         split = split.take(np.arange(len(split) if case.rows is None else min(len(split), case.rows)))
         slide(split.take(np.arange(case.window + case.step)), case, 0)  # compiles
         found = [slide(split, case, seed) for seed in range(turns)]
     else:
-        split = load(case.data)
+        split = kit.load(case.data)
         small = split.take(np.arange(case.step + min(1000, len(split) - case.step)))
         deletion(small, case, 0)
         found = [deletion(split, case, seed) for seed in range(turns)]
     parts = {name: tuple(zip(*(one[name] for one in found), strict=True)) for name in CONTESTANTS}
-    return {name: (median(seconds), float(np.mean(accuracy))) for name, (seconds, accuracy) in parts.items()}
+    return {name: (kit.median(seconds), float(np.mean(accuracy))) for name, (seconds, accuracy) in parts.items()}
 
 
 def run(request: Request) -> None:
     rows, ratios, gaps = [], [], []
-    wanted = request.sets(*STREAMS, DELETED)
+    wanted = request.sets(*kit.STREAMS, DELETED)
     for case in CASES:
         if case.data not in wanted:
             continue
@@ -159,6 +162,6 @@ def run(request: Request) -> None:
 
 def described(case: Case) -> list[str]:
     if not case.window:
-        return [load(case.data).title, f"{case.step:,} deleted"]
+        return [kit.load(case.data).title, f"{case.step:,} deleted"]
     used = "" if case.rows is None else f", first {case.rows:,} rows"
-    return [f"{STREAMS[case.data]().title}{used}, window {case.window:,}", f"{case.step:,}"]
+    return [f"{kit.STREAMS[case.data]().title}{used}, window {case.window:,}", f"{case.step:,}"]

@@ -6,8 +6,6 @@ contestant predicts each example before it sees it. River's trees and the trivia
 rows, inserted only. A run that was stopped resumes from the file.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import os
