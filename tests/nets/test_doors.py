@@ -311,11 +311,14 @@ def kafka_door(role: str, kind: str, texts: list[str], folder: Path, envelope: s
 
 
 def key_door(role: str, kind: str, texts: list[str], folder: Path, written: str) -> list[Any]:
-    """Tombstones: the key is the text itself, a JSON string or number, or an object with the id."""
+    """Tombstones: the key is the text itself, a JSON value or an object with the id, at times in Connect's envelope."""
     keys = []
     for text in texts:
         literal = json_lines([{"id": text}], "id", kind)[0]
-        keys.append({"raw": text, "json": literal.partition(": ")[2][:-1], "object": literal}[written].encode())
+        key = {"raw": text, "json": literal.partition(": ")[2][:-1], "object": literal}[
+            written.removeprefix("wrapped ")
+        ]
+        keys.append((f'{{"schema": {{}}, "payload": {key}}}' if written.startswith("wrapped") else key).encode())
     return entered(topic(role, kind, [Message(key, None) for key in keys], None), role)
 
 
@@ -338,7 +341,8 @@ SOURCES: dict[str, Callable[..., list[Any]]] = {
     "kafka in an envelope": partial(kafka_door, envelope="debezium"),
     "delta": delta_door,
 }
-TOMBSTONES = {f"a key of kafka, {how}": partial(key_door, written=how) for how in ("raw", "json", "object")}
+WRITTEN = ("raw", "json", "object", "wrapped json", "wrapped object")
+TOMBSTONES = {f"a key of kafka, {how}": partial(key_door, written=how) for how in WRITTEN}
 
 
 def texts_of(night: int = 600, day: int = 10) -> list[str]:

@@ -145,7 +145,7 @@ def _tombstone(key: bytes | None, options: Kafka) -> bytes:
 
 
 def _id_of(key: str, options: Kafka) -> Any:
-    """Return the id that a key names: a JSON value, or the field of an object.
+    """Return the id that a key names: a JSON value, or the field of an object; of one with a schema its payload.
 
     Where the column of ids holds text, a key that is neither a JSON string nor an object is the id itself, so that
     ``1.10`` and ``1.1`` are two ids.
@@ -154,8 +154,12 @@ def _id_of(key: str, options: Kafka) -> Any:
         named = json.loads(key)
     except (ValueError, RecursionError):
         return key
+    wrapped = isinstance(named, dict) and named.keys() == {"schema", "payload"}  # by the converter of Kafka Connect
+    named = named["payload"] if wrapped else named
     if isinstance(named, dict):
         return named.get(options.id)
+    if wrapped:
+        return named
     return key if options.id in options.text and not isinstance(named, str) else named
 
 
