@@ -535,7 +535,7 @@ class Config(BaseModel):
         """Return ``sha256:`` of the model config in canonical JSON, with only the last component of paths."""
         plain = self.resolved()
         model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
-        model["stream"] = {**model["stream"], "on_error": "error"}  # decides how far a run gets, not what it learns
+        model["stream"] = {**model["stream"], "on_error": "error"}  # of every policy: it decides how far a run gets
         _map_paths(model, lambda _, path: last_component(path))
         text = json.dumps(model, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -61,7 +61,7 @@ def keyed_stream(config: Config, source: Any) -> Any:
         if source.id_kind == "row":
             raise ConfigError(message("keyed.no_ids"))
     on_error = config.stream.on_error
-    return KeyedStream(source, skip_bad=on_error != "error", strict=on_error != "skip", log=log)
+    return KeyedStream(source, skip_bad=on_error != "fail", strict=on_error != "skip", log=log)
 
 
 def no_rows(config: Config) -> InputError:

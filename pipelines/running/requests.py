@@ -477,7 +477,7 @@ class Requests:
                 "at": [seq for _, seq, _ in deleted],
                 "others": [came - len(back), went - len(deleted)],
                 **({} if waiting is None else {"waiting": waiting}),
-                **({} if self._on_error == "error" else {"on_error": self._on_error}),
+                **({} if self._on_error == "fail" else {"on_error": self._on_error}),
             },
         }
         if self._known:

@@ -102,7 +102,7 @@ class Trial:
         if not source.n_rows:
             raise no_rows(self.configs[0])
         bad = source.first_bad()
-        if bad is not None and any(config.stream.on_error == "error" for config in self.configs):
+        if bad is not None and any(config.stream.on_error == "fail" for config in self.configs):
             raise bad
         return source
 

@@ -218,7 +218,9 @@ class ChangeStreams:
     def _opened(self, one: ChangeFile) -> ChangelogStream:
         with without_a_config():
             source = self._source(one)
-            stream = ChangelogStream(Changelog(on_error=self._on_error, warmup=self._warmup), source)
+            stream = ChangelogStream(
+                Changelog(on_error="skip" if self._on_error == "skip" else "fail", warmup=self._warmup), source
+            )
         at = {"seq": self.seq, "row": 0, "n_classes": len(self._saved.classes), "source": source.state()}
         stream.restore({**at, **self._stream, **self._absent})
         return stream

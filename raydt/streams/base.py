@@ -71,7 +71,7 @@ class Stream(Protocol):
     def batches(self, size: int) -> Iterator[UpdateBatch]:
         """Updates from the current position on, at most ``size`` to a batch.
 
-        Batches are smaller at the end, before a bad row under ``on_error: error`` (the next step raises), and where a
+        Batches are smaller at the end, before a bad row under ``on_error: fail`` (the next step raises), and where a
         model turns from insertions to deletions or back.
         """
 

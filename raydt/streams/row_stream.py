@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import Bools, Ints
@@ -335,6 +335,11 @@ class RowReader:
 _NO_IDS = np.empty(0, dtype=np.int64)
 
 
+def _spelled_now(policy: Any) -> Any:
+    """Return a policy for bad rows as it is spelled now: earlier versions wrote ``error`` for ``fail``."""
+    return "fail" if policy == "error" else policy
+
+
 class RowStreamOptions(BaseModel, ABC):
     """Options all stream models share; each model's own options extend this one and know how to make the stream."""
 
@@ -346,9 +351,9 @@ class RowStreamOptions(BaseModel, ABC):
         description="number of first updates that build the model in one step (W); fewer where one that is no insert "
         "comes earlier",
     )
-    on_error: Literal["error", "skip", "wait"] = Field(
-        "error",
-        description="error: stop before a bad row; skip: record it and go to the next; wait, of a source that is "
+    on_error: Annotated[Literal["fail", "skip", "wait"], BeforeValidator(_spelled_now)] = Field(
+        "fail",
+        description="fail: stop before a bad row; skip: record it and go to the next; wait, of a source that is "
         "followed: go to the next once a newer row of its id is good, or deletes it",
     )
 
@@ -376,7 +381,7 @@ class RowStream(ABC):
         #: everything from there on is as if this had been planned.
         self.warmup = options.warmup
         self.planned_warmup = options.warmup
-        self._skip_bad = options.on_error != "error"  # a source that waits has said that it is to be passed over
+        self._skip_bad = options.on_error != "fail"  # a source that waits has said that it is to be passed over
         self._skip_refused = options.on_error == "skip"
         self._seq = 0
         self._foreign = 0  # updates before ``_seq`` that came from outside of the stream
@@ -390,7 +395,7 @@ class RowStream(ABC):
     def batches(self, size: int) -> Iterator[UpdateBatch]:
         """Yield updates from the current position on, ``size`` to a batch; less before a bad row and at the end.
 
-        Under ``on_error: error`` the step after the batch that ends before a bad row is its InputError.
+        Under ``on_error: fail`` the step after the batch that ends before a bad row is its InputError.
         """
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")

@@ -267,7 +267,7 @@ class Story:
             return False
         if self.failed is not None:
             assert self.failed in BAD_ROWS, self.failed
-            assert self.policy == "error", self.failed
+            assert self.policy == "fail", self.failed
             assert self.seen["bad"], self.failed
             return False
         if result is None or result.status != "completed":
@@ -320,7 +320,7 @@ def one_story(folder: Path, seed: int, policies: tuple[str, ...], steps: int) ->
 
 
 #: Policies of a story, in turn the last one at its end, and the story of every run.
-BY_DAY = {("skip",): 7, ("error", "skip"): 7, ("wait", "skip"): 6, ("error", "wait", "skip"): 2}
+BY_DAY = {("skip",): 7, ("fail", "skip"): 7, ("wait", "skip"): 6, ("fail", "wait", "skip"): 2}
 POLICIES = [*BY_DAY]
 
 
@@ -352,5 +352,5 @@ def test_the_first_rows_are_waited_for(tmp_path: Path) -> None:
         return attend(attending, stop)
 
     with patch.object(client, "library", cluster.library), patch.object(Attending, "__call__", before):
-        result = follow(Story(tmp_path, 0, ("error",))._config(), tmp_path / "run")
+        result = follow(Story(tmp_path, 0, ("fail",))._config(), tmp_path / "run")
     assert (result.summary["updates"], live_rows(tmp_path / "run")) == (1, {7: (0.5, 0.25, "p")})

@@ -248,6 +248,15 @@ class TestHash:
             load_config(SEA).model_hash()
         )
 
+    def test_the_former_word_for_fail_is_the_same_policy(self):
+        """Of configs and runs of earlier versions; the hash is theirs."""
+        former = load_config({**SEA, "stream": {"model": "incremental", "on_error": "error"}})
+        assert former.resolved()["stream"]["on_error"] == load_config(SEA).resolved()["stream"]["on_error"] == "fail"
+        assert (
+            former.model_hash()
+            == load_config({**SEA, "stream": {"model": "incremental", "on_error": "skip"}}).model_hash()
+        )
+
     def test_where_the_data_lie_does_not_enter_but_their_name_does(self):
         def of(path):
             return load_config({"source": {"kind": "csv", "path": path}, "learner": {"kind": "fudyadt"}}).model_hash()

@@ -88,7 +88,13 @@ def test_what_becomes_of_bad_rows_may_change_and_does_not_show(data, tmp_path, m
     whole = replay({**plain, "stream": {**stream, "on_error": "skip"}}, tmp_path / "whole")
     run = cut({**plain, "stream": {**stream, "on_error": "skip"}}, tmp_path / "run", 10)
     with refused("rows.infinite", InputError):
-        resume(run, overrides=["stream.on_error=error"])
+        resume(run, overrides=["stream.on_error=fail"])
+    written = (run / "config.yaml").read_text()
+    assert "on_error: fail" in written
+    (run / "config.yaml").write_text(written.replace("on_error: fail", "on_error: error"))  # as earlier versions did
+    with refused("rows.infinite", InputError):
+        resume(run)
+    assert "on_error: fail" in (run / "config.yaml").read_text()
     assert audit_run(run).conformance == "holds"
     done = resume(run, overrides=["stream.on_error=skip"])
     assert (done.digest, done.summary["skipped"]) == (whole.digest, whole.summary["skipped"]) == (whole.digest, 3)
