@@ -113,14 +113,8 @@ def main() -> None:
     show("Accuracy in %, and the means of accuracy and AUC", ["", *asked.sets, "accuracy", "AUC"], rows)
     split = split_of(asked.timed, 0)
     header = [
-        "",
-        "fit s",
-        "a row replaced ms",
-        "predict 1 row us",
-        "of 10,000, a row us",
-        "saved KB",
-        "with its rows MB",
-    ]
+        "", "fit s", "a row replaced ms", "predict 1 row us", "of 10,000, a row us", "saved KB", "with its rows MB",
+    ]  # fmt: skip
     rows = [[who, *cells_of(make, split, ours=who in LEARNERS)] for who, make in contestants.items()]
     show(f"Speed and memory at {asked.timed}, {len(split.y):,} x {split.X.shape[1]}", header, rows)
     print(f"load {os.getloadavg()[0]:.1f} at the end")

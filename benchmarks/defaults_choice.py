@@ -28,16 +28,11 @@ from raydt.trees.packed_trees import TreePredictor
 #: Ways to smooth, and how strongly: the weight m of the parent's shares in an m-estimate by the depth d of a node and
 #: the Gini index g of the parent's shares, and the hierarchical shrinkage of Agarwal et al. (ICML 2022).
 FORMULAS: dict[str, tuple[float, ...]] = {
-    "none": (0.0,),
-    "m = s": (5.0, 10.0, 20.0, 30.0, 50.0),
-    "m = s / g": (2.0, 5.0, 10.0, 15.0, 20.0),
-    "m = s d": (1.0, 2.0, 3.0, 4.0, 6.0),
-    "m = s d^2": (0.1, 0.2, 0.3, 0.4, 0.6),
-    "m = s d^3": (0.005, 0.01, 0.015, 0.02, 0.03),
-    "m = s d^2 / g": (0.05, 0.075, 0.1, 0.15, 0.2),
-    "shrinkage": (50.0, 100.0, 150.0, 200.0, 300.0),
-    "shrinkage, s d": (5.0, 10.0, 15.0, 20.0, 30.0),
-}
+    "none": (0.0,), "m = s": (5.0, 10.0, 20.0, 30.0, 50.0), "m = s / g": (2.0, 5.0, 10.0, 15.0, 20.0),
+    "m = s d": (1.0, 2.0, 3.0, 4.0, 6.0), "m = s d^2": (0.1, 0.2, 0.3, 0.4, 0.6),
+    "m = s d^3": (0.005, 0.01, 0.015, 0.02, 0.03), "m = s d^2 / g": (0.05, 0.075, 0.1, 0.15, 0.2),
+    "shrinkage": (50.0, 100.0, 150.0, 200.0, 300.0), "shrinkage, s d": (5.0, 10.0, 15.0, 20.0, 30.0),
+}  # fmt: skip
 #: Options to choose from: alpha, max_depth, and a formula with its strength.
 GRID = tuple(
     (alpha, depth, formula, s)

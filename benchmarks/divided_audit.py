@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 from first_model import write
-from harness import arguments, machine, resident_mib
+from harness import arguments, print_machine, progress, resident_mib, show
 
 import pipelines
 
@@ -38,46 +38,37 @@ def peaks(command: list[str]) -> tuple[float, dict[str, float], dict[str, object
 
 
 def train(folder: str, rows: int, d: int, iterations: int) -> str:
+    """Write a table, and train one model on it; return the run."""
     write(f"{folder}/t.parquet", rows, d)
-    return pipelines.replay(
-        {
-            "source": {"kind": "parquet", "path": f"{folder}/t.parquet", "label": "y"},
-            "stream": {"model": "training"},
-            "learner": {"kind": "gbdt", "max_iter": iterations},
-            "cluster": {"shards": 2, "memory_limit": 0},
-            "output": {"report": False},
-        },
-        f"{folder}/run",
-    ).path
-
-
-def main() -> None:
-    given = arguments(
-        __doc__,
-        rows={"type": int, "nargs": 2, "default": [200000, 600000]},
-        features=10,
-        iterations=100,
-        parts=[1, 2, 4],
-        raydt={"default": str(Path(sys.executable).with_name("raydt"))},
-    )
-    print(f"{machine()}; {given.features} features, {given.iterations} iterations")
-    print("| rows | parts | seconds | MiB of the command | MiB of a part |\n|---:|---:|---:|---:|---:|")
-    found: dict[int, list[tuple[int, float, float]]] = {parts: [] for parts in given.parts}
-    for rows in given.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            run, first = train(folder, rows, given.features, given.iterations), None
-            for parts in given.parts:
-                divided = ["--shards", str(parts)] if parts > 1 else []
-                seconds, peak, report = peaks([given.raydt, "audit", run, *divided, "--json"])
-                first = report if first is None else first
-                assert report == first, "another report"
-                command, part = peak["command"], peak.get("part", 0.0)
-                print(f"| {rows:,} | {parts} | {seconds:.1f} | {command:.0f} | {part:.0f} |", flush=True)
-                found[parts].append((rows, command, part))
-    for parts, ((few, *before), (many, *after)) in found.items():
-        command, part = ((b - a) * 2**20 / (many - few) for a, b in zip(before, after, strict=True))
-        print(f"{parts} parts: {command:.0f} bytes of a row of all in the command, {part:.0f} in a part")
+    source = {"kind": "parquet", "path": f"{folder}/t.parquet", "label": "y"}
+    config = {"source": source, "stream": {"model": "training"}, "learner": {"kind": "gbdt", "max_iter": iterations}}
+    config |= {"cluster": {"shards": 2, "memory_limit": 0}, "output": {"report": False}}
+    return pipelines.replay(config, f"{folder}/run").path
 
 
 if __name__ == "__main__":
-    main()
+    other = {"default": str(Path(sys.executable).with_name("raydt"))}  # of another version
+    sizes = {"rows": {"type": int, "nargs": 2, "default": [200_000, 600_000]}, "features": 10, "iterations": 100}
+    given = arguments(__doc__, **sizes, parts=[1, 2, 4], raydt=other)
+    print_machine("ray")
+    found: dict[int, list[tuple[int, float, float]]] = {parts: [] for parts in given.parts}
+    lines = []
+    for rows in given.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            run, reports = train(folder, rows, given.features, given.iterations), list[dict[str, object]]()
+            for parts in given.parts:
+                divided = ["--shards", str(parts)] if parts > 1 else []
+                seconds, peak, report = peaks([given.raydt, "audit", run, *divided, "--json"])
+                reports.append(report)
+                assert report == reports[0], "another report"
+                command, part = peak["command"], peak.get("part", 0.0)
+                lines.append([f"{rows:,}", f"{parts}", f"{seconds:.1f}", f"{command:.0f}", f"{part:.0f}"])
+                progress(*lines[-1])
+                found[parts].append((rows, command, part))
+    each = []
+    for parts, ((few, *before), (many, *after)) in found.items():
+        command, part = ((b - a) * 2**20 / (many - few) for a, b in zip(before, after, strict=True))
+        each.append([f"{parts}", f"{command:.0f}", f"{part:.0f}"])
+    title = f"{given.features} features, {given.iterations} iterations"
+    show(title, ["rows", "parts", "seconds", "MiB of the command", "MiB of a part"], lines)
+    show("Bytes of a row of all", ["parts", "in the command", "in a part"], each)

@@ -103,8 +103,8 @@ def row(name: str, n: int) -> list[str]:
         trees = model.tree_sum()
     except InputError:
         return [name, "-", "-", *["refused: naive Bayes at leaves"] * len(FORMATS)]
-    rows, ones = model._rows(others), model._sparse_of(others).get("sparse")
-    expected = trees.scores(rows, ones)
+    rows, sparse_rows = model._rows(others)
+    expected = trees.scores(rows, sparse_rows.get("sparse"))
     table_of = numbers_of(model, others)
     cells = []
     for to in FORMATS:

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import arguments, print_machine
+from harness import arguments, print_machine, progress, show
 from works import ALL_TO_SHARDS, GBDT, Work
 
 from actors.cluster import bundles, connect
@@ -112,15 +112,8 @@ def _alone(kind: str, threads: int, path: str, rows: int) -> Measured:
 
 
 def main() -> None:
-    given = arguments(
-        __doc__,
-        learner={"default": "gbdt", "choices": OPTIONS},
-        rows=1_000_000,
-        features=50,
-        actors=2,
-        rounds=3,
-        sent=False,
-    )
+    learner = {"default": "gbdt", "choices": OPTIONS}
+    given = arguments(__doc__, learner=learner, rows=1_000_000, features=50, actors=2, rounds=3, sent=False)
     print_machine("ray", "pyarrow")
     cluster = connect("local", bundles(given.actors))
 
@@ -151,18 +144,19 @@ def main() -> None:
                     seconds, digest, busy = side()
                     times[name].append(seconds)
                     digests.add(digest)
-                    print(f"  {rows:,} rows, {name}: {seconds:.2f} s, load {os.getloadavg()[0]:.1f}", end="")
-                    print(", processor seconds", " ".join(f"{one:.2f}" for one in busy), flush=True)
+                    told = " ".join(f"{one:.2f}" for one in busy)
+                    progress(f"{rows:,} rows, {name}: {seconds:.2f} s, processor seconds {told}")
                     work[name].append(max(busy))
 
             assert len(digests) == 1, "the models differ"
     cluster.close()
     one = statistics.median(times["one thread"])
-    print(f"\n{given.learner}, {given.rows:,} x {given.features}, medians of {given.rounds}, digests equal\n")
-    print("| | seconds | times | processor seconds of the busiest process |\n|---|---:|---:|---:|")
+    lines = []
     for name, found in times.items():
-        median = statistics.median(found)
-        print(f"| {name} | {median:.2f} | {one / median:.2f} | {statistics.median(work[name]):.2f} |")
+        median, busiest = statistics.median(found), statistics.median(work[name])
+        lines.append([name, f"{median:.2f}", f"{one / median:.2f}", f"{busiest:.2f}"])
+    title = f"{given.learner}, {given.rows:,} x {given.features}, medians of {given.rounds}, digests equal"
+    show(title, ["", "seconds", "times", "processor seconds of the busiest process"], lines)
 
 
 if __name__ == "__main__":

@@ -100,14 +100,8 @@ def main() -> None:
         }
         (folder / "job.yaml").write_text(dump_yaml(config), encoding="utf-8")
         command = [
-            sys.executable,
-            "-m",
-            "pipelines.cli",
-            "follow",
-            str(folder / "job.yaml"),
-            "--out",
-            str(folder / "run"),
-        ]
+            sys.executable, "-m", "pipelines.cli", "follow", str(folder / "job.yaml"), "--out", str(folder / "run"),
+        ]  # fmt: skip
         with (folder / "output").open("w", encoding="utf-8") as output:
             follower = psutil.Popen([*map(str, command)], stdout=output, stderr=output)
         began, lags, steady = time.perf_counter(), list[float](), list[float]()

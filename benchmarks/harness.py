@@ -151,7 +151,8 @@ def stored_bytes(*roots: Any) -> int:
         elif isinstance(thing, list | tuple | set | frozenset):
             waiting += thing
         else:
-            waiting += getattr(thing, "__dict__", {}).values()
+            own = getattr(thing, "__dict__", {})
+            waiting += own.values() if isinstance(own, dict) else ()  # a foreign function has no such dict
             slots = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())}
             waiting += [getattr(thing, name) for name in slots if hasattr(thing, name)]
     return total

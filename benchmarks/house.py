@@ -127,17 +127,13 @@ def counted(root: Path) -> dict[str, Any]:
         if isinstance(node, ast.Import | ast.ImportFrom)
     )
     found = {
-        "lines of the product": sum(text.count("\n") for _, text in product),
-        "lines that import": sum(imports),
-        "tokens of the product": sum(tokens_of(text) for _, text in product),
-        "files of the product": len(product),
-        "lines of the tests": sum(text.count("\n") for _, text in tests),
-        "files of the tests": len(tests),
+        "lines of the product": sum(text.count("\n") for _, text in product), "lines that import": sum(imports),
+        "tokens of the product": sum(tokens_of(text) for _, text in product), "files of the product": len(product),
+        "lines of the tests": sum(text.count("\n") for _, text in tests), "files of the tests": len(tests),
         "lines of the benchmarks": sum(text.count("\n") for _, text in benchmarks),
-        "files of the benchmarks": len(benchmarks),
-        "words of the docs": words(root / "docs"),
+        "files of the benchmarks": len(benchmarks), "words of the docs": words(root / "docs"),
         "words of the explanation": words(root / "docs" / "explanation"),
-    }
+    }  # fmt: skip
     functions, long, kernels = 0, 0, 0
     others: list[str] = []
     classes, sentences = Counter[str](), dict[str, set[tuple[str, ...]]]()

@@ -68,12 +68,9 @@ def config(path: Path, given: argparse.Namespace, **sections: Any) -> dict[str, 
     return {
         "source": {"kind": "parquet", "path": str(path), "label": "y", "key": "store", "ts": "time"},
         "stream": {"model": "time_window", "duration": f"{given.window}d", "warmup": WARMUP.get(kind, 0)},
-        "learner": {"kind": kind, **OPTIONS[kind]},
-        "cluster": {"backend": "in_process"},
-        "checkpoint": {"every_seconds": None},
-        "output": {"report": False},
-        **sections,
-    }
+        "learner": {"kind": kind, **OPTIONS[kind]}, "cluster": {"backend": "in_process"},
+        "checkpoint": {"every_seconds": None}, "output": {"report": False}, **sections,
+    }  # fmt: skip
 
 
 def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:

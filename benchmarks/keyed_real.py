@@ -73,13 +73,10 @@ def compared(name: str, learner: str, data: Path) -> Compared:
         source = {"kind": "parquet", "path": f"{folder}/{name}.parquet", "label": "y", **more}
         for side, own in enumerate(({"key": column}, {"exclude": [column]} if name == "electricity" else {})):
             config = {
-                "source": {**source, **own},
-                "stream": {"model": "incremental", "warmup": warmup},
-                "learner": {"kind": learner, **options},
-                "cluster": {"backend": "in_process"},
-                "checkpoint": {"every_seconds": None},
-                "output": {"report": False, "predictions": True},
-            }
+                "source": {**source, **own}, "stream": {"model": "incremental", "warmup": warmup},
+                "learner": {"kind": learner, **options}, "cluster": {"backend": "in_process"},
+                "checkpoint": {"every_seconds": None}, "output": {"report": False, "predictions": True},
+            }  # fmt: skip
             run = pipelines.replay(config, Path(folder) / f"{side}")
             found = ds.dataset(Path(run.path) / "predictions").to_table()
             same = np.array(found["prediction"].to_pylist()) == np.array(found["truth"].to_pylist())

@@ -28,13 +28,10 @@ def rows(n: int, first: int = 0) -> pa.Table:
 
 def job(source: dict[str, Any], warmup: int) -> dict[str, Any]:
     return {
-        "source": {"id": "id", "label": "y", **source},
-        "stream": {"warmup": warmup},
-        "learner": {"kind": "fudyadt"},
-        "cluster": {"backend": "in_process", "threads": 1},
-        "checkpoint": {"every_seconds": 60},
+        "source": {"id": "id", "label": "y", **source}, "stream": {"warmup": warmup}, "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "threads": 1}, "checkpoint": {"every_seconds": 60},
         "output": {"report": True},
-    }
+    }  # fmt: skip
 
 
 def chapters(folder: Path, n: int, every: int) -> None:

@@ -110,13 +110,9 @@ def main() -> None:
             table.append([f"{name}, {columns}", role, *sizes])
     cluster.close()
     header = [
-        "work",
-        "process",
-        "MB, peak",
-        "MB of the object store",
-        "bytes of a row",
+        "work", "process", "MB, peak", "MB of the object store", "bytes of a row",
         f"GB at 10^9 rows, {MANY_SHARDS} shards, calculated",
-    ]
+    ]  # fmt: skip
     show(f"On Ray, {asked.shards} shards", header, table)
     print(f"\nLoad {os.getloadavg()[0]:.1f} at the end, of {os.cpu_count()} cores.")
 

@@ -3,18 +3,17 @@
 A replay is timed four times, each time with one stage more: the source read, the stream made of it, the updates
 applied, everything recorded (metrics, events, predictions). The stages inside a BUILD are timed on the rows of the
 stream: the presort alone, then the whole BUILD at each depth limit.
-Run: python benchmarks/profile_replay.py [folder of the data]
+Run: python benchmarks/profile_replay.py [--data FOLDER]
 """
 
 import collections
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import DATA, cpu_seconds, electricity, print_machine
+from harness import DATA, arguments, cpu_seconds, electricity, parquet, print_machine, show
 
 import pipelines
 from pipelines.config import load_config
@@ -27,26 +26,17 @@ from raydt.sessions.session import InProcessSession
 from raydt.trees.counted_tree import TreeRules, new_tree
 from raydt.trees.records import MEMBER
 
-FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
-SOURCE = {"kind": "parquet", "path": str(FOLDER / "electricity.parquet"), "label": "y", "positive": "DOWN"}
 WAYS: dict[str, tuple[dict[str, Any], float]] = {
     "insert-only, epsilon 0.15": ({"model": "incremental"}, 0.15),
     "window 1,000, epsilon 0.1": ({"model": "sliding_window", "window": 1000, "warmup": 1000}, 0.1),
 }
 
 
-def settings(stream: dict[str, Any], epsilon: float) -> dict[str, Any]:
-    return {
-        "source": SOURCE,
-        "stream": stream,
-        "learner": {"kind": "fudyadt", "epsilon": epsilon, "alpha": 0.0, "beta": 0.0, "max_depth": 10},
-        "cluster": {"backend": "in_process", "shards": 1},
-        "output": {"report": False, "predictions": True},
-    }
-
-
-def stages(name: str, stream: dict[str, Any], epsilon: float) -> None:
-    config = load_config(settings(stream, epsilon))
+def stages(name: str, folder: Path, stream: dict[str, Any], epsilon: float) -> None:
+    learner = {"kind": "fudyadt", "epsilon": epsilon, "alpha": 0.0, "beta": 0.0, "max_depth": 10}
+    sections = {"source": parquet("electricity", folder, label="y", positive="DOWN"), "stream": stream}
+    sections |= {"learner": learner, "cluster": {"backend": "in_process", "shards": 1}}
+    config = load_config(sections | {"output": {"report": False, "predictions": True}})
     rows: collections.Counter[int] = collections.Counter()
 
     def read() -> None:
@@ -74,25 +64,19 @@ def stages(name: str, stream: dict[str, Any], epsilon: float) -> None:
             pipelines.replay(config, out=Path(folder) / "run")
 
     n = applied()
-    times = [cpu_seconds(stage, 3) / n * 1e6 for stage in (read, made, applied, recorded)]
-    print(f"\n{name}: {n:,} updates, us per update")
-    for stage, (before, so_far) in zip(
-        ("read and encode the source", "make updates of the rows", "apply them", "record, open, save"),
-        zip([0.0, *times[:-1]], times, strict=True),
-        strict=True,
-    ):
-        print(f"  {stage:<28}{so_far - before:6.2f}")
+    steps = {"read and encode the source": read, "make updates of the rows": made, "apply them": applied}
+    steps |= {"record, open, save": recorded}
+    times = [cpu_seconds(stage, 3) / n * 1e6 for stage in steps.values()]
+    lines = [[stage, f"{b - a:.2f}"] for stage, a, b in zip(steps, [0.0, *times], times, strict=False)]
     total = sum(rows.values())
-    print(f"  rows rebuilt per update: {total / n:.1f}; share by size of the rebuild:")
-    print("  " + "  ".join(f"<{2**bits:,}: {share / total:.0%}" for bits, share in sorted(rows.items())))
+    sizes = ", ".join(f"below {2**bits:,}: {share / total:.0%}" for bits, share in sorted(rows.items()))
+    note = f"Rows rebuilt per update: {total / n:.1f}; share by size of the rebuild: {sizes}."
+    show(f"{name}: {n:,} updates", ["stage", "us per update"], lines, note)
 
 
-def inside_a_build() -> None:
-    X, y = electricity(FOLDER)
-    d = X.shape[1]
-    print(f"\none BUILD of n consecutive rows, ns per cell (row x feature), {d} features")
-    limits = (1, 2, 4, 6, 8, 10)
-    print(f"{'n':>8} {'presort':>8} " + " ".join(f"{'h = ' + str(h):>7}" for h in limits))
+def inside_a_build(folder: Path) -> None:
+    X, y = electricity(folder)
+    d, limits, lines = X.shape[1], (1, 2, 4, 6, 8, 10), list[list[str]]()
     for n in (128, 1024, 8192, 32768):
         slots = np.arange(n, dtype=np.int32) + 5000
         labels = y[slots]
@@ -117,10 +101,14 @@ def inside_a_build() -> None:
         sort(), grown(1)
         figures = [np.median([sort() for _ in range(repeats)])]
         figures += [np.median([grown(h) for _ in range(repeats)]) for h in limits]
-        print(f"{n:>8} " + " ".join(f"{figure / n / d * 1e9:>7.1f}" for figure in figures))
+        lines.append([f"{n:,}", *(f"{figure / n / d * 1e9:.1f}" for figure in figures)])
+    header = ["n", "presort alone", *(f"h = {h}" for h in limits)]
+    show(f"One BUILD of n consecutive rows, ns per cell (row x feature), {d} features", header, lines)
 
 
-print_machine()
-for name, (stream, epsilon) in WAYS.items():
-    stages(name, stream, epsilon)
-inside_a_build()
+if __name__ == "__main__":
+    given = arguments(__doc__, data=DATA)
+    print_machine()
+    for name, (stream, epsilon) in WAYS.items():
+        stages(name, given.data, stream, epsilon)
+    inside_a_build(given.data)

@@ -51,13 +51,10 @@ if __name__ == "__main__":
     print_machine("river")
     models = (
         raydt.RiverTreeClassifier(epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10),
-        raydt.RiverConfidenceTreeClassifier(),
-        river.tree.HoeffdingTreeClassifier(),
-        river.tree.ExtremelyFastDecisionTreeClassifier(),
-        raydt.RiverForestClassifier(),
-        raydt.RiverGradientBoostingClassifier(),
-        river.forest.ARFClassifier(n_models=10, seed=1),
-    )
+        raydt.RiverConfidenceTreeClassifier(), river.tree.HoeffdingTreeClassifier(),
+        river.tree.ExtremelyFastDecisionTreeClassifier(), raydt.RiverForestClassifier(),
+        raydt.RiverGradientBoostingClassifier(), river.forest.ARFClassifier(n_models=10, seed=1),
+    )  # fmt: skip
     lines = []
     for model in models:
         if given.only in type(model).__name__:

@@ -30,21 +30,13 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: Data and window (0: insert-only) of each stream.
 STREAMS = {
-    "Electricity": ("electricity", 0),
-    "Electricity, window 1,000": ("electricity", 1000),
-    "Electricity, window 5,000": ("electricity", 5000),
-    "covtype, first 10,000": ("covtype_head10k", 0),
-    "covtype 3 or 4": ("covtype_class3_vs_4", 0),
-    "adult": ("adult_train", 0),
-    "a9a": ("a9a_train", 0),
-    "kddcup99": ("kddcup99_10pct", 0),
-    "poker_lsn": ("poker_lsn", 0),
-    "mushrooms": ("mushrooms", 0),
-    "posture, window 5,000": ("posture", 5000),
-    "SEA with drift": ("sea", 0),
-    "SEA with drift, window 10,000": ("sea", 10_000),
-    "uniform, 10 features": ("uniform", 0),
-}
+    "Electricity": ("electricity", 0), "Electricity, window 1,000": ("electricity", 1000),
+    "Electricity, window 5,000": ("electricity", 5000), "covtype, first 10,000": ("covtype_head10k", 0),
+    "covtype 3 or 4": ("covtype_class3_vs_4", 0), "adult": ("adult_train", 0), "a9a": ("a9a_train", 0),
+    "kddcup99": ("kddcup99_10pct", 0), "poker_lsn": ("poker_lsn", 0), "mushrooms": ("mushrooms", 0),
+    "posture, window 5,000": ("posture", 5000), "SEA with drift": ("sea", 0),
+    "SEA with drift, window 10,000": ("sea", 10_000), "uniform, 10 features": ("uniform", 0),
+}  # fmt: skip
 
 
 class Data(NamedTuple):

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import arguments, machine, table
+from harness import ROOT, arguments, print_machine, show
 
 import pipelines
 from pipelines.prediction import export_model
@@ -37,7 +37,6 @@ from pipelines.serving.application import Application, SnapshotReader
 ROWS, FEATURES, STATES = 20_000, 10, 8
 WARM_UP_SECONDS = 3.0
 NAMES = [f"x{j}" for j in range(FEATURES)]
-ROOT = Path(__file__).parents[1]
 
 #: The peer, as its users write it.
 PEER = """
@@ -192,36 +191,33 @@ def under_swaps(run: Path, folder: Path, bodies: Sequence[bytes], port: int, swa
     )
 
 
-def main() -> None:
-    asked = arguments(__doc__, requests=3000, swaps=100, trees=100, port=18080)
+def tables(asked: Any, folder: Path) -> None:
     draw = np.random.default_rng(11)
     rows = [dict(zip(NAMES, row, strict=True)) for row in draw.standard_normal((200, FEATURES)).tolist()]
     one = [json.dumps(row).encode() for row in rows]
     many = [json.dumps({"rows": rows * 5}).encode()]
-    with tempfile.TemporaryDirectory() as place:
-        folder, lines = Path(place), []
-        run = run_of(folder, asked.trees)
-        ours = [sys.executable, "-m", "pipelines.cli", "serve", str(run), "--port", str(asked.port)]
-        servers = {"raydt serve": (ours, "/predict")}
-        if all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "skops")):
-            export_model(str(run), "sklearn", str(folder / "model.skops"))
-            (folder / "peer.py").write_text(PEER.format(names=NAMES), encoding="utf-8")
-            peer = [sys.executable, str(folder / "peer.py"), str(folder / "model.skops"), str(asked.port + 1)]
-            servers["FastAPI, scikit-learn pipeline"] = (peer, "/many")
-        print(f"`python benchmarks/serving.py {' '.join(sys.argv[1:])}`\n\n{machine('scikit-learn')}\n", flush=True)
-        for number, (name, (command, path)) in enumerate(servers.items()):
-            with server(command, asked.port + number) as process:
-                client = Client(asked.port + number)
-                single = measured(client, process, "/predict", one, asked.requests)
-                lines.append([name, "1", *single])
-                lines.append([name, "1,000", *measured(client, process, path, many, max(20, asked.requests // 50))])
-                client.close()
-        head = ["Server", "Rows", "Requests per s of processor time", "per s of wall time", "Median, us", "p99, us"]
-        print(*table(head, lines), sep="\n", flush=True)
-        if asked.swaps:
-            print(f"\n{under_swaps(run, folder, one[:50], asked.port + 2, asked.swaps)}")
-        print(f"\nLoad average: {os.getloadavg()[0]:.1f}, of {os.cpu_count()} cores.")
+    run, lines = run_of(folder, asked.trees), []
+    ours = [sys.executable, "-m", "pipelines.cli", "serve", str(run), "--port", str(asked.port)]
+    servers = {"raydt serve": (ours, "/predict")}
+    if all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "skops")):
+        export_model(str(run), "sklearn", str(folder / "model.skops"))
+        (folder / "peer.py").write_text(PEER.format(names=NAMES), encoding="utf-8")
+        peer = [sys.executable, str(folder / "peer.py"), str(folder / "model.skops"), str(asked.port + 1)]
+        servers["FastAPI, scikit-learn pipeline"] = (peer, "/many")
+    for number, (name, (command, path)) in enumerate(servers.items()):
+        with server(command, asked.port + number) as process:
+            client = Client(asked.port + number)
+            lines.append([name, "1", *measured(client, process, "/predict", one, asked.requests)])
+            lines.append([name, "1,000", *measured(client, process, path, many, max(20, asked.requests // 50))])
+            client.close()
+    head = ["Server", "Rows", "Requests per s of processor time", "per s of wall time", "Median, us", "p99, us"]
+    show(
+        "Requests", head, lines, under_swaps(run, folder, one[:50], asked.port + 2, asked.swaps) if asked.swaps else ""
+    )
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, requests=3000, swaps=100, trees=100, port=18080)
+    print_machine("scikit-learn", "fastapi")
+    with tempfile.TemporaryDirectory() as place:
+        tables(given, Path(place))

@@ -128,17 +128,11 @@ def one(backend: str, live: str, rows: int) -> tuple[list[str], list[list[str]]]
     if not summary["recoveries"]:
         raise SystemExit(f"{live}, {backend}: the replay ended before it was killed; give more --rows")
     recovery = summary["recoveries"][-1]
-    row = [
-        f"{live}, {'in process' if backend == 'in_process' else 'Ray'}",
-        f"{summary['updates']:,}",
-        f"{summary['updates_per_second']:,.0f}",
-        f"{summary['rounds']:,}",
-        f"{len(checkpoints)}",
-        f"{statistics.median(seconds):.1f} / {max(seconds):.1f}",
-        f"{statistics.median(sizes) / 1e6:,.0f} / {max(sizes) / 1e6:,.0f}",
-        f"{recovery['seconds']:.1f}",
-        summary["model_digest"][7:19],
-    ]
+    place = "in process" if backend == "in_process" else "Ray"
+    times = f"{statistics.median(seconds):.1f} / {max(seconds):.1f}", f"{statistics.median(sizes) / 1e6:,.0f}"
+    rates = f"{summary['updates']:,}", f"{summary['updates_per_second']:,.0f}", f"{summary['rounds']:,}"
+    row = [f"{live}, {place}", *rates, f"{len(checkpoints)}", times[0], f"{times[1]} / {max(sizes) / 1e6:,.0f}"]
+    row += [f"{recovery['seconds']:.1f}", summary["model_digest"][7:19]]
     progress(*row)
     again = {name.split()[0]: max(sizes) for name, sizes in resumed.items()}
     memory = [
@@ -154,12 +148,8 @@ def thirds(sizes: list[float]) -> list[float]:
 
 
 def main() -> None:
-    asked = arguments(
-        __doc__,
-        rows=10_000_000,
-        backend={"choices": BACKENDS, "action": "append"},
-        live={"choices": LIVE, "action": "append"},
-    )
+    chosen = {"action": "append"}
+    asked = arguments(__doc__, rows=10_000_000, backend=chosen | {"choices": BACKENDS}, live=chosen | {"choices": LIVE})
     print_machine("ray")
     rows, memory = [], []
     for live in asked.live or LIVE:

@@ -53,17 +53,9 @@ def clinic(n: int) -> pa.Table:
     missed = draw.random(n) < 1 / (1 + np.exp(2.5 - wait / 8 + age / 60))
     wait = np.where(draw.random(n) < 0.1, np.nan, wait)
     times = np.datetime64("2025-01-01", "s") + np.sort(draw.integers(0, 500_000, n)).astype("timedelta64[m]")
-    return pa.table(
-        {
-            "visit": [f"v-{i:06d}" for i in range(n)],
-            "person": [f"person {i}" for i in person],
-            "at": times,
-            "age": age,
-            "wait": pa.array(wait, from_pandas=True),
-            "clinic": draw.choice(["north", "south", "west"], n),
-            "missed": np.where(missed, "yes", "no"),
-        }
-    )
+    columns = {"visit": [f"v-{i:06d}" for i in range(n)], "person": [f"person {i}" for i in person], "at": times}
+    columns |= {"age": age, "wait": pa.array(wait, from_pandas=True), "missed": np.where(missed, "yes", "no")}
+    return pa.table({**columns, "clinic": draw.choice(["north", "south", "west"], n)})
 
 
 def sensors(n: int) -> pa.Table:
@@ -103,52 +95,39 @@ def words(n: int) -> pa.Table:
     return pa.table({"sender": senders, "text": lists, "spam": np.where(spam, "spam", "ham")})
 
 
-_HERE = "source: {kind: parquet, path: table.parquet, "
-_END = "cluster: {backend: in_process}\n"
+def config(source: str, *sections: str) -> str:
+    """Return the lines of a config: the source, others, and one process."""
+    of_source = f"source: {{kind: parquet, path: table.parquet, {source}}}"
+    return "\n".join([of_source, *sections, "cluster: {backend: in_process}", ""])
 
+
+_WINDOW = "stream: {model: time_window, duration: %s, warmup: %d}"
+_GBDT, _FOREST = "learner: {kind: gbdt}", "learner: {kind: forest, n_estimators: 10}"
+_PERSON: dict[str, Any] = {"delete": "subject"}
+_NUMBERS = "learner: {kind: fudyadt, criterion: squared_error}"
+_CHANGES = "stream: {model: changelog, warmup: 200}"
 TRIALS = {
     "noshow": Trial(
-        f"{_HERE}label: y, subject: patient, ts: time, exclude: [scheduled]}}\nlearner: {{kind: gbdt}}\n{_END}",
-        delete="subject",
-        source="patient",
+        config("label: y, subject: patient, ts: time, exclude: [scheduled]", _GBDT), **_PERSON, source="patient"
     ),
-    "beijing_pm25": Trial(
-        f"{_HERE}label: y, ts: time}}\nstream: {{model: time_window, duration: 60d, warmup: 1000}}\n"
-        f"learner: {{kind: forest, n_estimators: 10}}\n{_END}",
-        command="replay",
-        rows=12_000,
-    ),
-    "adult_train": Trial(f"{_HERE}label: y, positive: '>50K'}}\nlearner: {{kind: gbdt}}\n{_END}"),
-    "givemesomecredit": Trial(f"{_HERE}label: y}}\nlearner: {{kind: forest, n_estimators: 10}}\n{_END}"),
-    "abalone": Trial(f"{_HERE}label: y}}\nlearner: {{kind: gbdt, objective: squared_error}}\n{_END}"),
-    "w8a": Trial(f"{_HERE}label: y, features: [indices], n_features: 300}}\nlearner: {{kind: gbdt}}\n{_END}"),
+    "beijing_pm25": Trial(config("label: y, ts: time", _WINDOW % ("60d", 1000), _FOREST), "replay", rows=12_000),
+    "adult_train": Trial(config("label: y, positive: '>50K'", _GBDT)),
+    "givemesomecredit": Trial(config("label: y", _FOREST)),
+    "abalone": Trial(config("label: y", "learner: {kind: gbdt, objective: squared_error}")),
+    "w8a": Trial(config("label: y, features: [indices], n_features: 300", _GBDT)),
     "clinic": Trial(
-        f"{_HERE}label: missed, id: visit, subject: person, ts: at}}\nlearner: {{kind: forest}}\n{_END}",
-        make=clinic,
-        delete="subject",
-        source="person",
+        config("label: missed, id: visit, subject: person, ts: at", "learner: {kind: forest}"),
+        make=clinic, **_PERSON, source="person",
     ),
-    "sensors": Trial(
-        f"{_HERE}label: loss, ts: time}}\nstream: {{model: time_window, duration: 90d, warmup: 200}}\n"
-        f"learner: {{kind: fudyadt, criterion: squared_error}}\n{_END}",
-        command="replay",
-        make=sensors,
-    ),
+    "sensors": Trial(config("label: loss, ts: time", _WINDOW % ("90d", 200), _NUMBERS), "replay", sensors),
     "accounts": Trial(
-        f"{_HERE}label: leaves, id: key, subject: who, op: op}}\nstream: {{model: changelog, warmup: 200}}\n"
-        f"learner: {{kind: gbdt}}\n{_END}",
-        command="replay",
-        make=accounts,
-        delete="changes",
+        config("label: leaves, id: key, subject: who, op: op", _CHANGES, _GBDT), "replay", accounts, delete="changes"
     ),
     "words": Trial(
-        f"{_HERE}label: spam, positive: spam, subject: sender, features: [text]}}\n"
-        f"learner: {{kind: confidence_tree}}\n{_END}",
-        make=words,
-        delete="subject",
-        source="sender",
+        config("label: spam, positive: spam, subject: sender, features: [text]", "learner: {kind: confidence_tree}"),
+        make=words, **_PERSON, source="sender",
     ),
-}
+}  # fmt: skip
 
 
 def command(*arguments: object) -> dict[str, Any]:

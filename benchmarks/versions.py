@@ -6,7 +6,6 @@ Each replay runs in a process of its own, of this checkout and of the other by t
 by a replay of 10 rows and taken off. A ratio above 1 means that this checkout is slower.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -17,51 +16,43 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from harness import machine
+from harness import arguments, print_machine, progress, show
 
 HERE = Path(__file__).resolve().parents[1]
-_SEA = {"kind": "synthetic", "generator": "sea", "seed": 7}
-_SPARSE = {"kind": "synthetic", "generator": "sparse", "seed": 7}
-_TREE = {"alpha": 0.0, "beta": 0.0, "max_depth": 10}
+_TREE = {"kind": "fudyadt", "alpha": 0.0, "beta": 0.0, "max_depth": 10}
+_SPARSE = {"finder": "updgini"}
+
+
+def _source(generator: str, n: int, **more: int) -> dict[str, Any]:
+    return {"kind": "synthetic", "generator": generator, "seed": 7, "n": n, **more}
+
+
+def _window(size: int, warmup: int | None = None) -> dict[str, Any]:
+    return {"model": "sliding_window", "window": size} | ({} if warmup is None else {"warmup": warmup})
+
 
 #: Source, stream and learner of each replay.
 REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "fudyadt, insert-only, epsilon 0.15": (
-        {**_SEA, "generator": "hyperplane", "n": 250_000},
-        {"model": "incremental"},
-        {"kind": "fudyadt", "epsilon": 0.15, **_TREE},
+        _source("hyperplane", 250_000), {"model": "incremental"}, {**_TREE, "epsilon": 0.15},
     ),
-    "fudyadt, window 1,000, epsilon 0.1": (
-        {**_SEA, "n": 300_000},
-        {"model": "sliding_window", "window": 1000},
-        {"kind": "fudyadt", "epsilon": 0.1, **_TREE},
-    ),
+    "fudyadt, window 1,000, epsilon 0.1": (_source("sea", 300_000), _window(1000), {**_TREE, "epsilon": 0.1}),
     "confidence_tree": (
-        {**_SEA, "generator": "randcbt", "n": 900_000},
-        {"model": "sliding_window", "window": 50_000, "warmup": 1000},
-        {"kind": "confidence_tree", "c": 0.02},
+        _source("randcbt", 900_000), _window(50_000, 1000), {"kind": "confidence_tree", "c": 0.02},
     ),
     "confidence_tree, drift": (
-        {**_SEA, "generator": "randcbt", "n": 900_000},
-        {"model": "sliding_window", "window": 20_000, "warmup": 1000},
-        {"kind": "confidence_tree", "c": 0.02, "drift_period": 200},
+        _source("randcbt", 900_000), _window(20_000, 1000), {"kind": "confidence_tree", "c": 0.02, "drift_period": 200},
     ),
     "sparse_tree": (
-        {**_SPARSE, "irrelevant": 2000, "n": 60_000},
-        {"model": "sliding_window", "window": 2000, "warmup": 500},
-        {"kind": "sparse_tree", "finder": "updgini", "beta": 0.05, "max_depth": 10},
+        _source("sparse", 60_000, irrelevant=2000), _window(2000, 500),
+        {"kind": "sparse_tree", **_SPARSE, "beta": 0.05, "max_depth": 10},
     ),
-    "best_split": (
-        {**_SPARSE, "irrelevant": 10_000, "n": 200_000},
-        {"model": "sliding_window", "window": 4000},
-        {"kind": "best_split", "finder": "updgini"},
-    ),
+    "best_split": (_source("sparse", 200_000, irrelevant=10_000), _window(4000), {"kind": "best_split", **_SPARSE}),
     "gbdt": (
-        {**_SEA, "n": 6000},
-        {"model": "sliding_window", "window": 1500, "warmup": 1500},
+        _source("sea", 6000), _window(1500, 1500),
         {"kind": "gbdt", "max_iter": 30, "max_leaf_nodes": 10, "update_every": 200},
     ),
-}
+}  # fmt: skip
 
 
 def replay(checkout: Path, config: Path, out: Path) -> tuple[float, float, str]:
@@ -84,52 +75,42 @@ def written(folder: Path, name: str, rows: int | None = None) -> Path:
     source, stream, learner = REPLAYS[name]
     if rows is not None:
         source = {**source, "limit": rows}
-        stream = {key: value for key, value in stream.items() if key != "warmup"} | (
-            {"warmup": rows} if "warmup" in stream else {}
-        )
-    config = {
-        "source": source,
-        "stream": stream,
-        "learner": learner,
-        "cluster": {"backend": "in_process"},
-        "output": {"report": False},
-    }
+        stream = {**stream, "warmup": rows} if "warmup" in stream else stream
+    config = {"source": source, "stream": stream, "learner": learner}
+    config |= {"cluster": {"backend": "in_process"}, "output": {"report": False}}
     path = folder / f"{rows or 'all'}.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("other", type=Path, help="folder of the other version")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", choices=REPLAYS)
-    arguments = parser.parse_args()
-    print(machine("pyarrow"), f"load {os.getloadavg()[0]:.1f}")
-    print(f"{'replay':<36}{'this':>9}{'other':>9}{'ratio':>8}{'MiB':>8}{'other':>8}  digests")
-    for name in [arguments.only] if arguments.only else REPLAYS:
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            few, all_rows = written(folder, name, 10), written(folder, name)
-            times: dict[Path, list[float]] = {HERE: [], arguments.other.resolve(): []}
-            peaks: dict[Path, list[float]] = {checkout: [] for checkout in times}
-            digests = set()
-            for run in range(-1, arguments.runs):  # the first compiles, and is not counted
-                for checkout, seconds in times.items():
-                    start, _, _ = replay(checkout, few, folder / f"start {run} {len(seconds)} {checkout.name}")
-                    out = folder / f"run {run} {len(seconds)} {checkout.name}"
-                    total, peak, digest = replay(checkout, all_rows, out)
-                    digests.add(digest)
-                    if run >= 0:
-                        seconds.append(total - start)
-                        peaks[checkout].append(peak)
-        mine, theirs = times.values()
-        ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
-        same = "equal" if len(digests) == 1 else "DIFFERENT"
-        memory = "".join(f"{statistics.median(peak):>8.0f}" for peak in peaks.values())
-        seconds_of_both = f"{statistics.median(mine):>8.2f}s{statistics.median(theirs):>8.2f}s"
-        print(f"{name:<36}{seconds_of_both}{ratio:>8.3f}{memory}  {same}")
+def compare(name: str, other: Path, runs: int) -> list[str]:
+    """Replay with both versions in turns; return a line of the table."""
+    times: dict[Path, list[float]] = {HERE: [], other: []}
+    peaks: dict[Path, list[float]] = {checkout: [] for checkout in times}
+    digests = set()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        few, all_rows = written(folder, name, 10), written(folder, name)
+        for run in range(-1, runs):  # the first compiles, and is not counted
+            for place, (checkout, seconds) in enumerate(times.items()):
+                start, _, _ = replay(checkout, few, folder / f"start {run} {place}")
+                total, peak, digest = replay(checkout, all_rows, folder / f"run {run} {place}")
+                digests.add(digest)
+                if run >= 0:
+                    seconds.append(total - start)
+                    peaks[checkout].append(peak)
+    mine, theirs = times.values()
+    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+    cells = [f"{statistics.median(side):.2f}" for side in (mine, theirs)]
+    memory = [f"{statistics.median(side):.0f}" for side in peaks.values()]
+    return [name, *cells, f"{ratio:.3f}", *memory, "equal" if len(digests) == 1 else "DIFFERENT"]
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, other_={"type": Path}, runs=5, only={"choices": REPLAYS})
+    print_machine("pyarrow")
+    lines = []
+    for name in [given.only] if given.only else REPLAYS:
+        lines.append(compare(name, given.other.resolve(), given.runs))
+        progress(*lines[-1])
+    show("Versions", ["replay", "this s", "other s", "ratio", "this MiB", "other MiB", "digests"], lines)

@@ -31,13 +31,9 @@ GBDT = {"max_iter": 20, "max_bins": 255}
 NEVER = {"retrain": "never"}
 #: The options of LightGBM that are :data:`GBDT` and the defaults of ours.
 LIGHTGBM = {
-    "objective": "binary",
-    "num_leaves": 20,
-    "max_bin": GBDT["max_bins"],
-    "lambda_l2": 1.0,
-    "min_data_in_leaf": 1,
+    "objective": "binary", "num_leaves": 20, "max_bin": GBDT["max_bins"], "lambda_l2": 1.0, "min_data_in_leaf": 1,
     "verbosity": -1,
-}
+}  # fmt: skip
 #: The shards do all work and keep all rows.
 ALL_TO_SHARDS = WorkPlan(local_work_limit=0, row_cache_bytes=0)
 

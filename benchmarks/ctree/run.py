@@ -22,14 +22,10 @@ from harness import commands  # noqa: E402 (needs the path)
 
 #: Name of each table, and the function that prints it.
 TABLES = {
-    "figure2": "ctree.trials:figure2",
-    "figure3": "ctree.trials:figure3",
-    "defaults": "ctree.prequential:defaults",
-    "choice": "ctree.prequential:choice",
-    "drift": "ctree.prequential:drift",
-    "whole": "ctree.prequential:whole",
+    "figure2": "ctree.trials:figure2", "figure3": "ctree.trials:figure3", "defaults": "ctree.prequential:defaults",
+    "choice": "ctree.prequential:choice", "drift": "ctree.prequential:drift", "whole": "ctree.prequential:whole",
     "river": "ctree.prequential:river",
-}
+}  # fmt: skip
 
 if __name__ == "__main__":  # not in the processes of --jobs
     commands(__doc__, TABLES, "river", "scipy", data=[], trees=50, examples=500_000, settings=12, rows=50_000, jobs=1)

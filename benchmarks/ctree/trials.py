@@ -104,12 +104,9 @@ def grids(settings: int, between: tuple[float, float]) -> list[dict[str, list[An
 def trial(source: dict[str, Any], settings: int, rows: int, score: str = "accuracy") -> list[Setting]:
     """Every setting of the grids over one stream, one after another in this process."""
     config = {
-        "source": source,
-        "stream": {"model": "incremental", "warmup": min(WARMUP, rows // 10)},
-        "learner": COMMON,
-        "cluster": {"backend": "in_process"},
-        "output": {"metrics_every": max(1, rows // MOMENTS)},
-    }
+        "source": source, "stream": {"model": "incremental", "warmup": min(WARMUP, rows // 10)}, "learner": COMMON,
+        "cluster": {"backend": "in_process"}, "output": {"metrics_every": max(1, rows // MOMENTS)},
+    }  # fmt: skip
     names, found = {rule: name for name, rule in RULES.items()}, []
     for grid in grids(settings, SYNTHETIC if source["kind"] == "synthetic" else REAL):
         with tempfile.TemporaryDirectory() as folder:

@@ -27,8 +27,6 @@ from harness import DATA
 from raydt.sources.divided import open_source
 from raydt.sources.options import Sea
 
-# -- The data sets of the GBDT paper that are at hand, with the same columns for every contestant --
-
 Rows = npt.NDArray[np.int64]
 #: Seed of the split; everything else that is drawn has the seed of its trial.
 SPLIT_SEED = 7
@@ -184,8 +182,6 @@ def load(name: str) -> Split:
     return SETS[name]()
 
 
-# -- Ours, LightGBM and XGBoost with the same settings, CPU time, and how good a model is --
-
 T = TypeVar("T")
 Labels = npt.NDArray[Any]
 
@@ -233,16 +229,9 @@ def lightgbm(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS
     import lightgbm as lgb
 
     parameters = {
-        "num_leaves": LEAVES,
-        "learning_rate": RATE,
-        "max_bin": BINS,
-        "min_data_in_leaf": 1,
-        "lambda_l2": L2,
-        "num_threads": 1,
-        "verbosity": -1,
-        **_objective(split, "regression", "binary", "multiclass"),
-        **changed,
-    }
+        "num_leaves": LEAVES, "learning_rate": RATE, "max_bin": BINS, "min_data_in_leaf": 1, "lambda_l2": L2,
+        "num_threads": 1, "verbosity": -1, **_objective(split, "regression", "binary", "multiclass"), **changed,
+    }  # fmt: skip
     return lgb.train(parameters, lgb.Dataset(split.X[rows], split.y[rows]), iterations)
 
 
@@ -250,18 +239,10 @@ def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS,
     import xgboost as xgb
 
     parameters = {
-        "tree_method": "hist",
-        "grow_policy": "lossguide",
-        "max_leaves": LEAVES,
-        "max_depth": 0,
-        "eta": RATE,
-        "max_bin": BINS,
-        "min_child_weight": 0,
-        "lambda": L2,
-        "nthread": 1,
-        **_objective(split, "reg:squarederror", "binary:logistic", "multi:softprob"),
-        **changed,
-    }
+        "tree_method": "hist", "grow_policy": "lossguide", "max_leaves": LEAVES, "max_depth": 0, "eta": RATE,
+        "max_bin": BINS, "min_child_weight": 0, "lambda": L2, "nthread": 1,
+        **_objective(split, "reg:squarederror", "binary:logistic", "multi:softprob"), **changed,
+    }  # fmt: skip
     matrix = xgb.QuantileDMatrix(split.X[rows], split.y[rows], max_bin=BINS, nthread=1)
     return xgb.train(parameters, matrix, iterations)
 

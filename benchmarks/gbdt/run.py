@@ -27,19 +27,12 @@ from harness import commands  # noqa: E402 (needs the path)
 
 #: Name of each table, and the function that prints it.
 TABLES = {
-    "training": "gbdt.speed:training_times",
-    "streams": "gbdt.streams:run",
-    "updates": "gbdt.speed:update_times",
-    "memory": "gbdt.speed:memory",
-    "backdoor": "gbdt.removal:backdoor",
-    "membership": "gbdt.removal:membership",
-    "poisoning": "gbdt.removal:poisoning",
-    "leaf-scores": "gbdt.leaf_scores:leaf_scores",
-    "ablation": "gbdt.speed:ablation",
-    "batches": "gbdt.removal:batches",
-    "tenths": "gbdt.removal:tenths",
+    "training": "gbdt.speed:training_times", "streams": "gbdt.streams:run", "updates": "gbdt.speed:update_times",
+    "memory": "gbdt.speed:memory", "backdoor": "gbdt.removal:backdoor", "membership": "gbdt.removal:membership",
+    "poisoning": "gbdt.removal:poisoning", "leaf-scores": "gbdt.leaf_scores:leaf_scores",
+    "ablation": "gbdt.speed:ablation", "batches": "gbdt.removal:batches", "tenths": "gbdt.removal:tenths",
     "tolerance": "gbdt.speed:tolerance",
-}
+}  # fmt: skip
 
 if __name__ == "__main__":
     commands(

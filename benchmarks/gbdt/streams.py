@@ -36,16 +36,10 @@ class Case:
 
 DELETED = "givemesomecredit"
 CASES = (
-    Case("sea", 1500, 100, None, 50, 10),
-    Case("electricity", 1000, 50, 20_000),
-    Case("electricity", 4000, 200),
-    Case("electricity", 4000, 1000),
-    Case("electricity", 10_000, 200, 20_000),
-    Case("electricity", 10_000, 1000),
-    Case("covtype", 4000, 200),
-    Case("poker", 4000, 200),
-    *(Case(DELETED, 0, rows) for rows in (100, 1000, 10_000)),
-)
+    Case("sea", 1500, 100, None, 50, 10), Case("electricity", 1000, 50, 20_000), Case("electricity", 4000, 200),
+    Case("electricity", 4000, 1000), Case("electricity", 10_000, 200, 20_000), Case("electricity", 10_000, 1000),
+    Case("covtype", 4000, 200), Case("poker", 4000, 200), *(Case(DELETED, 0, rows) for rows in (100, 1000, 10_000)),
+)  # fmt: skip
 #: Value of ``retrain`` by contestant, of ours.
 OURS = {"default (auto)": "auto", "updated only": "never", "trained at each step": "always"}
 PEERS: dict[str, Callable[..., Any]] = {"LightGBM": kit.lightgbm, "XGBoost": kit.xgboost}

@@ -6,24 +6,23 @@ contestant predicts each example before it sees it. River's trees and the trivia
 rows, inserted only. A run that was stopped resumes from the file.
 """
 
+from __future__ import annotations
+
 import csv
 import dataclasses
 import os
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
-from harness import DATA, machine
+from harness import DATA, machine, progress, read
 
 from actors.shard import identity
 from raydt.examples.updates import INSERT, Features, UpdateBatch
@@ -35,18 +34,24 @@ from raydt.sources.options import ParquetFiles
 from raydt.streams.deletion_log import RandomUpdates
 from raydt.streams.windows import Incremental, SlidingWindow
 
-# -- The data sets of the paper that are at hand, and stand-ins for some of them --
+Codes = npt.NDArray[np.int32]
+OURS, EFDT, HAT, NO_CHANGE, MAJORITY = "raydt", "EFDT", "HAT", "no-change", "majority"
+INCREMENTAL, SLIDING_WINDOW, RANDOM_UPDATES = "incremental", "sliding_window", "random_updates"
+GRACE_PERIODS, FUDYADT = (100, 500, 1000), learners()["fudyadt"]
+#: Rows that are not scored: none, and the windows whose first examples build the tree unscored.
+WINDOWS = (0, 50, 100, 200, 500, 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class DataSet:
+class DataSet(NamedTuple):
+    """A data set cut to its first ``rows``; ``same`` tells whether the rows are the paper's."""
+
     title: str
     file: str
-    positive: str | int
+    positive: str | int  #: Label whose F1 is reported.
     rows: int
-    paper: str
+    paper: str  #: Name in the paper's tables.
     same: bool
-    least: int = 1
+    least: int = 1  #: Rows that have to be read until the positive class appears.
 
 
 #: Positive classes: the majority class, as the paper's text says (its Table 1 says UP for Electricity).
@@ -59,8 +64,8 @@ POKER_UCI = DataSet("Poker, UCI training hands", "poker_uci_train", 0, 25_010, "
 
 
 def cut(data: DataSet, rows: int | None) -> DataSet:
-    """The same data set with at most ``rows`` rows, as long as the positive class is among them."""
-    return data if rows is None else dataclasses.replace(data, rows=min(max(rows, data.least), data.rows))
+    """Return the data set with at most ``rows`` rows, as long as the positive class is among them."""
+    return data if rows is None else data._replace(rows=min(max(rows, data.least), data.rows))
 
 
 class Folder:
@@ -71,40 +76,20 @@ class Folder:
         self.labels = lru_cache(maxsize=1)(self._labels)
         self.dictionaries = lru_cache(maxsize=1)(self._dictionaries)
 
-    def file(self, data: DataSet) -> Path:
-        """Path of the file; ends the program with a message if there is none."""
-        path = self.path / f"{data.file}.parquet"
-        if not path.exists():
-            sys.exit(f"{path} is missing: give the folder of the Parquet files with --data")
-        return path
-
     def source(self, data: DataSet) -> ParquetFiles:
-        return ParquetFiles(path=str(self.file(data)), positive=data.positive, limit=data.rows)
+        return ParquetFiles(path=str(self.path / f"{data.file}.parquet"), positive=data.positive, limit=data.rows)
 
-    def _labels(self, data: DataSet) -> npt.NDArray[np.int32]:
-        column = pq.read_table(self.file(data), columns=["y"])["y"].slice(0, data.rows)
+    def _labels(self, data: DataSet) -> Codes:
+        column = read(data.file, self.path, columns=["y"])["y"].slice(0, data.rows)
         return (np.array(column.to_pylist()) == data.positive).astype(np.int32)
 
     def _dictionaries(self, data: DataSet) -> list[dict[str, Any]]:
-        table = pq.read_table(self.file(data)).slice(0, data.rows)
-        return table.drop_columns(["y"]).to_pylist()  # type: ignore[no-any-return]
-
-
-# -- Who takes part: this project's FuDyADT, river's EFDT and HAT, and the two trivial predictors --
-
-Codes = npt.NDArray[np.int32]
-
-OURS, EFDT, HAT, NO_CHANGE, MAJORITY = "raydt", "EFDT", "HAT", "no-change", "majority"
-INCREMENTAL, SLIDING_WINDOW, RANDOM_UPDATES = "incremental", "sliding_window", "random_updates"
-GRACE_PERIODS = (100, 500, 1000)
-FUDYADT = learners()["fudyadt"]
+        found: list[dict[str, Any]] = read(data.file, self.path).slice(0, data.rows).drop_columns(["y"]).to_pylist()
+        return found
 
 
 class Outcome(NamedTuple):
-    """Predictions for every inserted row in order (-1: none was made), and what they cost.
-
-    ``seconds`` is CPU time of the whole stream, predictions included; 0 where it was not measured.
-    """
+    """Predictions for every inserted row in order (-1: none was made), updates, and CPU seconds (0: not measured)."""
 
     predictions: Codes
     updates: int
@@ -167,18 +152,9 @@ def peer(folder: Folder, data: DataSet, name: str, grace_period: int) -> Outcome
 def trivial(folder: Folder, data: DataSet, name: str) -> Outcome:
     """The label inserted just before, or the label inserted most often so far (ties: negative); first: negative."""
     y = folder.labels(data)
-    if name == NO_CHANGE:
-        predictions = np.concatenate([[0], y[:-1]])
-    else:
-        positives_ahead = np.cumsum(2 * y - 1) - (2 * y - 1)
-        predictions = positives_ahead > 0
+    ahead = np.cumsum(2 * y - 1) - (2 * y - 1)
+    predictions = np.concatenate([[0], y[:-1]]) if name == NO_CHANGE else ahead > 0
     return Outcome(predictions.astype(np.int32), len(y), 0.0)
-
-
-# -- One measurement per setting, kept as one row of a CSV file, so that a broken run goes on where it stopped --
-
-#: Rows that are not scored: none, and the windows whose first examples build the tree unscored.
-WINDOWS = (0, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +192,7 @@ class Measurement:
 
     @property
     def us(self) -> float:
+        """Microseconds of CPU time per update."""
         return self.cpu_seconds / self.updates * 1e6
 
 
@@ -228,7 +205,10 @@ class MissingError(Exception):
 
 
 class Bench:
-    """Answers settings from a file of measurements, and measures what is not there."""
+    """Answer settings from ``measurements.csv`` in a folder, and measure what is not there.
+
+    Without a folder of the data nothing is measured, and MissingError is raised instead.
+    """
 
     def __init__(self, out: Path, folder: Folder | None = None) -> None:
         self.path, self._folder = out / "measurements.csv", folder
@@ -238,13 +218,12 @@ class Bench:
             with self.path.open(newline="") as file:
                 reader = csv.DictReader(file)
                 fields = list(reader.fieldnames or ())
-                for row in reader:
-                    self._known[_parse(Setting, row)] = _parse(Measurement, row)
+                self._known = {_parse(Setting, row): _parse(Measurement, row) for row in reader}
         if folder is not None:
             out.mkdir(parents=True, exist_ok=True)
             if fields != FIELDS:  # none yet, or those of an earlier version
                 self._begin_file()
-            self._machine = machine(*(["river"] if find_spec("river") else []))
+            self._machine = machine("river")
 
     def conditions(self) -> list[str]:
         """The machines and versions behind the measurements, raydt's sources, and how busy they were."""
@@ -264,6 +243,7 @@ class Bench:
         return self._answer(data, Setting(data.title, data.rows, stream, window, OURS, float(epsilon), max_depth))
 
     def peer(self, data: DataSet, name: str, grace_period: int, window: int = 0) -> Measurement:
+        """EFDT or HAT, insert-only, scored from row ``window`` on."""
         setting = Setting(data.title, data.rows, INCREMENTAL, window, name, grace_period=grace_period)
         return self._answer(data, setting)
 
@@ -273,6 +253,7 @@ class Bench:
         return best, self.peer(data, name, best, window)
 
     def trivial(self, data: DataSet, name: str, window: int = 0) -> Measurement:
+        """No-change or majority, scored from row ``window`` on."""
         return self._answer(data, Setting(data.title, data.rows, INCREMENTAL, window, name))
 
     def _answer(self, data: DataSet, setting: Setting) -> Measurement:
@@ -280,44 +261,36 @@ class Bench:
             if self._folder is None:
                 raise MissingError(str(setting))
             self._measure(data, setting, self._folder)
-            print(_line(setting, self._known[setting]), file=sys.stderr, flush=True)
+            found = self._known[setting]
+            progress(f"{setting}: F1 {100 * found.f1:.2f}, {found.us:.2f} us/update")
         return self._known[setting]
 
     def _measure(self, data: DataSet, setting: Setting, folder: Folder) -> None:
-        if setting.learner == OURS:
-            assert setting.epsilon is not None
-            assert setting.max_depth is not None
-            outcome = ours(folder, data, setting.stream, setting.window, setting.epsilon, setting.max_depth)
-            self._keep(setting, folder.labels(data), outcome)
+        labels = folder.labels(data)
+        if setting.epsilon is not None and setting.max_depth is not None:
+            how = setting.stream, setting.window, setting.epsilon, setting.max_depth
+            self._keep(setting, labels, ours(folder, data, *how))
             return
-        if setting.learner in (EFDT, HAT):
-            assert setting.grace_period is not None
+        if setting.grace_period is not None:
             outcome = peer(folder, data, setting.learner, setting.grace_period)
         else:
             outcome = trivial(folder, data, setting.learner)
         for window in WINDOWS:  # one run, which is slow for a peer, serves all
             if window < data.rows:
-                self._keep(dataclasses.replace(setting, window=window), folder.labels(data), outcome)
+                self._keep(dataclasses.replace(setting, window=window), labels, outcome)
 
     def _keep(self, setting: Setting, y: Codes, outcome: Outcome) -> None:
         truth, predicted = y[setting.window :], outcome.predictions[setting.window :]
-        result = Measurement(
-            scored=len(truth),
-            accuracy=float(np.mean(truth == predicted)),
-            f1=_f1(truth == 1, predicted == 1),
-            f1_rest=_f1(truth == 0, predicted == 0),
-            positive_share=float(np.mean(truth)),
-            updates=outcome.updates,
-            cpu_seconds=outcome.seconds,
-            load=round(os.getloadavg()[0], 1),
-            machine=self._machine,
-            sources=identity().sources[:16],
-        )
+        scores = float(np.mean(truth == predicted)), *(_f1(truth == k, predicted == k) for k in (1, 0))
+        conditions = round(os.getloadavg()[0], 1), self._machine, identity().sources[:16]
+        cost = outcome.updates, outcome.seconds
+        result = Measurement(len(truth), *scores, float(np.mean(truth)), *cost, *conditions)
         self._known[setting] = result
         with self.path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, FIELDS).writerow(_row(setting, result))
 
     def _begin_file(self) -> None:
+        """Write the header and what is known."""
         whole = self.path.with_suffix(".new")
         with whole.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, FIELDS)
@@ -331,19 +304,14 @@ def _row(setting: Setting, result: Measurement) -> dict[str, object]:
 
 
 def _f1(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_]) -> float:
+    """F1 of a class; 0 where it was never predicted rightly."""
     return 2.0 * int((truth & predicted).sum()) / max(1, int(truth.sum()) + int(predicted.sum()))
 
 
-def _line(setting: Setting, result: Measurement) -> str:
-    parameters = [f"{k} {v}" for k, v in dataclasses.asdict(setting).items() if v is not None and k != "rows"]
-    return f"{', '.join(parameters)}: F1 {100 * result.f1:.2f}, {result.us:.2f} us/update"
-
-
-def _parse(kind: type, row: dict[str, str]):  # type: ignore[no-untyped-def]
-    """A record from its row; empty text, or a column that an earlier version did not write, is None."""
-    convert = {"str": str, "int": int, "float": float}
-    values = {
-        f.name: convert[str(f.type).split(" ")[0]](row[f.name]) if row.get(f.name) else None
-        for f in dataclasses.fields(kind)
-    }
+def _parse(kind: Any, row: dict[str, str]) -> Any:
+    """Return a record from its row; empty text, or a column that an earlier version did not write, is None."""
+    convert, values = {"str": str, "int": int, "float": float}, {}
+    for field in dataclasses.fields(kind):
+        text = row.get(field.name)
+        values[field.name] = convert[str(field.type).split(" ")[0]](text) if text else None
     return kind(**values)

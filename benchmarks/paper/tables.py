@@ -29,8 +29,6 @@ from paper.bench import (
     cut,
 )
 
-# -- What the paper prints: Bressan, Damay, Sozio, Fully-Dynamic Decision Trees (December 2022), Tables 1 to 5 --
-
 #: By the name of the paper's data set. Table 1: features, examples, positive class. Table 2: seconds and F1 of EFDT,
 #: seconds and F1 of FuDyADT, its epsilon. Table 3: grace period of best F1 of HAT and of EFDT. Tables 4 and 5: seconds
 #: and F1 of HAT, EFDT and FuDyADT (epsilon 0.5), insert-only.
@@ -50,11 +48,8 @@ TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5 = (
 )  # fmt: skip
 
 
-# -- The smallest epsilon whose time per update does not exceed a peer's, as the paper tunes it for Table 2 --
-
-LARGEST = 2.0
-CLOSE = 0.93  # of the peer's time: near enough
-TRIALS = 8
+#: Largest epsilon; share of the peer's time that is near enough; trials of an epsilon.
+LARGEST, CLOSE, TRIALS = 2.0, 0.93, 8
 
 
 def tune(bench: Bench, data: DataSet, target_us: float, max_depth: int) -> tuple[float, Measurement]:
@@ -81,8 +76,6 @@ def tune(bench: Bench, data: DataSet, target_us: float, max_depth: int) -> tuple
             break
     return fast, bench.ours(data, fast, max_depth)
 
-
-# -- Tables 1 to 5, and accuracy on Electricity by window and epsilon --
 
 #: Data sets on which the peers ran too.
 SETS = (ELECTRICITY, COVERTYPE, KDD_HEAD, POKER_UCI)
@@ -207,8 +200,6 @@ def _per_update(data: DataSet) -> list[str]:
     return [f"{seconds / TABLE_1[data.paper][1] * 1e6:.1f}" for seconds in TABLE_4[data.paper]]
 
 
-# -- Figures 1 to 5: F1 and time over epsilon, on sliding windows and under random updates --
-
 EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 DEPTHS = (10, 5)
 START = 1000  # examples the tree is built from before random updates begin
@@ -292,11 +283,8 @@ def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[
                 cells = [f"{lost:.1f}", f"{saved:.0f} times", f"{100 * (zero.f1 - small.f1):.1f}"]
                 body.append([f"{data.title}, {label}", *cells, f"{small.us / 1000:.4f} ms"])
     paper = [
-        "**The paper's text** (Electricity and Poker, windows)",
-        "roughly 10",
-        "about 1000 times",
-        "close",
+        "**The paper's text** (Electricity and Poker, windows)", "roughly 10", "about 1000 times", "close",
         "about 0.5 ms",
-    ]
+    ]  # fmt: skip
     header = ["h 10", "F1 lost, epsilon 0 to 1", "time saved, 0 to 1", "F1 lost, 0 to 0.1", "time per update at 0.1"]
     return table(header, [paper, *body])

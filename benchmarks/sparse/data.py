@@ -19,15 +19,10 @@ from harness import DATA
 from raydt.finders.finder import Finder, FinderName, xlogx_table
 from raydt.finders.finder import FinderSteps as FinderSteps
 
-# -- Rows of ones with labels 0 and 1: the paper's synthetic family, and the real data at hand --
-
 #: Names of data sets, and their files. RCV1, Farm Ads, Author, real-sim and news20 are not at hand.
 SETS = {
-    "reuters": "reuters21578_earn_bydate",
-    "spamassassin": "spamassassin",
-    "w8a": "w8a",
-    "a9a": "a9a_train",
-}
+    "reuters": "reuters21578_earn_bydate", "spamassassin": "spamassassin", "w8a": "w8a", "a9a": "a9a_train",
+}  # fmt: skip
 
 
 class Steps(NamedTuple):
@@ -104,8 +99,6 @@ def real(name: str, rows: int | None = None) -> tuple[Steps, int]:
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Steps(np.ones(len(label), dtype=np.int8), label, indptr, feature), d
 
-
-# -- Who takes part: the two structures, and for each criterion the scan of all seen features from tables --
 
 #: Finder and criterion (entropy or not).
 CONTESTANTS: dict[str, tuple[FinderName, bool]] = {

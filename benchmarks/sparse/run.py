@@ -23,15 +23,10 @@ from harness import commands  # noqa: E402 (needs the path)
 
 #: Name of each table, and the function that prints it.
 TABLES = {
-    "speed": "sparse.figures:speed",
-    "dimension": "sparse.figures:dimension",
-    "alpha": "sparse.figures:alpha",
-    "points": "sparse.figures:points",
-    "density": "sparse.figures:density",
-    "datasets": "sparse.figures:datasets",
-    "memory": "sparse.figures:memory",
-    "tree": "sparse.tree:run",
-}
+    "speed": "sparse.figures:speed", "dimension": "sparse.figures:dimension", "alpha": "sparse.figures:alpha",
+    "points": "sparse.figures:points", "density": "sparse.figures:density", "datasets": "sparse.figures:datasets",
+    "memory": "sparse.figures:memory", "tree": "sparse.tree:run",
+}  # fmt: skip
 
 if __name__ == "__main__":
     commands(__doc__, TABLES, "river", "ray", data=[])

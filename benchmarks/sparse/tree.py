@@ -134,14 +134,11 @@ def trivial(name: str) -> Callable[..., Outcome]:
 
 def contestants() -> dict[str, tuple[bool, Callable[..., Outcome]]]:
     return {
-        "sparse tree, updgini": (True, sparse_tree("updgini")),
-        "sparse tree, updent": (True, sparse_tree("updent")),
-        f"FuDyADT, {FREQUENT} features": (True, dense_tree),
-        "river Hoeffding tree, ones": (False, river_tree(False)),
+        "sparse tree, updgini": (True, sparse_tree("updgini")), "sparse tree, updent": (True, sparse_tree("updent")),
+        f"FuDyADT, {FREQUENT} features": (True, dense_tree), "river Hoeffding tree, ones": (False, river_tree(False)),
         f"river Hoeffding tree, {FREQUENT} features": (False, river_tree(True)),
-        "no-change": (False, trivial("no-change")),
-        "majority": (False, trivial("majority")),
-    }
+        "no-change": (False, trivial("no-change")), "majority": (False, trivial("majority")),
+    }  # fmt: skip
 
 
 def f1(truth: Codes, said: Codes) -> float:
