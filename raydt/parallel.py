@@ -70,10 +70,10 @@ def _quota_of(folder: Path) -> int:
     """The quota of one control group; without one, or if it cannot be read, no limit."""
     try:
         if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+            quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
         else:
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            quota, period = ((folder / name).read_text(encoding="ascii") for name in names)
+            quota, period = ((folder / name).read_text(encoding="utf-8") for name in names)
         return max(1, -(-int(quota) // int(period))) if int(quota) > 0 else 1 << 30
     except (OSError, ValueError):  # "max" is no number
         return 1 << 30

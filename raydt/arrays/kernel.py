@@ -34,6 +34,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy.ma  # noqa: F401 - which numpy.unique imports when it is first called: a fork does not wait for imports
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).parents[1]

@@ -215,7 +215,6 @@ def test_a_child_forked_after_threads_have_worked_fits(name: str) -> None:
 _FORKS = """
 import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
-import numpy.ma  # which numpy.unique imports: a fork does not wait for imports of other packages
 from raydt import FullyDynamicTreeClassifier as Tree
 work = lambda: Tree().fit([[0.0], [1.0]] * 20, [0, 1] * 20).predict([[1.0]])
 thread, children, failed, late = threading.Thread(target=work), [], 0, 0
@@ -242,6 +241,49 @@ for child in children:
     failed += not ended[0] or ended[1] != 0
 print(failed, "failed;", thread.is_alive(), late < 4)
 """
+
+
+#: The modules that the first calls of each learner import beside Numba and its kernels: a fork waits for these alone.
+_IMPORTS = """
+import contextlib, sys, warnings
+warnings.simplefilter("ignore")
+import pyarrow as pa
+from raydt.arrays.kernel import _MAKING
+from raydt.estimators import estimator_of
+from raydt.learners import learners
+
+class Finder:
+    found, learner = [], ""
+
+    def find_spec(self, name, path=None, target=None):
+        numba = sys.modules.get("numba.core.compiler_lock")
+        if not _MAKING._is_owned() and not (numba and numba.global_compiler_lock.is_locked()):
+            self.found.append(f"{self.learner}: {name}")
+
+kinds = {True: {}, False: {}}  # by whether they need sparse features
+for name, learner in learners().items():
+    with contextlib.suppress(NotImplementedError):
+        sparse = learner.traits(learner.Options()).reading.needs_sparse
+        kinds[sparse][name] = estimator_of(learner.Options())
+sys.meta_path.insert(0, finder := Finder())
+y = [0, 1] * 20
+for finder.learner, kind in [*kinds[False].items(), *kinds[True].items()]:
+    rows = [[0.5, 1.0], [2.0, 0.0]] * 20
+    if finder.learner in kinds[True]:  # last, as PyArrow imports pandas, if it is there, to make them
+        sys.meta_path.remove(finder)
+        rows = pa.table({"s": [[0, 2], [1]] * 20})
+        sys.meta_path.insert(0, finder)
+    model = kind().fit(rows, y)
+    model.forget([1, 2])
+    model.partial_fit(rows, y)
+    model.predict(rows)
+print(*finder.found, sep="\\n")
+"""
+
+
+def test_first_calls_import_nothing_that_a_fork_does_not_wait_for() -> None:
+    done = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, timeout=150)
+    assert (done.stdout.split("\n"), done.stderr) == (["", ""], "")
 
 
 def test_a_fork_waits_for_kernels_that_another_thread_loads() -> None:
