@@ -28,6 +28,7 @@ from pipelines.updating.changes import (
     no_insertions,
     require_columns,
     require_numbers,
+    rules_of,
     without_a_config,
 )
 from raydt.arrays.elementary import AnyArray, Int32s, Ints
@@ -101,7 +102,7 @@ def find_changes(paths: Sequence[str], kind: str | None, saved: SavedModel, name
             for place in places:
                 if place.name in found:
                     raise InputError(message("updates.file_twice"), file=place.name)
-                file = open_file(form, place, as_text, dialect)
+                file = open_file(form, place, as_text, dialect, rules_of(saved))
                 found[place.name] = ChangeFile(place.name, file, file.content_hash())
     return list(found.values())
 
@@ -259,7 +260,7 @@ def source_of(
         if names.id in file.names and {names.label, *needed}.isdisjoint(file.names):  # it can only delete
             file.expect(_types(saved, names))
         require_columns(file, needed, names.wanted(key))
-    values = {"kind": file.kind, "path": one.path, **columns, **spelling}
+    values = {"kind": file.kind, "path": one.path, "rules": rules_of(saved), **columns, **spelling}
     with without_a_config():
         options = TypeAdapter[Any](SourceOptions).validate_python(values)
         source = FileSource(options, [file], reading=traits_of(saved.options).reading)

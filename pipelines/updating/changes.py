@@ -34,6 +34,7 @@ from raydt.examples.updates import (
     DELETE,
     DUPLICATE_ID,
     INSERT,
+    NEWEST_RULES,
     REFUSALS,
     UNKNOWN_ID,
     Features,
@@ -66,6 +67,9 @@ from raydt.streams.row_stream import AbsentRows
 #
 # Invariant: what is opened here has every column that was asked for, with the model's features in its order.
 
+#: The entry of a step of a lineage, and of ``meta`` of the state before it, for the rules by which its rows are read.
+RULES = "rules"
+
 #: Live examples that say which features have values.
 _SHOWN = 1 << 14
 
@@ -81,6 +85,11 @@ def without_a_config() -> Iterator[None]:
             raise error from None
         wider = "source.n_features" in error.remedy
         raise error.but(remedy=message("updates.more_features" if wider else "updates.correct")) from None
+
+
+def rules_of(saved: SavedModel) -> int:
+    """Return the rules by which rows given to a state are read: the newest, but those of an update read again."""
+    return int(saved.meta.get(RULES, NEWEST_RULES))
 
 
 def find_rows(
@@ -105,7 +114,7 @@ def find_rows(
             raise InputError(said, file=data.name if isinstance(data, DataFile) else data, column=name)
     categorical = features.categorical_names
     values: dict[str, Any] = {"label": None, **columns, "features": needed, "categorical": categorical}
-    values["n_features"] = features.sparse or None
+    values |= {"n_features": features.sparse or None, "rules": rules_of(saved)}
     if isinstance(data, DataFile):
         files = [data]
         values |= {"kind": data.kind, "path": data.name}
@@ -113,7 +122,8 @@ def find_rows(
         with without_a_config():
             or_else, dialect = ", or add --kind parquet, arrow, csv, jsonl or libsvm", Dialect.of(saved.meta)
             form, places = find_kind(data, ".", kind, or_else=or_else, dialect=dialect)
-            files = [open_file(form, place, (*categorical, *as_text), dialect) for place in places]
+            as_text = (*categorical, *as_text)
+            files = [open_file(form, place, as_text, dialect, values["rules"]) for place in places]
         values |= {"kind": form.kind, "path": data}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:

@@ -16,6 +16,7 @@ from pipelines.config import Config
 from pipelines.run_folder import fitting
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, find_changes
 from pipelines.updating.changes import (
+    RULES,
     Deletions,
     Insertions,
     StateNames,
@@ -23,10 +24,11 @@ from pipelines.updating.changes import (
     no_insertions,
     read_deletions,
     read_insertions,
+    rules_of,
 )
 from raydt.arrays.elementary import AnyArray, Ints
 from raydt.errors import InputError, message_of
-from raydt.examples.updates import DELETE, INSERT, Features, History, UpdateBatch, in_order
+from raydt.examples.updates import DELETE, INSERT, NEWEST_RULES, Features, History, UpdateBatch, in_order
 from raydt.learners import learners
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
@@ -65,6 +67,7 @@ def step_of(
         "deletes": len(receipt.ids),
         "inserts": len(receipt.inserted),
         "files": files,
+        RULES: rules_of(saved),
         **({"note": receipt.note} if receipt.note else {}),
     }
 
@@ -128,7 +131,8 @@ def state_before(
     columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
     columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
     meta = {"kind": "state", "columns": columns, "next_id": next_id, "offset": offset}
-    meta |= Dialect.recorded(config.source)
+    # An update without rules is of an earlier build, which has read its files as those of the run, or by later rules.
+    meta |= {**Dialect.recorded(config.source), RULES: step.get(RULES, getattr(config.source, "rules", NEWEST_RULES))}
     classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
     learner = learners()[config.learner.kind]
     return SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})

@@ -6,9 +6,11 @@ import json
 import re
 import shutil
 import tarfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,6 +18,7 @@ import pipelines
 from pipelines.cli import main
 from pipelines.saved_runs import open_stream
 from pipelines.serving.application import Snapshots
+from raydt.errors import InputError
 from raydt.estimators import load_model
 from raydt.examples.updates import NEWEST_RULES
 from raydt.folders.arrays import FORMAT_VERSION, newest
@@ -233,6 +236,54 @@ def test_a_run_reads_rows_by_the_rules_with_which_it_began(tmp_path: Path, capsy
     for rules, code in ((1, 0), (NEWEST_RULES, 2)):
         config.write_text(text.replace("\nstream:", f"\n  rules: {rules}\nstream:"), encoding="utf-8")
         assert ended(["audit", str(run)]) == code, "another record than that of the states is refused"
+
+
+READ_THEN = [("rows", "csv", False), ("changes", "jsonl", True)]
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "by_key"),
+    [
+        pytest.param(*case, marks=[] if case in READ_THEN else pytest.mark.nightly)
+        for case in product(("rows", "changes"), ("csv", "jsonl"), (False, True))
+    ],
+)
+def test_updates_are_audited_by_the_rules_by_which_they_were_read(
+    what: str, kind: str, by_key: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An integer that float64 would round was rounded then, and is bad now."""
+    rows = pa.table(
+        {"id": range(40), "a": [0.5, 1.0] * 20, "shop": [7] * 20 + [8] * 20, "y": ["u", "v", "v", "u"] * 10}
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "id": "id", "label": "y", "features": ["a"]}
+    config = {"source": source | ({"key": "shop"} if by_key else {}), "learner": {"kind": "fudyadt"}}
+    config |= {"cluster": {"backend": "in_process"}, "output": {"report": False}}
+    run = pipelines.replay(config, tmp_path / "run")
+    new: dict[str, list[Any]] = {"id": [40, 41], "a": [2.5, 2**53 + 1], "shop": [7, 8], "y": ["u", "v"]}
+    new |= {"op": ["i", "i"]} if what == "changes" else {}
+    given = tmp_path / f"new.{kind}"
+    lines = [dict(zip(new, values, strict=True)) for values in zip(*new.values(), strict=True)]
+    if kind == "jsonl":
+        given.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    else:
+        text = [",".join(map(str, line.values())) for line in ({name: name for name in new}, *lines)]
+        given.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+    def update(out: Path) -> str:
+        if what == "rows":
+            pipelines.update(run.path, insert=given, out=out)
+        else:
+            pipelines.apply_changes(run.path, given, op="op", out=out)
+        return str(out)
+
+    with pytest.raises(InputError):
+        update(tmp_path / "refused")
+    with monkeypatch.context() as then:
+        then.setattr("pipelines.updating.changes.NEWEST_RULES", 3)
+        state = update(tmp_path / "state")
+    again = pipelines.resume(run.path, state=state)
+    assert ended(["audit", str(again.path)]) == 0
 
 
 BY_DAY = {1: ("fudyadt-text-time_window", "confidence_tree-text-sliding_window"), 2: ("forest-text-incremental",)}

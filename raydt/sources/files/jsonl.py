@@ -19,6 +19,7 @@ import pyarrow.json as pajson
 from raydt.encoding.columns import in_words
 from raydt.encoding.labels import rounded_integers, sound_part
 from raydt.errors import InputError
+from raydt.examples.updates import NEWEST_RULES
 from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sources.files.csv import CsvDataFile
@@ -295,12 +296,14 @@ def find_kind(
     return next(iter(found)), places
 
 
-def open_file(form: type[DataFile], place: Place, as_text: tuple[str, ...], dialect: Dialect = USUAL) -> DataFile:
-    """Open one file; ``as_text`` are columns that stay text in CSV and JSON, whatever they look like."""
+def open_file(
+    form: type[DataFile], place: Place, as_text: tuple[str, ...], dialect: Dialect = USUAL, rules: int = NEWEST_RULES
+) -> DataFile:
+    """Open one file, read by ``rules``; columns ``as_text`` stay text in CSV and JSON, whatever they look like."""
     try:
         if form is CsvDataFile:
             return CsvDataFile(place, as_text=as_text, likely=dialect.delimiter)
-        return JsonLinesDataFile(place, as_text) if form is JsonLinesDataFile else form(place)
+        return JsonLinesDataFile(place, as_text, rules >= 4) if form is JsonLinesDataFile else form(place)
     except InputError as error:
         if form_of(place.name) is None and form.kind == dialect.kind:
             raise error.but(remedy=message("files.assumed", kind=form.kind)) from None
