@@ -125,17 +125,9 @@ def chosen(gains: Rows, candidates: Sequence[int]) -> int:
 
 
 def choice(folder: Path, names: list[str], orders: int) -> None:
-    """The grid, and the choice by the rule within and across data sets."""
+    """The best of each way to smooth, and the choice by the rule within and across data sets."""
     used, gains = grid(folder, sorted(names), orders)
     candidates, former = [i for i, option in enumerate(GRID) if option[1] == DEPTH], GRID.index(FORMER)
-    lines = []
-    for i, option in enumerate(GRID):
-        accuracy, area, _ = gains[:, i].mean(axis=0).tolist()
-        below = gains[:, i, 2]
-        cells = [*(f"{v:g}" if isinstance(v, float) else f"{v}" for v in option)]
-        lines.append([*cells, *_signed(accuracy, area, below.min()), f"{int((below < 0).sum())}"])
-    header = ["alpha", "max_depth", "formula", "s", "accuracy less scikit-learn's", "AUC", "worst less majority"]
-    show("The grid", [*header, "sets below"], lines)
     lines = []
     for depth, formula in product((10, 15, 20), FORMULAS):
         i = chosen(gains, [i for i, option in enumerate(GRID) if option[1:3] == (depth, formula)])
@@ -147,13 +139,6 @@ def choice(folder: Path, names: list[str], orders: int) -> None:
     parts["all but one"] = [(chosen(gains[every != one], candidates), every[every == one]) for one in every]
     header = ["Chosen on", "reported on", "options", "accuracy", "AUC", "worst less majority", "former defaults"]
     show("The choice", header, [_reported(words, of, gains, former) for words, of in parts.items()])
-    best, left_out = chosen(gains, candidates), parts["all but one"]
-    lines = [
-        [used[one], f"{GRID[option]}", *_signed(*gains[one, option], *gains[one, best])]
-        for (option, _), one in zip(left_out, every, strict=True)
-    ]
-    header = ["Data", "left out: chosen", "accuracy", "AUC", "less majority", f"{GRID[best]}: accuracy", "AUC"]
-    show("One data set left out", [*header, "less majority"], lines)
 
 
 def _signed(*values: float) -> list[str]:

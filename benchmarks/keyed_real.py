@@ -103,8 +103,8 @@ def verdicts(found: Compared) -> dict[Any, int]:
     return result
 
 
-def lines_of(name: str, learner: str, found: Compared) -> tuple[list[str], list[list[str]], list[list[str]]]:
-    """Return the line of a table, those by the size of keys, and those of the keys that lose and win most."""
+def lines_of(name: str, learner: str, found: Compared) -> tuple[list[str], list[list[str]]]:
+    """Return the line of a table, and those by the size of keys."""
 
     def cells(mine: Any) -> list[str]:
         return [shown(found.by_key[mine].mean()), shown(found.one[mine].mean())]
@@ -122,25 +122,14 @@ def lines_of(name: str, learner: str, found: Compared) -> tuple[list[str], list[
             rows = f"{low:,} to {high - 1:,}" if high < SIZES[-1] else f"{low:,} and more"
             verdict = f"{chosen.count(1)} / {chosen.count(-1)}"
             by_size.append([name, learner, rows, f"{len(chosen)}", *cells(mine), verdict])
-    gains = {key: int(found.by_key[mine].sum()) - int(found.one[mine].sum()) for key, mine in _parts(found)}
-    order = sorted(gains, key=gains.__getitem__)
-    extremes = [
-        [name, learner, f"{key}", f"{sizes[key]:,}", *cells(found.key == key), f"{gains[key]:+}"]
-        for key in order[:3] + order[-2:]
-    ]
-    return [*whole, f"{better} / {worse}"], by_size, extremes
-
-
-def _parts(found: Compared) -> list[tuple[Any, npt.NDArray[np.bool_]]]:
-    return [(key, found.key == key) for key in np.unique(found.key).tolist()]
+    return [*whole, f"{better} / {worse}"], by_size
 
 
 if __name__ == "__main__":
     given = arguments(__doc__, data=DATA, sets=list(SETS), learners=["fudyadt"])
     print_machine()
     found = [lines_of(a, b, compared(a, b, given.data)) for a in given.sets for b in given.learners]
-    whole, sizes, extremes = zip(*found, strict=True)
+    whole, sizes = zip(*found, strict=True)
     both = ["accuracy by key", "of one model"]
     show("All rows", ["table", "key", "learner", "keys", "rows", *both, "keys better / worse"], whole)
     show("By size", ["table", "learner", "rows of a key", "keys", *both, "keys better / worse"], [*chain(*sizes)])
-    show("By key", ["table", "learner", "key", "rows", *both, "rows gained"], [*chain(*extremes)])

@@ -1,9 +1,9 @@
-"""Ray beside one process: every shipped config, a long stream, a sweep, and the demo. Wall time.
+"""Ray beside one process: every shipped config, a long stream, and a sweep. Wall time.
 
 Each replay is a command of its own, with kernels from the cache; its seconds are those of the stream, as it reports
 them. Ray is a private one on this machine, with 2 shards.
 
-Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|sweep|demo]
+Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|sweep]
 """
 
 import json
@@ -19,7 +19,7 @@ import yaml
 from harness import arguments, print_machine, progress, show
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-PARTS = ("configs", "long", "sweep", "demo")
+PARTS = ("configs", "long", "sweep")
 #: Settings of the sweep.
 GRID = "learner.beta=0.01,0.02,0.05,0.1,0.15,0.2,0.3,0.4"
 
@@ -85,11 +85,6 @@ def main() -> None:
         show("1,000,000 examples", header, rows)
     if "sweep" in parts:
         show("Sweep", ["work", "in process s", "Ray s", "in process / Ray"], [sweep(asked.repeats)])
-    if "demo" in parts:
-        runs = [command("demo") for _ in range(asked.repeats)]
-        speed = statistics.median(run["updates_per_second"] for run in runs)
-        requests = [shard["requests"] for shard in runs[0]["work"]]
-        show("Demo", ["updates/s", "requests of each shard"], [[f"{speed:,.0f}", ", ".join(map(str, requests))]])
     print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
 
 

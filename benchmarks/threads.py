@@ -16,12 +16,11 @@ and threads of which each does half as much as the first, since they share the m
 
 Peers have settings as near as theirs allow, and differ: DecisionTreeClassifier has one thread, its tree takes neither
 insertions nor deletions, and it does not keep the rows; RandomForest and ExtraTrees, LightGBM and XGBoost train again
-to forget. HoeffdingTreeClassifier learns row by row in Python, has one thread, and cannot forget.
+to forget.
 """
 
 import contextlib
 import hashlib
-import importlib.util
 import os
 import statistics
 import subprocess
@@ -38,7 +37,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import scipy.sparse
 from harness import arguments, print_machine, progress, show
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
@@ -83,14 +81,6 @@ def drawn(n: int, d: int) -> tuple[Any, Any]:
     draw = np.random.default_rng(n + d)
     X = draw.normal(size=(max(n, 100), d))
     return X, (X[:, 0] + X[:, 1] * X[:, 2] + draw.normal(scale=0.5, size=len(X)) > 0).astype(np.int64)
-
-
-def drawn_sparse(n: int) -> tuple[Any, Any]:
-    """Rows with ten of 200 features, and two classes that depend on three of them."""
-    draw = np.random.default_rng(n)
-    indices = np.sort(draw.random((n, 200), dtype=np.float32).argpartition(10, axis=1)[:, :10], axis=1)
-    ones = scipy.sparse.csr_matrix((np.ones(10 * n), indices.ravel(), np.arange(0, 10 * n + 1, 10)), shape=(n, 200))
-    return ones, (((indices < 3).any(axis=1)) ^ (draw.random(n) < 0.1)).astype(np.int64)
 
 
 def hashed(*arrays: Any) -> str:
@@ -170,32 +160,6 @@ def small_fits(of: Sizes) -> Iterator[Row]:
         yield Row(name, who, lambda make=make: peer(make, *data()))
 
 
-def rows_learned(of: Sizes) -> Iterator[Row]:
-    """Lines of the confidence tree, whose peer is too slow for as many rows: seconds for 1,000 of them."""
-    n, few = of(100_000), of(5_000)
-    data = cache(lambda: drawn(n, 20))
-
-    def of_thousand(work: Timed, rows: int) -> Timed:
-        def run(threads: int) -> tuple[float, str | None]:
-            seconds, result = work(threads)
-            return seconds * 1000 / rows, result
-
-        return run
-
-    def hoeffding_tree(_: int) -> None:
-        from river.tree import HoeffdingTreeClassifier
-
-        model = HoeffdingTreeClassifier()
-        for x, label in zip(data()[0][:few].tolist(), data()[1][:few].tolist(), strict=True):
-            model.learn_one(dict(enumerate(x)), label)
-
-    ours = raydt.ConfidenceTreeClassifier()
-    yield Row(f"fit 1,000 of {n:,} x 20", "confidence_tree", lambda: of_thousand(fit(ours, *data()), n))
-    if importlib.util.find_spec("river"):
-        work = lambda: of_thousand(timed(hoeffding_tree), few)  # noqa: E731
-        yield Row(f"fit 1,000 of {few:,} x 20", "HoeffdingTreeClassifier", work, alone=True)
-
-
 def updates(of: Sizes) -> Iterator[Row]:
     n, model = of(200_000), raydt.OnlineGradientBoostingClassifier(retrain="never")
     data = cache(lambda: drawn(n, 50))
@@ -259,16 +223,6 @@ def models(of: Sizes) -> Iterator[Row]:
         yield Row(f"audit {n:,} x 20", who, lambda m=model: audited(m()))
 
 
-def sparse_models(of: Sizes) -> Iterator[Row]:
-    n, many, few = of(100_000), of(1_000_000), of(5_000)
-    data, name = cache(lambda: drawn_sparse(many)), "rows of 10 ones"
-    for who, model in (("sparse_tree", raydt.SparseDynamicTreeClassifier()), ("best_split", raydt.SparseBestSplit())):
-        fitted = cache(lambda m=model: made(m).fit(*(part[:n] for part in data())))
-        yield Row(f"predict {many:,} {name}", who, lambda m=fitted: asked_of(m(), "predict", data()[0]))
-        yield Row(f"explain {few:,} {name}", who, lambda m=fitted: asked_of(m(), "explain", data()[0][:few]))
-        yield Row(f"audit {n:,} {name}", who, lambda m=fitted: audited(m()))
-
-
 def sweeps(of: Sizes) -> Iterator[Row]:
     n = of(50_000)
 
@@ -325,13 +279,10 @@ def files(of: Sizes) -> Iterator[Row]:
             reading = lambda kind=kind: prepared(read, kind, lambda parts: hashed(*parts))  # noqa: E731
             yield Row(f"read {n:,} x 20", kind, reading)
             yield Row(f"replay {n:,} x 20", kind, lambda kind=kind: prepared(replayed, kind, digest))
-        frame = cache(lambda: data().drop_columns("y"))
-        model = cache(lambda: made(TREE).fit(frame(), data()["y"].to_numpy()))
-        yield Row(f"encode a frame of {n:,} x 20", "fudyadt", lambda: asked_of(model(), "predict", frame()))
 
 
 #: Lines that share their data and models, which are made for the first one that runs, and kept until the last one.
-GROUPS = (large_fits, small_fits, rows_learned, updates, trees, models, sparse_models, sweeps, files)
+GROUPS = (large_fits, small_fits, updates, trees, models, sweeps, files)
 
 
 def boosting(iterations: int) -> Iterator[tuple[str, Callable[[int], Any]]]:

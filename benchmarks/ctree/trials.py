@@ -217,19 +217,6 @@ def best(found: Sequence[Sequence[Setting]], rule: str) -> tuple[float, Floats, 
     return own[0][place].value, scores[:, place], leaves[:, place]
 
 
-def by_leaves(
-    title: str, found: Sequence[Sequence[Setting]], sizes: tuple[int, ...], note: str, *readings: str
-) -> None:
-    """Print the curves of the rules at numbers of leaves."""
-    table = []
-    for rule in RULES:
-        for reading in readings:
-            line = averaged([READINGS[reading](settings, rule, np.array(sizes)) for settings in found])
-            name = rule if len(readings) == 1 else f"{rule}, {reading}"
-            table.append([name, *(f"{100 * v:.2f}" if np.isfinite(v) else "" for v in line)])
-    show(title, ["leaves", *(f"{size:,}" for size in sizes)], table, note)
-
-
 def figure2(request: Request) -> None:
     """Figure 2: accuracy against number of leaves on streams drawn from random trees of 50 leaves.
 
@@ -259,16 +246,12 @@ def figure2(request: Request) -> None:
     header = [f"at {LEAVES} leaves", "accuracy", "trees", "C-Tree minus it", "lower bound", "pairs", "goal"]
     show(f"At {LEAVES} leaves", header, rows, note)
     note = "Accuracy in per cent, mean of the trees, where at least half have such a tree."
-    by_leaves("By number of leaves", found, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000), note, *READINGS)
-    ends = []
-    for place, first in enumerate(found[0]):
-        own = [settings[place] for settings in found]
-        key = "c" if first.rule == "C-Tree" else "delta"
-        leaves, score = (np.mean([getattr(s, name)[-1] for s in own]) for name in ("leaves", "score"))
-        us = np.mean([s.us for s in own])
-        ends.append([f"{first.rule}, {key} {first.value:g}", f"{leaves:.1f}", f"{100 * score:.2f}", f"{us:.2f}"])
-    note = "Means of the trees; CPU time of one core, predictions included."
-    show("Settings at the end of the stream", ["", "leaves", "accuracy", "us per example"], ends, note)
+    sizes, table = np.array([1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]), []
+    for rule in RULES:
+        for reading, of in READINGS.items():
+            line = averaged([of(settings, rule, sizes) for settings in found])
+            table.append([f"{rule}, {reading}", *(f"{100 * v:.2f}" if np.isfinite(v) else "" for v in line)])
+    show("By number of leaves", ["leaves", *(f"{size:,}" for size in sizes)], table, note)
     panel = Panel("accuracy so far, per cent", lines(found), x="leaves", log_x=True)
     request.draw("figure-2", [[panel]], STYLES)
 
@@ -298,10 +281,6 @@ def figure3(request: Request) -> None:
         )
         header = ["", score, "deviation", "leaves", "C-Tree minus it", "lower bound"]
         show(f"{data.title}, each rule tuned", header, rows, note)
-        note = f"{large} so far at all moments of all settings, in per cent, mean of the orders."
-        by_leaves(
-            f"{data.title}, by number of leaves", found, (1, 2, 5, 10, 20, 50, 100, 200), note, "along the stream"
-        )
         title = f"{data.title}: {'accuracy' if data.score == 'accuracy' else 'F'} so far"
         panels.append(Panel(title, lines(found), x="leaves", log_x=True))
     request.draw("figure-3", [panels[place : place + 2] for place in range(0, len(panels), 2)], STYLES)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from harness import DATA
+from harness import read
 
 from raydt.sources.divided import open_source
 from raydt.sources.options import Sea
@@ -58,14 +56,6 @@ class Split:
     def describe(self) -> str:
         kind = "regression" if self.regression else f"{self.classes} classes"
         return f"{self.title} ({len(self):,} x {self.X.shape[1]}, {kind})"
-
-
-def read(name: str) -> pa.Table:
-    """One file; ends the program with a message if it is missing."""
-    path = DATA / f"{name}.parquet"
-    if not path.exists():
-        sys.exit(f"{path} is missing: the benchmarks read the data sets of {DATA}/CATALOG.md")
-    return pq.read_table(path)
 
 
 def columns(table: pa.Table) -> npt.NDArray[np.float64]:

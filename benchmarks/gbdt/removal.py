@@ -9,7 +9,7 @@ import gbdt.data as kit
 import numpy as np
 import numpy.typing as npt
 from gbdt.data import Split
-from harness import Panel, Request, Style, progress, show
+from harness import Request, progress, show
 
 SHARE, TRIGGER_FEATURES, TARGET = 0.01, 3, 0
 #: Attack success and accuracy of the paper, per cent: clean, trained in, added, removed.
@@ -84,13 +84,12 @@ def backdoor(request: Request) -> None:
                 )
                 rows.append([split.title, mode, what, *cells, f"{100 * worst:.2f}"])
                 progress(*rows[-1])
+    paper = "; ".join(f"{title} {figures}" for title, figures in PAPER.items())
     note = (
         f"{request.seeds} seeds, mean and standard error; 1 % of the rows poisoned. The control of removal is not to "
+        'remove: "added" and "trained in". In the paper (clean, trained in, added, removed; success, accuracy): '
+        f"{paper}."
     )
-    note += (
-        'remove: "added" and "trained in". In the paper (clean, trained in, added, removed; success, then accuracy): '
-    )
-    note += "; ".join(f"{title} {figures}" for title, figures in PAPER.items()) + "."
     header = ["data", "derivatives", "", *STAGES, "largest distance of a removal from clean, any seed"]
     show("Backdoor", header, rows, note)
 
@@ -159,8 +158,6 @@ def membership(request: Request) -> None:
                 progress(*rows[-1])
     note = (
         f"Share of rows said to be training rows, per cent; {request.seeds} seeds, D' is 1 % of the rows. Paper (base, "
-    )
-    note += (
         "D', test): trained 100, 100, 44 (Optdigits) and 100, 100, 56 (Pendigits); deleted 100, 34, 42 and 100, 55, 46."
     )
     show("Membership inference", ["data", "derivatives", "model", *PARTS], rows, note)
@@ -235,8 +232,6 @@ def poisoning(request: Request) -> None:
 
 
 CUMULATIVE_MODELS = ("updated", "retrained", "LightGBM", "first model")
-COLOURS = (Style("#ee6677"), Style("#4477aa"), Style("#228833", "--"), Style("#777777", ":"))
-STYLES = dict(zip(CUMULATIVE_MODELS, COLOURS, strict=True))
 #: LightGBM with one bin less; batches of 5 %.
 CONTROL, BATCHES = "LightGBM, 254 bins", 20
 #: Table 7 of the paper: mean squared error in thousandths (GlobalTemperatures) at 10 %, 50 %, 100 %, 50 %, 10 %.
@@ -283,39 +278,26 @@ def batches(request: Request) -> None:
     Beside the updated model at every size: ours retrained on the same rows, LightGBM on the same rows, and the first
     model left as it is (doing nothing).
     """
-    rows, grid = [], []
+    rows: list[list[str]] = []
     turn, end = BATCHES - 1, 2 * (BATCHES - 1)
     for name in request.sets("pendigits"):
         split = kit.load(name)
-        panels = []
         for grow_first in (True, False):
             title = "5 % -> 100 % -> 5 %" if grow_first else "100 % -> 5 % -> 100 %"
             for mode in request.derivatives or ["bounded", "retrained", "never"]:
                 walks = []
                 for seed in range(request.seeds):
                     parts = np.array_split(np.random.default_rng(seed).permutation(len(split)), BATCHES)
-                    every = request.plot and not seed
-                    walks.append(
-                        walk(split, parts, grow_first, None if every else (turn, end), False, **kit.options_of(mode))
-                    )
+                    walks.append(walk(split, parts, grow_first, (turn, end), False, **kit.options_of(mode)))
                 for step in (turn, end):
                     scores = [[w[step][1][model] for w in walks] for model in CUMULATIVE_MODELS]
                     gap = [w[step][1]["updated"] - w[step][1]["retrained"] for w in walks]
                     cells = [kit.mean_and_error(values, 100.0) for values in (*scores, gap)]
                     rows.append([split.title, title, mode, f"{100 * walks[0][step][0]:.0f} %", *cells])
                     progress(*rows[-1])
-                if request.plot and mode == "bounded":
-                    panels.append(_panel(f"{split.title}, {title}: accuracy", walks[0]))
-        grid.append(panels)
     header = ["data", "path", "derivatives", "at", *CUMULATIVE_MODELS, "updated - retrained"]
     note = f"Accuracy in per cent, {request.seeds} orders of the rows; retrain: never, only updates."
     show("Batch addition and removal", header, rows, note)
-    request.draw("figure-3", grid, STYLES)
-
-
-def _panel(title: str, found: list[tuple[float, dict[str, float]]]) -> Panel:
-    lines = {m: [(float(i), s[m]) for i, (_, s) in enumerate(found) if m in s] for m in CUMULATIVE_MODELS}
-    return Panel(title, lines, x="step")
 
 
 def tenths(request: Request) -> None:

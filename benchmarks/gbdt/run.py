@@ -10,7 +10,7 @@
     membership   membership inference (appendix K, Table 9)
     poisoning    6,000 label-flipped rows inserted and deleted
     leaf-scores  error of leaf scores on the same structure (appendix N, Table 13)
-    ablation     updates by |D'|, bins, leaves, alpha, sigma, iterations (appendix O)
+    ablation     updates by bins, leaves, alpha, sigma, iterations (appendix O)
     batches      5 % -> 100 % -> 5 % and back (Figure 3)
     tenths       chronological tenths added, then removed in reverse (Table 7)
     tolerance    accuracy and time of a window by kind of derivatives and tolerance

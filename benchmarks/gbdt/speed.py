@@ -12,7 +12,7 @@ from typing import Any
 import gbdt.data as kit
 import numpy as np
 from gbdt.data import Split
-from harness import Panel, Request, Style, peak_mb, progress, show, stored_bytes
+from harness import Request, peak_mb, progress, show, stored_bytes
 
 import raydt
 
@@ -112,38 +112,28 @@ SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "max_iter": ("Tables 14, 15", (100, 200, 500, 1000)),
 }
 LIGHTGBM_NAMES = {"max_bins": "max_bin", "max_leaf_nodes": "num_leaves"}
-#: |D'| of Figures 6, 8 and 9.
-SHARES = {**kit.SIZES, "0.5 %": 0.005, "5 %": 0.05, "10 %": 0.1}
 ABLATION_NOTE = "Default options but 255 bins and retrain: never, so that no training counts as an update."
 OPERATIONS = ("delete", "add")
-STYLES = {"delete": Style("#4477aa"), "add": Style("#ee6677")}
 
 
-def point(split: Split, shares: dict[str, float], turns: int, **options: Any) -> dict[str, float]:
-    """CPU times, nodes built and accuracy for one setting; phi of deleting the largest share, and of not doing it."""
+def point(split: Split, turns: int, **options: Any) -> dict[str, float]:
+    """CPU times, nodes built and accuracy for one setting, by operation and size of D'."""
     rng = np.random.default_rng(0)
     options = {"retrain": "never", **options}  # a training in between would be taken for an update
     seconds, model = kit.timed(lambda: kit.fitted(split, **options))
     found = {"train": seconds, "quality": kit.quality(model, split)}
-    untouched = kit.predicted(model, split)
-    for size, share in shares.items():
+    for size, share in kit.SIZES.items():
         parts: dict[str, list[float]] = {}
         for turn in range(turns + 1):
             rows = rng.choice(len(split), kit.size_of(share, len(split)), replace=False)
-            for operation in OPERATIONS:
-                act = kit.delete if operation == "delete" else lambda m, r: kit.add(m, split, r)
-                seconds, _ = kit.timed(lambda act=act, rows=rows: act(model, rows))
+            acts = {"delete": lambda r=rows: kit.delete(model, r), "add": lambda r=rows: kit.add(model, split, r)}
+            for operation, act in acts.items():
+                seconds, _ = kit.timed(act)
                 if turn:
                     parts.setdefault(f"{operation} {size}, s", []).append(seconds)
                     parts.setdefault(f"{operation} {size}, nodes", []).append(model.last_update_["nodes"])
-                    parts.setdefault(f"{operation} {size}, trees", []).append(model.last_update_["trees_retrained"])
         found |= {key: kit.median(values) for key, values in parts.items()}
-        found[f"quality after {size}"] = kit.quality(model, split)
-    rows = rng.choice(len(split), kit.size_of(max(kit.SIZES.values()), len(split)), replace=False)
-    kit.delete(model, rows)
-    retrained = kit.predicted(kit.fitted(split, np.setdiff1d(np.arange(len(split)), rows), **options), split)
-    found |= {"phi": kit.agreement(kit.predicted(model, split), retrained)}
-    return {**found, "no-op": kit.agreement(untouched, retrained)}
+    return found
 
 
 def sweep(split: Split, option: str, values: tuple[Any, ...], turns: int, **options: Any) -> list[dict[str, float]]:
@@ -154,19 +144,17 @@ def sweep(split: Split, option: str, values: tuple[Any, ...], turns: int, **opti
         rounds = value if option == "max_iter" else options.get("max_iter", kit.ITERATIONS)
         peer = lambda c=changed, r=rounds: kit.lightgbm(split, iterations=r, **c)  # noqa: E731
         times = [kit.timed(peer)[0] for _ in range(turns + 1)]
-        point_found = point(split, kit.SIZES, turns, **{**options, option: value})
+        point_found = point(split, turns, **{**options, option: value})
         found.append({**point_found, "LightGBM": kit.median(times[1:])})
     return found
 
 
 def ablation(request: Request) -> None:
-    """Updates by |D'|, bins, leaves, alpha, sigma and iterations (appendix O, Figures 7 to 11, Tables 14 and 15)."""
+    """Updates by bins, leaves, alpha, sigma and iterations (appendix O, Figures 7, 10, 11, Tables 14 and 15)."""
     sets = [kit.load(name) for name in request.sets("adult", "pendigits")]
     for split in sets:
         kit.fitted(split, max_iter=2).forget([0], digests=False)  # compiles
-    _by_size(request, sets)
     for option, (figure, values) in SWEEPS.items():
-        grid = []
         for split in sets:
             found = sweep(split, option, values, request.seeds)
             rows = []
@@ -175,45 +163,13 @@ def ablation(request: Request) -> None:
                 cells += [f"{1e3 * p[f'{o} {s}, s']:.2f}" for o in OPERATIONS for s in kit.SIZES]
                 cells += [f"{p[f'{o} {s}, nodes']:.0f}" for o in OPERATIONS for s in kit.SIZES]
                 factors = [f"{p['LightGBM'] / p[f'{o} 1 row, s']:.0f}" for o in OPERATIONS]
-                rows.append([f"{value:g}", *cells, *factors, f"{p['phi']:.4f}", f"{p['no-op']:.4f}"])
+                rows.append([f"{value:g}", *cells, *factors])
                 progress(split.title, option, *rows[-1])
             header = [option, "train s", "LightGBM s", "accuracy"]
             header += [f"{o} {s}, ms" for o in OPERATIONS for s in kit.SIZES]
             header += [f"{o} {s}, nodes" for o in OPERATIONS for s in kit.SIZES]
             header += [f"LightGBM / {o} 1 row" for o in OPERATIONS]
-            header += ["phi, 1 % deleted", "phi, not deleted"]
             show(f"{figure}: {option}, {split.title}", header, rows, ABLATION_NOTE)
-            grid.append(_panels(f"{split.title}, 0.1 %", list(values), found, ["0.1 %"] * len(values), option))
-        request.draw(f"ablation-{option}", grid, STYLES)
-
-
-def _panels(title: str, at: list[Any], found: list[dict[str, float]], sizes: list[str], x: str) -> list[Panel]:
-    """Milliseconds and retrained nodes of both operations against an option or a size."""
-    panels = []
-    for what, key, scale in (("ms", "s", 1e3), ("nodes retrained", "nodes", 1.0)):
-        lines = {
-            o: [(v, scale * p[f"{o} {s}, {key}"]) for v, p, s in zip(at, found, sizes, strict=True)] for o in OPERATIONS
-        }
-        panels.append(Panel(f"{title}: {what}", lines, x=x))
-    return panels
-
-
-def _by_size(request: Request, sets: list[Split]) -> None:
-    rows, grid, sizes = [], [], sorted(SHARES, key=SHARES.__getitem__)
-    for split in sets:
-        found = point(split, SHARES, request.seeds)
-        for size in sizes:
-            times = [f"{1e3 * found[f'{o} {size}, s']:.2f}" for o in OPERATIONS]
-            work = [f"{found[f'{o} {size}, {what}']:.0f}" for what in ("trees", "nodes") for o in OPERATIONS]
-            scores = [f"{found['quality']:.4f}", f"{found[f'quality after {size}']:.4f}"]
-            rows.append([split.title, size, *times, *work, *scores])
-            progress(*rows[-1])
-        shares = [100 * SHARES[size] for size in sizes]
-        grid.append(_panels(split.title, shares, [found] * len(sizes), sizes, "size of D' in per cent"))
-    header = ["data", "size of D'", *(f"{o}, ms" for o in OPERATIONS), *(f"{o}, trees retrained" for o in OPERATIONS)]
-    header += [*(f"{o}, nodes" for o in OPERATIONS), "accuracy when trained", "after deleting and adding"]
-    show("Figures 6, 8, 9: size of D'", header, rows, ABLATION_NOTE)
-    request.draw("ablation-size", grid, STYLES)
 
 
 WINDOW, STEP, STEPS = 3000, 150, 30

@@ -8,13 +8,12 @@ logarithm for every feature, which makes them five to ten times as slow.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from harness import DATA
+from harness import read
 
 from raydt.finders.finder import Finder, FinderName, xlogx_table
 from raydt.finders.finder import FinderSteps as FinderSteps
@@ -84,12 +83,7 @@ def window(rows: Steps, size: int) -> Steps:
 
 def real(name: str, rows: int | None = None) -> tuple[Steps, int]:
     """The first rows of a data set in its own order, all inserted, and its number of features."""
-    import pyarrow.parquet as pq
-
-    path = DATA / f"{SETS[name]}.parquet"
-    if not path.exists():
-        sys.exit(f"{path} is missing: put the data sets into {DATA}")
-    table = pq.read_table(path)
+    table = read(SETS[name])
     d = int(table.schema.metadata[b"n_features"])
     table = table.slice(0, rows)
     ones = table["indices"].combine_chunks()

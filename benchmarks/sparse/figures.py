@@ -16,16 +16,8 @@ STYLES = {
     "scan, Gini": Style("#1b6ca8", "--"),
     "scan, entropy": Style("#c0392b", "--"),
 }
-FEATURES = 10_000
-ROWS = 10_000
-WINDOWS = (2_000, 10_000)
-GROUPS = (1, 16)
-
-
-def streams() -> dict[str, Steps]:
-    found = {f"{ROWS:,} rows come": sparse(ROWS, 10, FEATURES, 10 / FEATURES)}
-    rows = sparse(2 * ROWS, 10, FEATURES, 10 / FEATURES)
-    return found | {f"window of {size:,}": window(rows, size) for size in WINDOWS}
+#: Features and rows of the default stream; parts of it that are timed each.
+FEATURES, ROWS, PARTS = 10_000, 10_000, 20
 
 
 def speed(request: Request) -> None:
@@ -34,9 +26,11 @@ def speed(request: Request) -> None:
     Beside it sliding windows over twice as many rows, which the paper does not have: each row that comes and each that
     goes is an update. The answers of the same run are compared with the scan's.
     """
-    times, answers = [], []
-    for name, steps in streams().items():
-        for groups in GROUPS:
+    times, answers, rows = [], [], sparse(2 * ROWS, 10, FEATURES, 10 / FEATURES)
+    streams = {f"{ROWS:,} rows come": sparse(ROWS, 10, FEATURES, 10 / FEATURES)}
+    streams |= {f"window of {size:,}": window(rows, size) for size in (2_000, 10_000)}
+    for name, steps in streams.items():
+        for groups in (1, 16):
             taken = in_turns(steps, request.seeds, groups=groups)
             cells = [name, f"{len(steps):,}", str(groups)]
             for who, scan in OPPONENT.items():
@@ -57,22 +51,16 @@ def speed(request: Request) -> None:
     show("Answers of the same run", header, answers, "The ratio may be 1.1.")
 
 
-DIMENSIONS = (1_000, 10_000, 100_000, 1_000_000)
-#: Ones that each of a million features has had on average before the measurement.
-BEFORE = 3
 #: The control: only counters are brought up to date. Where it grows, caches are missed.
 COUNTING = "counting"
-#: Rows of a turn, of a structure and of a scan.
-DIMENSION_ROWS = {"structure": 2_000, "scan": 50}
-
-
-def before() -> int:
-    return BEFORE * max(DIMENSIONS) // 10
+#: Rows of a turn, of a structure and of a scan; rows before, so that each of a million features had three ones.
+DIMENSIONS, DIMENSION_ROWS = (1_000, 10_000, 100_000, 1_000_000), {"structure": 2_000, "scan": 50}
+BEFORE = 3 * max(DIMENSIONS) // 10
 
 
 def measure(d: int, turns: int) -> tuple[int, dict[str, float]]:
     """Features that have an entry, and the CPU seconds per update of each contestant."""
-    first = before()
+    first = BEFORE
     steps = sparse(first + (turns + 1) * DIMENSION_ROWS["structure"], 10, d, 10 / d)
     finders = {who: new(who, ALPHA) for who in CONTESTANTS} | {COUNTING: new("scan, Gini")}
     for finder in finders.values():
@@ -106,16 +94,11 @@ def dimension(request: Request) -> None:
         progress(*rows[-1])
     header = ["d", "entries", *(f"{who} us" for who in found[d])]
     header += [f"{who}: of d = {min(DIMENSIONS):,}" for who in found[d]]
-    note = (
-        f"sparse(n, 10, d, 10/d), alpha {ALPHA}; CPU time per update and its query, after {before():,} rows without; "
-    )
+    note = f"sparse(n, 10, d, 10/d), alpha {ALPHA}; CPU time per update and its query, after {BEFORE:,} rows without; "
     note += f"median of {request.seeds}. {COUNTING.capitalize()}: the same updates, no structure and no query."
     show("Time per update by dimension", header, rows, note)
     lines = {who: [(float(d), 1e6 * times[who]) for d, times in found.items()] for who in CONTESTANTS}
     request.draw("dimension", [[Panel("microseconds per update", lines, log=True, x="features", log_x=True)]], STYLES)
-
-
-ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 def alpha(request: Request) -> None:
@@ -124,7 +107,7 @@ def alpha(request: Request) -> None:
     rows = []
     buckets: dict[str, list[tuple[float, float]]] = {who: [] for who in OPPONENT}
     times: dict[str, list[tuple[float, float]]] = {who: [] for who in (*OPPONENT, *OPPONENT.values())}
-    for alpha in ALPHAS:
+    for alpha in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
         taken = in_turns(steps, request.seeds, alpha)
         cells = [f"{alpha:g}"]
         for who in OPPONENT:
@@ -142,10 +125,6 @@ def alpha(request: Request) -> None:
     show("By alpha (Figure 1)", header, rows, f"{note} end, CPU ms of all rows, median of {request.seeds}.")
     panels = [Panel("filled buckets", buckets, x="alpha", log_x=True)]
     request.draw("figure-1", [[*panels, Panel("ms, 10,000 rows", times, log=True, x="alpha", log_x=True)]], STYLES)
-
-
-#: Parts of the stream, which are timed each.
-PARTS = 20
 
 
 def points_measure(steps: Steps, parts: int, turns: int) -> tuple[dict[str, list[float]], dict[str, list[int]]]:
@@ -189,9 +168,6 @@ def points(request: Request) -> None:
     request.draw("figures-2-3", [[*panels, Panel("microseconds per row", each_row, log=True, x="rows")]], STYLES)
 
 
-DENSITY_DIMENSIONS = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
-
-
 def density(request: Request) -> None:
     """Time against the number of features and against density, the ones of a row being constant: the paper's Figure 4.
 
@@ -199,7 +175,7 @@ def density(request: Request) -> None:
     """
     rows, lines = [], {who: [] for who in CONTESTANTS}
     by_density: dict[str, list[tuple[float, float]]] = {who: [] for who in CONTESTANTS}
-    for d in DENSITY_DIMENSIONS:
+    for d in (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000):
         steps = sparse(ROWS, 10, d, 10 / d)
         taken = in_turns(steps, request.seeds)
         density = len(steps.feature) / ROWS / (d + 10)
@@ -269,9 +245,8 @@ def datasets(request: Request) -> None:
     request.draw("figure-5", [panels[i : i + 2] for i in range(0, len(panels), 2)], STYLES)
 
 
-MEMORY_FEATURES = 1_000_000
-SEEN = (0, 10_000, 100_000, 1_000_000)
-ONES = 10
+#: Features, those that were seen, and ones of a row.
+MEMORY_FEATURES, SEEN, ONES = 1_000_000, (10_000, 100_000, 1_000_000), 10
 
 
 def rows_of(seen: int, d: int, seed: int = 0) -> Steps:
@@ -297,13 +272,13 @@ def memory(request: Request) -> None:
     for who in CONTESTANTS:
         empty = memory_measure(who, 0, MEMORY_FEATURES)
         cells = [who, f"{empty:,}"]
-        for seen in SEEN[1:]:
+        for seen in SEEN:
             found = memory_measure(who, seen, MEMORY_FEATURES)
             cells += [f"{found / 2**20:.1f}", f"{(found - empty) / seen:.0f}"]
-        same = memory_measure(who, SEEN[1], MEMORY_FEATURES) - memory_measure(who, SEEN[1], 2 * SEEN[1])
-        rows.append([*cells, f"{same / (MEMORY_FEATURES - 2 * SEEN[1]):.0f}"])
+        same = memory_measure(who, SEEN[0], MEMORY_FEATURES) - memory_measure(who, SEEN[0], 2 * SEEN[0])
+        rows.append([*cells, f"{same / (MEMORY_FEATURES - 2 * SEEN[0]):.0f}"])
         progress(*rows[-1])
     header = ["", "nothing seen, bytes"]
-    header += [text for seen in SEEN[1:] for text in (f"{seen:,} seen, MB", "bytes per seen")]
+    header += [text for seen in SEEN for text in (f"{seen:,} seen, MB", "bytes per seen")]
     note = "All arrays of a finder, room to grow included; rows are kept elsewhere."
     show(f"Memory, d = {MEMORY_FEATURES:,}", [*header, "bytes per unseen"], rows, note)

@@ -1,6 +1,6 @@
 """Signals to a real process: it ends soon, whatever its main thread is doing, and a resumed run is the undisturbed one.
 
-How soon is measured by ``benchmarks/interruption.py``; the bound here is wide, for machines that do much else.
+The bound is wide, for machines that do much else.
 """
 
 from __future__ import annotations
