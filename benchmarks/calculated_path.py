@@ -207,7 +207,7 @@ def calculated(work: str, pairs: Sequence[tuple[Taken, Taken]]) -> None:
     show(f"{work}: calculated for {FAR:,} x {COLUMNS}", [*header, "rows before s", "times with rows"], table)
 
 
-def main() -> None:
+if __name__ == "__main__":
     asked = arguments(__doc__, work={"choices": WORKS, "action": "append"}, shards=[1, 4, 16, 64], repeats=3)
     print_machine()
     with limited(1):
@@ -221,7 +221,3 @@ def main() -> None:
                     progress(name, f"{rows:,} rows, {shards} shards")
                     pairs.append((pair[0], pair[1]))
             calculated(name, pairs)
-
-
-if __name__ == "__main__":
-    main()

@@ -62,9 +62,8 @@ def scores(model: Any, split: Split) -> tuple[float, float]:
     """Accuracy and AUC, of several classes each against the rest."""
     p = model.predict_proba(split.X_test)
     accuracy = float((np.asarray(model.classes_)[p.argmax(axis=1)] == split.y_test).mean())
-    each = [
-        roc_auc_score(split.y_test == c, p[:, i]) for i, c in enumerate(model.classes_) if (split.y_test == c).any()
-    ]
+    y = split.y_test
+    each = [roc_auc_score(y == c, p[:, i]) for i, c in enumerate(model.classes_) if (y == c).any()]
     return accuracy, each[-1] if len(each) == 2 else float(np.mean(each))
 
 
@@ -78,9 +77,8 @@ def cells_of(make: Callable[[], Any], split: Split, *, ours: bool) -> list[str]:
     per_row = statistics.median(seconds(lambda: model.predict(many)) for _ in range(5)) / len(many)
     if ours:
         X, y = split.X_test, split.y_test
-        works = [
-            lambda i=i: (model.forget([i]), model.partial_fit(X[i : i + 1], y[i : i + 1])) for i in range(REPLACED)
-        ]
+        each = [slice(i, i + 1) for i in range(REPLACED)]
+        works = [lambda i=i: (model.forget([i.start]), model.partial_fit(X[i], y[i])) for i in each]
         replaced = statistics.mean(map(seconds, works))
         with tempfile.TemporaryDirectory() as folder:
             model.save(Path(folder) / "model")
@@ -92,7 +90,7 @@ def cells_of(make: Callable[[], Any], split: Split, *, ours: bool) -> list[str]:
     return [*times, f"{size / 1e3:,.0f}", f"{memory / 1e6:.0f}"]
 
 
-def main() -> None:
+if __name__ == "__main__":
     asked = arguments(__doc__, seeds=3, timed="electricity", sets={"nargs": "+", "default": SETS})
     print_machine("scikit-learn", "lightgbm")
     contestants = LEARNERS | PEERS
@@ -118,7 +116,3 @@ def main() -> None:
     rows = [[who, *cells_of(make, split, ours=who in LEARNERS)] for who, make in contestants.items()]
     show(f"Speed and memory at {asked.timed}, {len(split.y):,} x {split.X.shape[1]}", header, rows)
     print(f"load {os.getloadavg()[0]:.1f} at the end")
-
-
-if __name__ == "__main__":
-    main()

@@ -48,11 +48,9 @@ WIDTH = 5_000
 BEFORE: dict[str, Any] = {"alpha": 0.1, "max_depth": None, "smoothing": 0.0}
 #: One option changed at a time.
 CHANGES: tuple[dict[str, Any], ...] = (
-    {},
-    *({"max_depth": depth} for depth in (10, 15, None)),
-    *({"alpha": alpha} for alpha in (0.05, 0.1, 0.2)),
+    {}, *({"max_depth": depth} for depth in (10, 15, None)), *({"alpha": alpha} for alpha in (0.05, 0.1, 0.2)),
     *({"min_samples_split": rows} for rows in (5, 20)),
-)
+)  # fmt: skip
 
 Rows = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

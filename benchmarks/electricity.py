@@ -57,7 +57,6 @@ def beside_efdt(X: Any, y: Any) -> None:
             mine.append(cpu_seconds(lambda run=run, options=options: run(**options)))  # type: ignore[misc]
             lines.append(scored(f"raydt {setting}, {kind}", mine[-1]))
     verdict = estimator().audit().feasibility
-
     from river import tree as river_tree  # after our timing, so that it cannot disturb it
 
     rows = [dict(enumerate(x)) for x in X.tolist()]

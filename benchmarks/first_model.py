@@ -111,7 +111,7 @@ def _alone(kind: str, threads: int, path: str, rows: int) -> Measured:
     return found
 
 
-def main() -> None:
+if __name__ == "__main__":
     learner = {"default": "gbdt", "choices": OPTIONS}
     given = arguments(__doc__, learner=learner, rows=1_000_000, features=50, actors=2, rounds=3, sent=False)
     print_machine("ray", "pyarrow")
@@ -157,7 +157,3 @@ def main() -> None:
         lines.append([name, f"{median:.2f}", f"{one / median:.2f}", f"{busiest:.2f}"])
     title = f"{given.learner}, {given.rows:,} x {given.features}, medians of {given.rounds}, digests equal"
     show(title, ["", "seconds", "times", "processor seconds of the busiest process"], lines)
-
-
-if __name__ == "__main__":
-    main()

@@ -83,7 +83,7 @@ def told(run: Path) -> dict[str, Any]:
         return {}
 
 
-def main() -> None:
+if __name__ == "__main__":
     given = arguments(__doc__, minutes=60.0, rate=5000, live=50_000, chapter=1_000_000)
     print_machine("confluent_kafka")
     with tempfile.TemporaryDirectory() as name:
@@ -140,7 +140,3 @@ def main() -> None:
         print(f"processor us a message: {ours:.1f}; of a client that only decodes them: {theirs:.1f}")
         print((folder / "output").read_text(encoding="utf-8")[-600:])
         producer.join()
-
-
-if __name__ == "__main__":
-    main()

@@ -85,7 +85,6 @@ def window(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]
     yield "ours: processor seconds, wall seconds", (round(ours, 1), round(wall, 1))
     yield "accuracy over all keys", run.summary["metrics"]["accuracy"]
     yield "digest", run.digest
-
     rows_of_keys = ds.dataset(Path(run.path) / "keys").to_table().to_pylist()
     found, table = {row["key"]: row for row in rows_of_keys}, pq.read_table(path)
     sample = np.random.default_rng(2).choice(given.keys, given.sample, replace=False).tolist()

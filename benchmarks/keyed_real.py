@@ -26,18 +26,14 @@ import pipelines
 
 #: Column of keys of each table, and other options of its source.
 SETS: dict[str, tuple[str, dict[str, Any]]] = {
-    "noshow": ("neighbourhood", {"exclude": ["patient", "scheduled", "time"]}),
-    "kddcup99_10pct": ("service", {}),
-    "adult_train": ("occupation", {}),
-    "electricity": ("hour", {}),
-}
+    "noshow": ("neighbourhood", {"exclude": ["patient", "scheduled", "time"]}), "kddcup99_10pct": ("service", {}),
+    "adult_train": ("occupation", {}), "electricity": ("hour", {}),
+}  # fmt: skip
 #: Options of learners beside their kind, and rows of a warm-up.
 LEARNERS: dict[str, tuple[dict[str, Any], int]] = {
-    "fudyadt": ({}, 0),
-    "confidence_tree": ({}, 50),
-    "forest": ({"n_estimators": 10}, 0),
+    "fudyadt": ({}, 0), "confidence_tree": ({}, 50), "forest": ({"n_estimators": 10}, 0),
     "gbdt": ({"max_iter": 20}, 50),
-}
+}  # fmt: skip
 #: Bounds of the number of rows of a key, for the table by size.
 SIZES = (0, 100, 1_000, 10_000, 1 << 40)
 

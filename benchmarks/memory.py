@@ -17,33 +17,26 @@ from typing import Any
 
 import numpy as np
 import psutil
-from harness import arguments, peak_mb, print_machine, progress, resident_mib, show
+from harness import arguments, peak_mb, print_machine, progress, resident_mib, session, show
 from works import ALL_TO_SHARDS, WORKS, Work, run
 
-from raydt.examples.updates import INSERT, Features, UpdateBatch
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession, compile_kernels
+from raydt.sessions.session import compile_kernels
 
 #: What is calculated from the measured bytes of a row.
 MANY_ROWS, MANY_SHARDS = 10**9, 64
 
 
 def in_process(d: int, rows: int = 1_000_000, m: int = 10_000) -> list[str]:
-    learner = learners()["fudyadt"]
-    options = learner.Options.model_validate(
-        {"kind": "fudyadt", "epsilon": 0.5, "alpha": 0, "beta": 0, "max_depth": 10}
-    )
-    compile_kernels(learner)
-    session = InProcessSession(
-        learner, options, Features(tuple(f"x{j}" for j in range(d)), (False,) * d), 1, WorkPlan(2**62)
-    )
+    compile_kernels(learners()["fudyadt"])
+    running = session("fudyadt", d, epsilon=0.5, alpha=0, beta=0, max_depth=10)
     draw, rss = np.random.default_rng(0), []
     for begin in range(0, rows, m):
         X = draw.random((m, d))
         y = (X[:, 0] + X[:, 1] + 0.3 * draw.random(m) > 1.1).astype(np.int32)
         ids = draw.integers(0, 2**40, m) * 2**20 + np.arange(begin, begin + m)  # any int64 ids
-        session.apply(UpdateBatch(begin, np.full(m, INSERT, dtype=np.int8), ids, X, y, 2, np.full(m, -1)))
+        running.apply(UpdateBatch(begin, np.full(m, INSERT, dtype=np.int8), ids, X, y, 2, np.full(m, -1)))
         del X, y, ids
         gc.collect()
         rss.append(psutil.Process().memory_info().rss)
@@ -89,7 +82,7 @@ def on_ray(cluster: Any, work: Work, shards: int) -> list[tuple[float, float]]:
     return list(zip(*found, strict=True))
 
 
-def main() -> None:
+if __name__ == "__main__":
     asked = arguments(__doc__, features=10, work={"choices": WORKS, "action": "append"}, rows=200_000, shards=2)
     from actors.cluster import bundles, connect
 
@@ -115,7 +108,3 @@ def main() -> None:
     ]  # fmt: skip
     show(f"On Ray, {asked.shards} shards", header, table)
     print(f"\nLoad {os.getloadavg()[0]:.1f} at the end, of {os.cpu_count()} cores.")
-
-
-if __name__ == "__main__":
-    main()

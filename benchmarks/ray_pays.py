@@ -64,15 +64,14 @@ def sweep(repeats: int) -> list[str]:
     taken = {}
     for backend in ("in_process", "ray"):
         given = ["--grid", GRID, f"--set=cluster.backend={backend}", "--set=source.n=200000"]
-        runs = [
-            command("sweep", str(CONFIGS / "fudyadt.yaml"), *given, summary_of="sweep.json") for _ in range(repeats)
-        ]
+        called = "sweep", str(CONFIGS / "fudyadt.yaml"), *given
+        runs = [command(*called, summary_of="sweep.json") for _ in range(repeats)]
         taken[backend] = statistics.median(run["seconds"] for run in runs)
     here, ray = taken["in_process"], taken["ray"]
     return ["sweep of 8 settings", f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
 
 
-def main() -> None:
+if __name__ == "__main__":
     asked = arguments(__doc__, repeats=3, part={"choices": PARTS, "action": "append"})
     parts = asked.part or PARTS
     print_machine("ray")
@@ -86,7 +85,3 @@ def main() -> None:
     if "sweep" in parts:
         show("Sweep", ["work", "in process s", "Ray s", "in process / Ray"], [sweep(asked.repeats)])
     print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
-
-
-if __name__ == "__main__":
-    main()

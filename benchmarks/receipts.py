@@ -72,7 +72,5 @@ if __name__ == "__main__":
     if not given.skip_peer:
         line, theirs = credit(given.calls)
         lines.append(line)
-        note += (
-            f" LightGBM trained without one row of CreditInfo: {theirs:,.0f} ms, {theirs / float(line[2]):.1f} times."
-        )
+        note += f" LightGBM without one row of CreditInfo: {theirs:,.0f} ms, {theirs / float(line[2]):.1f} times."
     show("Receipts", ["Model", "Ids", "With receipt, ms", "Without, ms", "Ratio"], lines, note)

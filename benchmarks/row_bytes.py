@@ -12,11 +12,9 @@ import psutil
 from harness import arguments
 
 LEARNERS = {
-    "fudyadt": "FullyDynamicTreeClassifier(max_depth=10)",
-    "confidence_tree": "ConfidenceTreeClassifier()",
-    "gbdt": "OnlineGradientBoostingClassifier(max_iter=20)",
-    "forest": "ExactForestClassifier(n_estimators=20)",
-}
+    "fudyadt": "FullyDynamicTreeClassifier(max_depth=10)", "confidence_tree": "ConfidenceTreeClassifier()",
+    "gbdt": "OnlineGradientBoostingClassifier(max_iter=20)", "forest": "ExactForestClassifier(n_estimators=20)",
+}  # fmt: skip
 
 
 def resident(model: str, rows: int) -> int:

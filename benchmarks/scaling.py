@@ -181,7 +181,6 @@ def on_shards(cluster: Cluster, work: Work, shards: int, swap: float) -> tuple[P
     session = actors.session.RaySession(
         cluster, learners()[work.kind], work.settings, work.features, shards=shards, plan=ALL_TO_SHARDS, patience=120.0
     )
-
     records: list[list[Any]] = []
 
     def look() -> None:
@@ -260,13 +259,11 @@ class Contest:
         return str(min(found)) if found else f"none up to {max(shards for shards, _ in known)}"
 
 
-def printed(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.2f}"
+def tables(contests: Sequence[Contest], shards: Sequence[int]) -> None:
+    def printed(seconds: float | None) -> str:
+        return "-" if seconds is None else f"{seconds:.2f}"
 
-
-def strong(contests: Sequence[Contest], shards: Sequence[int]) -> None:
-    sides = ("one thread", "all threads", "peer")
-    rows = []
+    sides, rows = ("one thread", "all threads", "peer"), []
     for contest in contests:
         walls = [contest.wall(side) for side in sides]
         two = contest.wall("2 shards")
@@ -284,12 +281,11 @@ def strong(contests: Sequence[Contest], shards: Sequence[int]) -> None:
         last = contest.paths[shards[-1]][0]
         most = [f"{last.coordinator:.2f}", f"{last.waits:,}", f"{last.megabytes:.1f}"]
         rows.append([contest.work.title, *shown, ratios, *most])
-    header = ["work", *(f"{n} shards s" for n in shards), "path / wall"]
-    last_of = f"with {shards[-1]}: "
-    show("Critical path", [*header, last_of + "coordinator s", "waits", "MB sent by a process"], rows)
+    header = ["work", *(f"{n} shards s" for n in shards), "path / wall", f"with {shards[-1]}: coordinator s", "waits"]
+    show("Critical path", [*header, "MB sent by a process"], rows)
 
 
-def main() -> None:
+if __name__ == "__main__":
     asked = arguments(__doc__, work={"choices": WORKS, "action": "append"}, scale=0.1, shards=[1, 2, 4], repeats=1)
     names = asked.work or LEARNERS
     print_machine("ray")
@@ -306,10 +302,6 @@ def main() -> None:
         contest = Contest(name, work.of(max(20_000, int(work.rows * asked.scale))) if not work.every else work)
         contest.take_turns(cluster, asked.shards, asked.repeats, swap)
         contests.append(contest)
-    strong(contests, asked.shards)
+    tables(contests, asked.shards)
     cluster.close()
     print(f"\nWhat is sent takes {swap * 1e6:.0f} us. Load {os.getloadavg()[0]:.1f} at the end, of {CORES} cores.")
-
-
-if __name__ == "__main__":
-    main()

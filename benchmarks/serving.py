@@ -211,9 +211,8 @@ def tables(asked: Any, folder: Path) -> None:
             lines.append([name, "1,000", *measured(client, process, path, many, max(20, asked.requests // 50))])
             client.close()
     head = ["Server", "Rows", "Requests per s of processor time", "per s of wall time", "Median, us", "p99, us"]
-    show(
-        "Requests", head, lines, under_swaps(run, folder, one[:50], asked.port + 2, asked.swaps) if asked.swaps else ""
-    )
+    note = under_swaps(run, folder, one[:50], asked.port + 2, asked.swaps) if asked.swaps else ""
+    show("Requests", head, lines, note)
 
 
 if __name__ == "__main__":

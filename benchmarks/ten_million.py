@@ -118,9 +118,8 @@ def one(backend: str, live: str, rows: int) -> tuple[list[str], list[list[str]]]
         updates = rows if live == "all" else 2 * rows - min(WINDOW, rows // 10)
         (folder / "config.yaml").write_text(json.dumps(config(backend, live, rows, updates)), encoding="utf-8")
         out = folder / "run"
-        samples = command(
-            folder, "replay", str(folder / "config.yaml"), "--out", str(out), kill_at=int(KILL_AT * updates)
-        )
+        called = "replay", str(folder / "config.yaml"), "--out", str(out)
+        samples = command(folder, *called, kill_at=int(KILL_AT * updates))
         resumed = command(folder, "resume", str(out))
         summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
         checkpoints = written(out)
@@ -147,7 +146,7 @@ def thirds(sizes: list[float]) -> list[float]:
     return [statistics.mean(sizes[begin : begin + part]) for begin in (0, part, 2 * part) if sizes[begin:]]
 
 
-def main() -> None:
+if __name__ == "__main__":
     chosen = {"action": "append"}
     asked = arguments(__doc__, rows=10_000_000, backend=chosen | {"choices": BACKENDS}, live=chosen | {"choices": LIVE})
     print_machine("ray")
@@ -162,7 +161,3 @@ def main() -> None:
     thirds_of = [f"MB, mean of third {number}" for number in (1, 2, 3)]
     show("Memory", ["live rows, where", "process", "MB, peak", *thirds_of, "MB, peak of the resume"], memory)
     print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
-
-
-if __name__ == "__main__":
-    main()

@@ -53,12 +53,10 @@ def one(path: str, rows: int, work: str, shards: int, place: str) -> dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         config = {
             "source": {"kind": "parquet", "path": path, "id": "id"},
-            "stream": {"model": "incremental", "warmup": rows * 3 // 4},
-            "learner": LEARNERS[work],
+            "stream": {"model": "incremental", "warmup": rows * 3 // 4}, "learner": LEARNERS[work],
             "cluster": {"backend": "ray", "shards": shards, "memory_limit": 0, "patience_seconds": 600},
-            "checkpoint": {"every_seconds": None},
-            "output": {"report": False, "predictions": False},
-        }
+            "checkpoint": {"every_seconds": None}, "output": {"report": False, "predictions": False},
+        }  # fmt: skip
         run = replay(config, f"{folder}/run")
         seconds = json.loads(Path(f"{folder}/run/summary.json").read_text(encoding="utf-8"))["seconds"]
     peaks.end()
@@ -88,9 +86,7 @@ def main() -> None:
                     out = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
                     case = json.loads(out.splitlines()[-1])
                     found.setdefault((rows, place), []).append(case)
-                    progress(
-                        f"{rows:,} rows, ids in {place}: {case['peak'] / 1e6:.0f} MB, load {os.getloadavg()[0]:.1f}"
-                    )
+                    progress(f"{rows:,} rows, ids in {place}: {case['peak'] / 1e6:.0f} MB")
     table = []
     for place in PLACES:
         half, whole = ([case["peak"] for case in found[rows, place]] for rows in sizes)

@@ -10,8 +10,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +22,9 @@ from raydt.learners.base import WorkPlan
 
 #: Rows in a message, and in the last one of a warm-up, whose result has the first model.
 PART, LAST = 50_000, 1_000
-#: Sparse features, and those that a row has.
-WIDTH, ONES = 4096, 20
-#: So that 32 shards have work.
-GROUPS = 32
+#: Sparse features, and those that a row has; groups, so that 32 shards have work.
+WIDTH, ONES, GROUPS = 4096, 20, 32
 GBDT = {"max_iter": 20, "max_bins": 255}
-NEVER = {"retrain": "never"}
 #: The options of LightGBM that are :data:`GBDT` and the defaults of ours.
 LIGHTGBM = {
     "objective": "binary", "num_leaves": 20, "max_bin": GBDT["max_bins"], "lambda_l2": 1.0, "min_data_in_leaf": 1,
@@ -40,20 +36,19 @@ ALL_TO_SHARDS = WorkPlan(local_work_limit=0, row_cache_bytes=0)
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """A first model of ``rows`` rows or, with ``every``, ``batches`` batches of so many updates of such a model."""
 
     kind: str
     rows: int
     columns: int  #: 0: rows are sparse
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     every: int = 0
     batches: int = 1
     peer: Callable[[Any, Array], Any] | None = None  #: trains with all cores on rows and labels
 
     def of(self, rows: int) -> Work:
-        return Work(self.kind, rows, self.columns, self.options, self.every, self.batches, self.peer)
+        return self._replace(rows=rows)
 
     @property
     def title(self) -> str:
@@ -69,7 +64,7 @@ class Work:
 
     @property
     def settings(self) -> Any:
-        each = {"update_every": self.every, **NEVER} if self.every and self.kind == "gbdt" else {}
+        each = {"update_every": self.every, "retrain": "never"} if self.every and self.kind == "gbdt" else {}
         given = {"kind": self.kind, "feature_groups": GROUPS, **self.options, **each}
         return learners()[self.kind].Options.model_validate(given)
 

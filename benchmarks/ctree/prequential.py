@@ -245,9 +245,8 @@ def river(request: Request) -> None:
         return float(replayed(learner, parquet("electricity"), stream, **more)[0]["metrics"]["accuracy"])
 
     def in_river() -> float:
-        tree = HoeffdingTreeClassifier(
-            grace_period=grace, delta=delta, tau=tie, split_criterion="gini", leaf_prediction="mc"
-        )
+        how = {"split_criterion": "gini", "leaf_prediction": "mc"}
+        tree = HoeffdingTreeClassifier(grace_period=grace, delta=delta, tau=tie, **how)
         found = np.zeros(n, dtype=np.int32)
         for i, (x, label) in enumerate(zip(rows, labels, strict=True)):
             found[i] = tree.predict_one(x) or 0

@@ -93,9 +93,9 @@ def beside_river(names: list[str], limit: int, window: int) -> None:
     ours(names[0], 500, 100, 0, **FAST)  # imports and compiles
     found = {name: (*ours(name, limit, window, 0, **FAST), *of_river(name, limit)) for name in names}
     found["mean"] = tuple(np.mean(list(found.values()), axis=0))
-    lines = [
-        [name, f"{a:.4f}", f"{c:.4f}", f"{b:,.0f}", f"{d:,.0f}", f"{d / b:.1f}"] for name, (a, b, c, d) in found.items()
-    ]
+    lines = []
+    for name, (a, b, c, d) in found.items():
+        lines.append([name, f"{a:.4f}", f"{c:.4f}", f"{b:,.0f}", f"{d:,.0f}", f"{d / b:.1f}"])
     show("Prequential accuracy and CPU time", ["stream", "ours", "ARF", "us", "us of ARF", "times"], lines)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,9 @@ from harness import read
 from raydt.sources.divided import open_source
 from raydt.sources.options import Sea
 
-Rows = npt.NDArray[np.int64]
-#: Seed of the split; everything else that is drawn has the seed of its trial.
-SPLIT_SEED = 7
-#: Values before a step of a series that predict it, as in the paper's appendix H.
-LAGS = 15
+Rows, Labels = npt.NDArray[np.int64], npt.NDArray[Any]
+#: Seed of the split (all else that is drawn has the seed of its trial); values that predict a series (appendix H).
+SPLIT_SEED, LAGS = 7, 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +99,9 @@ def _adult() -> Split:
     return _mixed("Adult", table, 0.8)
 
 
-def _electricity(seed: int) -> Split:
-    """Class labels in time order; a tenth of the rows, drawn over all of it, is for testing (appendix H)."""
-    table = read("electricity")
-    return _in_time_order("Electricity", columns(table), labels(table), seed)
+def _series(title: str, name: str) -> Callable[[int], Split]:
+    """Rows in file order; a tenth of them, drawn over all, is for testing (appendix H)."""
+    return lambda seed: _in_time_order(title, columns(read(name)), labels(read(name)), seed)
 
 
 def _demand(seed: int) -> Split:
@@ -120,12 +117,6 @@ def _in_time_order(
     test = np.zeros(len(X), dtype=np.bool_)
     test[np.random.default_rng(seed).permutation(len(X))[: len(X) // 10]] = True
     return Split(title, np.ascontiguousarray(X[~test]), y[~test].copy(), X[test], y[test], regression)
-
-
-def _covtype(seed: int) -> Split:
-    """The head of Covertype in file order; its classes are balanced, and the order drifts."""
-    table = read("covtype_head10k")
-    return _in_time_order("Covertype head", columns(table), labels(table), seed)
 
 
 def _sea() -> Split:
@@ -154,33 +145,29 @@ STREAMS: dict[str, Callable[[], Split]] = {
 }
 
 #: Rows in time order, with a tenth of them for testing, drawn with a seed.
-SERIES: dict[str, Callable[[int], Split]] = {"electricity": _electricity, "demand": _demand, "covtype": _covtype}
+SERIES: dict[str, Callable[[int], Split]] = {
+    "electricity": _series("Electricity", "electricity"), "demand": _demand,
+    "covtype": _series("Covertype head", "covtype_head10k"),
+}  # fmt: skip
 
 #: By the name of the command line.
 SETS: dict[str, Callable[[], Split]] = {
-    "adult": _adult,
-    "givemesomecredit": lambda: _mixed("CreditInfo", read("givemesomecredit"), 0.7),
-    "optdigits": lambda: _own("Optdigits", "optdigits"),
-    "pendigits": lambda: _own("Pendigits", "pendigits"),
+    "adult": _adult, "givemesomecredit": lambda: _mixed("CreditInfo", read("givemesomecredit"), 0.7),
+    "optdigits": lambda: _own("Optdigits", "optdigits"), "pendigits": lambda: _own("Pendigits", "pendigits"),
     "abalone": lambda: _mixed("Abalone", read("abalone"), 2 / 3, regression=True),
     "wine": lambda: _mixed("WineQuality, white", read("wine_quality_white"), 2 / 3, regression=True),
     **{name: partial(series, SPLIT_SEED) for name, series in SERIES.items()},
-}
+}  # fmt: skip
 
 
 def load(name: str) -> Split:
     return SETS[name]()
 
 
-T = TypeVar("T")
-Labels = npt.NDArray[Any]
-
 #: Values of ``derivatives``, the default first; and all options as the estimators have them.
 MODES, DEFAULT = ["bounded", "changed_leaves", "retrained", "never"], "default"
-#: 20 leaves, learning rate 0.1, 100 iterations and lambda 1 are our defaults; bins are LightGBM's default.
-ITERATIONS, LEAVES, RATE, BINS, L2 = 100, 20, 0.1, 255, 1.0
-#: Bins of ours where all its options are default.
-OWN_BINS = 1024
+#: 20 leaves, learning rate 0.1, 100 iterations and lambda 1 are our defaults; bins are LightGBM's default, and ours.
+ITERATIONS, LEAVES, RATE, BINS, L2, OWN_BINS = 100, 20, 0.1, 255, 1.0, 1024
 #: Sizes of D' as shares of the training rows; 0 is one row.
 SIZES = {"1 row": 0.0, "0.1 %": 0.001, "1 %": 0.01}
 
@@ -266,11 +253,7 @@ def trivial(split: Split, rows: Any = slice(None)) -> float:
     return float(np.mean(split.y_test == np.bincount(y).argmax()))
 
 
-def agreement(one: Labels, other: Labels) -> float:
-    return float(np.mean(one == other))
-
-
-def timed(run: Callable[[], T]) -> tuple[float, T]:
+def timed(run: Callable[[], Any]) -> tuple[float, Any]:
     """CPU seconds of this process, and the result; no garbage is collected meanwhile."""
     gc.disable()
     try:

@@ -201,7 +201,7 @@ def poisoning_trial(
         start = accuracy["poison trained in" if name == "then deleted" else "poison inserted"]
         gap = accuracy["clean"] - start
         closed = (accuracy[name] - start) / gap if gap else float("nan")
-        found[name] = accuracy[name], closed, kit.agreement(values, said["clean"])
+        found[name] = accuracy[name], closed, float(np.mean(values == said["clean"]))
     return found
 
 
@@ -216,17 +216,15 @@ def poisoning(request: Request) -> None:
         rows = []
         for positives, which in ((False, "any"), (True, "> 50K only")):
             for mode in request.derivatives or ["bounded", "retrained", "never"]:
-                trials = [
-                    poisoning_trial(split, s, FLIPPED, positives, **kit.options_of(mode)) for s in range(request.seeds)
-                ]
+                seeds, options = range(request.seeds), kit.options_of(mode)
+                trials = [poisoning_trial(split, s, FLIPPED, positives, **options) for s in seeds]
                 for model in trials[0]:
                     accuracy, closed, same = (np.array([t[model][part] for t in trials]) for part in range(3))
                     scaled = kit.mean_and_error(accuracy, 100.0), kit.mean_and_error(closed, 100.0, 1)
                     rows.append([which, mode, model, *scaled, kit.mean_and_error(same, 1.0, 4)])
                     progress(*rows[-1])
-        note = (
-            f"{FLIPPED:,} rows, {request.seeds} seeds; accuracy of the majority class {100 * kit.trivial(split):.2f}."
-        )
+        majority = 100 * kit.trivial(split)
+        note = f"{FLIPPED:,} rows, {request.seeds} seeds; accuracy of the majority class {majority:.2f}."
         header = ["rows flipped", "derivatives", "model", "accuracy %", "gap closed %", "agreement with clean model"]
         show(f"Label-flip poisoning, {split.title}", header, rows, note)
 

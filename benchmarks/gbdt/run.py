@@ -35,6 +35,5 @@ TABLES = {
 }  # fmt: skip
 
 if __name__ == "__main__":
-    commands(
-        __doc__, TABLES, "lightgbm", "xgboost", "xgboost-cpu", "scikit-learn", "scipy", "ray", data=[], derivatives=[]
-    )
+    peers = "lightgbm", "xgboost", "xgboost-cpu", "scikit-learn", "scipy", "ray"
+    commands(__doc__, TABLES, *peers, data=[], derivatives=[])

@@ -93,9 +93,8 @@ def slide(split: Split, case: Case, seed: int) -> dict[str, tuple[float, float]]
         live = np.arange(start + case.step - case.window, start + case.step)
         for name, one in models.items():
             right[name] += int(np.sum(kit.predicted(one.model, split, split.X[into]) == split.y[into]))
-            seconds[name] += kit.timed(lambda one=one, into=into, live=live: one.step(live, into - case.window, into))[
-                0
-            ]
+            step = lambda one=one, into=into, live=live: one.step(live, into - case.window, into)  # noqa: E731
+            seconds[name] += kit.timed(step)[0]
     predictions = len(starts) * case.step
     return {name: (seconds[name], right[name] / predictions) for name in models}
 

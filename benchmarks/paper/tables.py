@@ -6,28 +6,11 @@ Fully-Dynamic Decision Trees (December 2022); keys are the names the paper uses,
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import paper.bench as kit
 from harness import Panel, Section, Style, svg, table
-from paper.bench import (
-    COVERTYPE,
-    EFDT,
-    ELECTRICITY,
-    GRACE_PERIODS,
-    HAT,
-    KDD,
-    KDD_HEAD,
-    MAJORITY,
-    NO_CHANGE,
-    POKER,
-    POKER_UCI,
-    RANDOM_UPDATES,
-    SLIDING_WINDOW,
-    Bench,
-    DataSet,
-    Measurement,
-    cut,
-)
+from paper.bench import Bench, DataSet, Measurement
 
 #: By the name of the paper's data set. Table 1: features, examples, positive class. Table 2: seconds and F1 of EFDT,
 #: seconds and F1 of FuDyADT, its epsilon. Table 3: grace period of best F1 of HAT and of EFDT. Tables 4 and 5: seconds
@@ -48,8 +31,15 @@ TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5 = (
 )  # fmt: skip
 
 
-#: Largest epsilon; share of the peer's time that is near enough; trials of an epsilon.
-LARGEST, CLOSE, TRIALS = 2.0, 0.93, 8
+#: Data sets on which the peers ran too, and those of so many rows that the peers would take too long.
+SETS, LARGE = (kit.ELECTRICITY, kit.COVERTYPE, kit.KDD_HEAD, kit.POKER_UCI), (kit.KDD, kit.POKER)
+#: The trivial predictors.
+TRIVIAL = (kit.NO_CHANGE, kit.MAJORITY)
+#: Epsilon of Tables 4 and 5; windows and epsilons of the grid; epsilons of the figures.
+FIXED, GRID_WINDOWS, GRID_EPSILONS = 0.5, (50, 100, 200, 500, 1000), (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
+#: Largest epsilon of Table 2; share of the peer's time that is near enough; trials; examples before random updates.
+LARGEST, CLOSE, TRIALS, START = 2.0, 0.93, 8, 1000
 
 
 def tune(bench: Bench, data: DataSet, target_us: float, max_depth: int) -> tuple[float, Measurement]:
@@ -77,20 +67,14 @@ def tune(bench: Bench, data: DataSet, target_us: float, max_depth: int) -> tuple
     return fast, bench.ours(data, fast, max_depth)
 
 
-#: Data sets on which the peers ran too.
-SETS = (ELECTRICITY, COVERTYPE, KDD_HEAD, POKER_UCI)
-#: Those of so many rows that the peers would take too long.
-LARGE = (KDD, POKER)
-FIXED = 0.5  # epsilon of Tables 4 and 5
-GRID_WINDOWS = (50, 100, 200, 500, 1000)
-GRID_EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-
-
 def data_sets(bench: Bench, rows: int | None) -> Section:
     body = []
-    for data in (cut(data, rows) for data in (ELECTRICITY, COVERTYPE, KDD, KDD_HEAD, POKER, POKER_UCI)):
+    for data in (
+        kit.cut(data, rows)
+        for data in (kit.ELECTRICITY, kit.COVERTYPE, kit.KDD, kit.KDD_HEAD, kit.POKER, kit.POKER_UCI)
+    ):
         d, examples, positive = TABLE_1[data.paper]
-        share = bench.trivial(data, MAJORITY).positive_share
+        share = bench.trivial(data, kit.MAJORITY).positive_share
         theirs = [data.paper, str(d), f"{examples:,}", positive]
         body.append([*theirs, data.title, f"{data.rows:,}", str(data.positive), f"{100 * share:.1f} %"])
     header = ["The paper's", "features", "rows", "positive", "here", "rows", "positive", "share"]
@@ -100,14 +84,14 @@ def data_sets(bench: Bench, rows: int | None) -> Section:
 def equal_time(bench: Bench, rows: int | None) -> Section:
     """Table 2: EFDT, and FuDyADT at the epsilon that takes as long."""
     body = []
-    for data in (cut(data, rows) for data in (*SETS, *LARGE)):
+    for data in (kit.cut(data, rows) for data in (*SETS, *LARGE)):
         efdt_s, efdt_f1, our_s, our_f1, epsilon = TABLE_2[data.paper]
         n = TABLE_1[data.paper][1]
         body.append([f"**{_marked(data)}**: paper, EFDT (MOA)", "", f"{efdt_s / n * 1e6:.1f}", f"{efdt_f1:.2f}", ""])
         body.append(["paper, FuDyADT", f"{epsilon:g}", f"{our_s / n * 1e6:.1f}", f"{our_f1:.2f}", ""])
         limits = [("EFDT (MOA) in the paper", 10, efdt_s / n * 1e6)]
         if _has_peers(data):
-            grace, efdt = bench.best_peer(data, EFDT)
+            grace, efdt = bench.best_peer(data, kit.EFDT)
             body.append([f"here, EFDT (river), grace {grace}", "", *_scores(efdt)])
             limits = [("EFDT (river)", 10, efdt.us), ("EFDT (river)", 5, efdt.us), *limits]
         for name, depth, us in limits:
@@ -116,42 +100,45 @@ def equal_time(bench: Bench, rows: int | None) -> Section:
         for depth in (10, 5):
             ours = bench.ours(data, epsilon, depth)
             body.append([f"here, raydt, h {depth}, the paper's epsilon", f"{epsilon:g}", *_scores(ours)])
-        body += [[f"here, {name}", "", "", *_scores(bench.trivial(data, name))[1:]] for name in (NO_CHANGE, MAJORITY)]
+        body += [[f"here, {name}", "", "", *_scores(bench.trivial(data, name))[1:]] for name in TRIVIAL]
     return Section("table 2", "\n".join(table(["", "epsilon", "us per update", "F1", "accuracy"], body)))
 
 
 def grace_periods(bench: Bench, rows: int | None) -> Section:
     body = []
-    for data in (cut(data, rows) for data in SETS):
-        for name, paper in zip((HAT, EFDT), TABLE_3[data.paper], strict=True):
-            f1 = [percent(bench.peer(data, name, grace).f1) for grace in GRACE_PERIODS]
+    for data in (kit.cut(data, rows) for data in SETS):
+        for name, paper in zip((kit.HAT, kit.EFDT), TABLE_3[data.paper], strict=True):
+            f1 = [percent(bench.peer(data, name, grace).f1) for grace in kit.GRACE_PERIODS]
             body.append([f"{_marked(data)}, {name}", str(paper), str(bench.best_peer(data, name)[0]), *f1])
-    header = ["", "best in the paper", "best here", *(f"F1 here at {grace}" for grace in GRACE_PERIODS)]
+    header = ["", "best in the paper", "best here", *(f"F1 here at {grace}" for grace in kit.GRACE_PERIODS)]
     return Section("table 3", "\n".join(table(header, body)))
 
 
 def times(bench: Bench, rows: int | None) -> Section:
     body = []
-    for data in (cut(data, rows) for data in (*SETS, *LARGE)):
+    for data in (kit.cut(data, rows) for data in (*SETS, *LARGE)):
         paper = [f"{seconds:.2f}" for seconds in TABLE_4[data.paper]]
         trees = [bench.ours(data, FIXED, depth) for depth in (10, 5)]
         peers = _peers(bench, data)
         here = [f"{m.cpu_seconds:.2f}" if m else "-" for m in (*peers, *trees)]
         per_update = [f"{m.us:.1f}" if m else "-" for m in (*peers, *trees)]
         body.append([_marked(data), *paper, *here])
-        body.append(["us per update", *_per_update(data), *per_update])
+        theirs = [f"{seconds / TABLE_1[data.paper][1] * 1e6:.1f}" for seconds in TABLE_4[data.paper]]
+        body.append(["us per update", *theirs, *per_update])
     header = ["Seconds", "paper: HAT", "EFDT", "FuDyADT", "here: HAT", "EFDT", "raydt, h 10", "h 5"]
     return Section("table 4", "\n".join(table(header, body)))
 
 
 def f1_scores(bench: Bench, rows: int | None) -> Section:
     body = []
-    for data in (cut(data, rows) for data in (*SETS, *LARGE)):
+    for data in (kit.cut(data, rows) for data in (*SETS, *LARGE)):
         paper = [f"{f1:.2f}" for f1 in TABLE_5[data.paper]]
         trees = [bench.ours(data, FIXED, depth) for depth in (10, 5)]
-        everyone = [*_peers(bench, data), *trees, *(bench.trivial(data, name) for name in (NO_CHANGE, MAJORITY))]
+        everyone = [
+            *_peers(bench, data), *trees, *(bench.trivial(data, name) for name in TRIVIAL),
+        ]  # fmt: skip
         body.append([_marked(data), *paper, *(percent(m.f1) if m else "-" for m in everyone)])
-        if data.file == ELECTRICITY.file:
+        if data.file == kit.ELECTRICITY.file:
             body.append(["the same, UP positive", "", "", "", *(percent(m.f1_rest) if m else "-" for m in everyone)])
     header = ["F1", "paper: HAT", "EFDT", "FuDyADT", "here: HAT", "EFDT", "raydt, h 10", "h 5", "no-change", "majority"]
     return Section("table 5", "\n".join(table(header, body)))
@@ -159,17 +146,17 @@ def f1_scores(bench: Bench, rows: int | None) -> Section:
 
 def accuracy(bench: Bench, rows: int | None) -> Section:
     """Accuracy on Electricity by window and epsilon, h = 10; not in the paper."""
-    data = cut(ELECTRICITY, rows)
+    data = kit.cut(kit.ELECTRICITY, rows)
     body, best = [], (0.0, 0, 0.0)
     for window in GRID_WINDOWS:
-        ours = [bench.ours(data, e, 10, SLIDING_WINDOW, window).accuracy for e in GRID_EPSILONS]
+        ours = [bench.ours(data, e, 10, kit.SLIDING_WINDOW, window).accuracy for e in GRID_EPSILONS]
         best = max(best, *((a, window, e) for a, e in zip(ours, GRID_EPSILONS, strict=True)))
-        others = [bench.best_peer(data, name, window)[1] for name in (EFDT, HAT)]
-        others += [bench.trivial(data, name, window) for name in (NO_CHANGE, MAJORITY)]
+        others = [bench.best_peer(data, name, window)[1] for name in (kit.EFDT, kit.HAT)]
+        others += [bench.trivial(data, name, window) for name in TRIVIAL]
         body.append([str(window), *(f"{a:.4f}" for a in ours), *(f"{m.accuracy:.4f}" for m in others)])
     header = ["Window; epsilon", *(f"{e:g}" for e in GRID_EPSILONS), "EFDT", "HAT", "no-change", "majority"]
     highest, window, epsilon = best
-    no_change = bench.trivial(data, NO_CHANGE, window).accuracy
+    no_change = bench.trivial(data, kit.NO_CHANGE, window).accuracy
     text = f"Best: {highest:.4f} with window {window}, epsilon {epsilon:g}; no-change on the same rows {no_change:.4f}."
     return Section("accuracy", "\n".join([*table(header, body), "", text]))
 
@@ -191,35 +178,20 @@ def _has_peers(data: DataSet) -> bool:
 
 
 def _peers(bench: Bench, data: DataSet) -> list[Measurement | None]:
-    if not _has_peers(data):
-        return [None, None]
-    return [bench.best_peer(data, name)[1] for name in (HAT, EFDT)]
+    return [bench.best_peer(data, name)[1] if _has_peers(data) else None for name in (kit.HAT, kit.EFDT)]
 
-
-def _per_update(data: DataSet) -> list[str]:
-    return [f"{seconds / TABLE_1[data.paper][1] * 1e6:.1f}" for seconds in TABLE_4[data.paper]]
-
-
-EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
-DEPTHS = (10, 5)
-START = 1000  # examples the tree is built from before random updates begin
 
 STYLES = {
-    "window 100, h 10": Style("#1f77b4"),
-    "window 100, h 5": Style("#1f77b4", "--"),
-    "window 1000, h 10": Style("#d95f02"),
-    "window 1000, h 5": Style("#d95f02", "--"),
-    "h 10": Style("#d95f02"),
-    "h 5": Style("#d95f02", "--"),
-    "EFDT, insert-only": Style("#2ca02c", "-."),
-    "HAT, insert-only": Style("#9467bd", "-."),
-    "no-change": Style("#777777"),
-    "majority": Style("#777777", ":"),
-}
+    f"{window}h {h}": Style(colour, dash)
+    for window, colour in (("window 100, ", "#1f77b4"), ("window 1000, ", "#d95f02"), ("", "#d95f02"))
+    for h, dash in ((10, "-"), (5, "--"))
+} | {
+    "EFDT, insert-only": Style("#2ca02c", "-."), "HAT, insert-only": Style("#9467bd", "-."),
+    "no-change": Style("#777777"), "majority": Style("#777777", ":"),
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     number: int
     stream: str
     data: tuple[DataSet, ...]
@@ -228,17 +200,17 @@ class Figure:
 
 
 FIGURES = (
-    Figure(1, SLIDING_WINDOW, (ELECTRICITY, POKER_UCI)),
-    Figure(2, RANDOM_UPDATES, (ELECTRICITY, POKER_UCI), f1=False),
-    Figure(3, SLIDING_WINDOW, (COVERTYPE, KDD_HEAD)),
-    Figure(4, RANDOM_UPDATES, (ELECTRICITY, POKER_UCI), time=False),
-    Figure(5, RANDOM_UPDATES, (COVERTYPE, KDD_HEAD)),
+    Figure(1, kit.SLIDING_WINDOW, (kit.ELECTRICITY, kit.POKER_UCI)),
+    Figure(2, kit.RANDOM_UPDATES, (kit.ELECTRICITY, kit.POKER_UCI), f1=False),
+    Figure(3, kit.SLIDING_WINDOW, (kit.COVERTYPE, kit.KDD_HEAD)),
+    Figure(4, kit.RANDOM_UPDATES, (kit.ELECTRICITY, kit.POKER_UCI), time=False),
+    Figure(5, kit.RANDOM_UPDATES, (kit.COVERTYPE, kit.KDD_HEAD)),
 )
 
 
 def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
     """The figure as a chart, and what the text says of its times."""
-    sets = [cut(data, rows) for data in figure.data]
+    sets = [kit.cut(data, rows) for data in figure.data]
     measures = [("F1", True)] * figure.f1 + [("us per update", False)] * figure.time
     curves = {data: _curves(bench, data, figure.stream) for data in sets}
     grid = []
@@ -254,22 +226,17 @@ def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
 
 
 def _curves(bench: Bench, data: DataSet, stream: str) -> dict[str, dict[float, Measurement]]:
-    windows = (100, 1000) if stream == SLIDING_WINDOW else (START,)
     curves = {}
-    for window in windows:
-        for depth in DEPTHS:
-            label = f"window {window}, h {depth}" if stream == SLIDING_WINDOW else f"h {depth}"
+    for window in (100, 1000) if stream == kit.SLIDING_WINDOW else (START,):
+        for depth in (10, 5):
+            label = f"window {window}, h {depth}" if stream == kit.SLIDING_WINDOW else f"h {depth}"
             curves[label] = {e: bench.ours(data, e, depth, stream, window) for e in EPSILONS}
     return curves
 
 
 def _others(bench: Bench, data: DataSet, window: int) -> dict[str, Measurement]:
-    return {
-        "EFDT, insert-only": bench.best_peer(data, EFDT, window)[1],
-        "HAT, insert-only": bench.best_peer(data, HAT, window)[1],
-        "no-change": bench.trivial(data, NO_CHANGE, window),
-        "majority": bench.trivial(data, MAJORITY, window),
-    }
+    peers = {f"{name}, insert-only": bench.best_peer(data, name, window)[1] for name in (kit.EFDT, kit.HAT)}
+    return peers | {name: bench.trivial(data, name, window) for name in TRIVIAL}
 
 
 def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[str]:
@@ -282,9 +249,7 @@ def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[
                 lost, saved = 100 * (zero.f1 - one.f1), zero.us / one.us
                 cells = [f"{lost:.1f}", f"{saved:.0f} times", f"{100 * (zero.f1 - small.f1):.1f}"]
                 body.append([f"{data.title}, {label}", *cells, f"{small.us / 1000:.4f} ms"])
-    paper = [
-        "**The paper's text** (Electricity and Poker, windows)", "roughly 10", "about 1000 times", "close",
-        "about 0.5 ms",
-    ]  # fmt: skip
+    told = "roughly 10", "about 1000 times", "close", "about 0.5 ms"
+    paper = ["**The paper's text** (Electricity and Poker, windows)", *told]
     header = ["h 10", "F1 lost, epsilon 0 to 1", "time saved, 0 to 1", "F1 lost, 0 to 0.1", "time per update at 0.1"]
     return table(header, [paper, *body])

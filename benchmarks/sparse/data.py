@@ -96,11 +96,9 @@ def real(name: str, rows: int | None = None) -> tuple[Steps, int]:
 
 #: Finder and criterion (entropy or not).
 CONTESTANTS: dict[str, tuple[FinderName, bool]] = {
-    "UPDGINI": ("updgini", False),
-    "scan, Gini": ("scan", False),
-    "UPDENT": ("updent", True),
+    "UPDGINI": ("updgini", False), "scan, Gini": ("scan", False), "UPDENT": ("updent", True),
     "scan, entropy": ("scan", True),
-}
+}  # fmt: skip
 #: Each structure, and the scan by the same criterion.
 OPPONENT = {"UPDGINI": "scan, Gini", "UPDENT": "scan, entropy"}
 ALPHA = 0.1

@@ -10,12 +10,8 @@ from sparse.data import ALPHA, CONTESTANTS, OPPONENT, SETS, Steps, compare, in_t
 
 from raydt.learners.best_split.options import BestSplitOptions
 
-STYLES = {
-    "UPDGINI": Style("#1b6ca8"),
-    "UPDENT": Style("#c0392b"),
-    "scan, Gini": Style("#1b6ca8", "--"),
-    "scan, entropy": Style("#c0392b", "--"),
-}
+STYLES = {"UPDGINI": Style("#1b6ca8"), "UPDENT": Style("#c0392b")}
+STYLES |= {"scan, Gini": Style("#1b6ca8", "--"), "scan, entropy": Style("#c0392b", "--")}
 #: Features and rows of the default stream; parts of it that are timed each.
 FEATURES, ROWS, PARTS = 10_000, 10_000, 20
 

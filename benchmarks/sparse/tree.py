@@ -26,10 +26,7 @@ from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession, compile_kernels
 
-WINDOW = 2_000
-FREQUENT = 200
-BATCH = 1_000
-WARM = 50
+WINDOW, FREQUENT, BATCH, WARM = 2_000, 200, 1_000, 50
 #: alpha and beta of all trees of ours.
 GAINS = {"alpha": 0.05, "beta": 0.05}
 
@@ -81,10 +78,6 @@ def ours(kind: str, rows: Steps, d: int, window: int, X: npt.NDArray[np.float64]
     return Outcome(np.concatenate(found), sum(map(len, stream)), seconds, size, note)
 
 
-def sparse_tree(finder: str) -> Callable[..., Outcome]:
-    return lambda rows, d, window: ours("sparse_tree", rows, d, window, np.empty((len(rows), 0)), finder=finder)
-
-
 def frequent(rows: Steps, d: int) -> npt.NDArray[np.float64]:
     places = np.full(d, -1)
     most = np.argsort(-np.bincount(rows.feature, minlength=d), kind="stable")[:FREQUENT]
@@ -93,10 +86,6 @@ def frequent(rows: Steps, d: int) -> npt.NDArray[np.float64]:
     row, column = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), places[rows.feature]
     X[row[column >= 0], column[column >= 0]] = 1.0
     return X
-
-
-def dense_tree(rows: Steps, d: int, window: int) -> Outcome:
-    return ours("fudyadt", rows, 0, window, frequent(rows, d), max_depth=10, epsilon=0.1)
 
 
 def river_tree(dense: bool) -> Callable[..., Outcome]:
@@ -133,6 +122,14 @@ def trivial(name: str) -> Callable[..., Outcome]:
 
 
 def contestants() -> dict[str, tuple[bool, Callable[..., Outcome]]]:
+    """Return whether each can delete, and what runs it on rows, with their features and a window."""
+
+    def sparse_tree(finder: str) -> Callable[..., Outcome]:
+        return lambda rows, d, window: ours("sparse_tree", rows, d, window, np.empty((len(rows), 0)), finder=finder)
+
+    def dense_tree(rows: Steps, d: int, window: int) -> Outcome:
+        return ours("fudyadt", rows, 0, window, frequent(rows, d), max_depth=10, epsilon=0.1)
+
     return {
         "sparse tree, updgini": (True, sparse_tree("updgini")), "sparse tree, updent": (True, sparse_tree("updent")),
         f"FuDyADT, {FREQUENT} features": (True, dense_tree), "river Hoeffding tree, ones": (False, river_tree(False)),
@@ -163,7 +160,5 @@ def run(request: Request) -> None:
                 table.append([who, f"{window:,}" if window else "all rows", speed, *quality, size, found.note])
                 progress(name, *table[-1])
         header = ["", "live", "updates per second", "F1", "accuracy", "MB", ""]
-        note = (
-            f"{len(rows):,} rows, {d:,} features; every row is predicted, then inserted; one run, CPU time of one core."
-        )
+        note = f"{len(rows):,} rows, {d:,} features; each is predicted, then inserted; one run, CPU time of one core."
         show(f"Trees on {name}", header, table, note)
