@@ -301,7 +301,7 @@ class FileSource(EncodedSource):
 
     def _batches(
         self, columns: list[str], start: int, hash_along: bool = False
-    ) -> Iterator[tuple[pa.RecordBatch, int, DataFile, int]]:
+    ) -> Generator[tuple[pa.RecordBatch, int, DataFile, int], None, None]:
         """Yield record batches with the row number of their first row, their file, and the row there."""
         begin = 0
         for file in self._files:
@@ -311,14 +311,15 @@ class FileSource(EncodedSource):
                 begin += file.count()
                 continue
             at = skip
-            for batch in file.batches(columns, skip, self._chunk_rows):
-                if self._limit is not None and begin + at + batch.num_rows >= self._limit:
-                    rest = batch.slice(0, max(0, self._limit - begin - at))
-                    if rest.num_rows:
-                        yield rest, begin + at, file, at
-                    return
-                yield batch, begin + at, file, at
-                at += batch.num_rows
+            with closing(file.batches(columns, skip, self._chunk_rows)) as batches:
+                for batch in batches:
+                    if self._limit is not None and begin + at + batch.num_rows >= self._limit:
+                        rest = batch.slice(0, max(0, self._limit - begin - at))
+                        if rest.num_rows:
+                            yield rest, begin + at, file, at
+                        return
+                    yield batch, begin + at, file, at
+                    at += batch.num_rows
             if file.n_rows is None and (at > skip or not skip):
                 file.n_rows = at
             begin += at
@@ -328,9 +329,9 @@ class FileSource(EncodedSource):
         chosen = [file for file, table in zip(self._files, self._tables, strict=True) if not table.empty] or self._files
         width = option or declared_width([file.schema for file in chosen], [file.name for file in chosen])
         if width is None:
-            batches = self._batches(self._encoder.to_read([column]), 0, hash_along=True)
-            columns = (self._encoder.column(batch, column) for batch, *_ in batches)
-            width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
+            with closing(self._batches(self._encoder.to_read([column]), 0, hash_along=True)) as batches:
+                columns = (self._encoder.column(batch, column) for batch, *_ in batches)
+                width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
         return width
 
     def _no_rows(self) -> InputError:
@@ -338,11 +339,12 @@ class FileSource(EncodedSource):
 
     def _label_counts(self, label: str) -> dict[Any, int]:
         seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
-        for batch, row, _, _ in self._batches(self._encoder.to_read([label]), 0, hash_along=True):
-            codes = seen.encode(*self._encoder.read_labels(batch, label, row))
-            new = np.bincount(codes[codes >= 0], minlength=len(seen))
-            new[: len(counts)] += counts
-            counts = new
+        with closing(self._batches(self._encoder.to_read([label]), 0, hash_along=True)) as batches:
+            for batch, row, _, _ in batches:
+                codes = seen.encode(*self._encoder.read_labels(batch, label, row))
+                new = np.bincount(codes[codes >= 0], minlength=len(seen))
+                new[: len(counts)] += counts
+                counts = new
         return dict(zip(seen.values, counts.tolist(), strict=True))
 
 

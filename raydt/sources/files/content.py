@@ -246,10 +246,13 @@ class ContentHash:
 
 
 class HashedStream:
-    """A file object over an opened stream that feeds the hash with what is read."""
+    """A file object over an opened stream that feeds the hash with what is read.
+
+    A thread of Arrow may read ahead: :meth:`close` waits for its read, and none follows.
+    """
 
     def __init__(self, stream: Any, content: ContentHash) -> None:
-        self._stream, self._content, self._at = stream, content, 0
+        self._stream, self._content, self._at, self._lock = stream, content, 0, RLock()
 
     @property
     def closed(self) -> bool:
@@ -257,12 +260,16 @@ class HashedStream:
         return bool(self._stream.closed)
 
     def read(self, size: int) -> bytes:
-        """Read up to so many bytes."""
-        data: bytes = self._stream.read(size)
-        self._content.feed(data, self._at)
-        self._at += len(data)
-        return data
+        """Read up to so many bytes; none once the stream is closed."""
+        with self._lock:
+            if self.closed:
+                return b""
+            data: bytes = self._stream.read(size)
+            self._content.feed(data, self._at)
+            self._at += len(data)
+            return data
 
     def close(self) -> None:
         """Close the stream."""
-        self._stream.close()
+        with self._lock:
+            self._stream.close()

@@ -19,8 +19,7 @@ import re
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ class CsvDataFile(DataFile):
         names += [one.name for one in found if one.name in self._integral and pa.types.is_integer(one.type)]
         if not names or len(set(found.names)) < len(found):
             return
-        texts = _next(self._reader(pa.BufferReader(lines), block, lambda _: None, _as_texts(names)))
+        texts = self._reader(pa.BufferReader(lines), block, lambda _: None, _as_texts(names)).next()
         if texts is None:
             return
         for name in names:
@@ -147,7 +146,7 @@ class CsvDataFile(DataFile):
         ragged: list[pacsv.InvalidRow] = []
         lines = data if is_whole else data[: data.rfind(b"\n") + 1]
         reader = self._reader(pa.BufferReader(lines), block, ragged.append)
-        first = _next(reader)
+        first = reader.next()
         if first is None and not is_whole:
             raise pa.ArrowInvalid("the first row is longer than a block")
         self._find_unlike(reader.schema, lines, block)
@@ -159,8 +158,8 @@ class CsvDataFile(DataFile):
         block: int,
         note: Callable[[pacsv.InvalidRow], None],
         convert: pacsv.ConvertOptions | None = None,
-    ) -> pacsv.CSVStreamingReader:
-        """Return Arrow's reader, in one thread, so that it counts rows; ``note`` gets rows of another length."""
+    ) -> _Reader:
+        """Return a reader in one thread, so that it counts rows; ``note`` gets rows of another length."""
 
         def skip(row: pacsv.InvalidRow) -> str:
             note(row)
@@ -168,8 +167,7 @@ class CsvDataFile(DataFile):
 
         read = pacsv.ReadOptions(block_size=block, use_threads=False)
         parse = pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=skip)
-        with _QUIET:
-            return pacsv.open_csv(source, read, parse, convert)
+        return _Reader(source, read, parse, convert)
 
     def _ends_of_file(self) -> tuple[bytes, bytes]:
         """The first bytes of the text, which may be compressed in the file; the last ones tell nothing."""
@@ -177,31 +175,29 @@ class CsvDataFile(DataFile):
             return source.read(END_BYTES), b""
         return b"?", b""  # not what its name says: the error from reading it is the better one
 
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         return self._blocks(columns, start, _BLOCK)
 
-    def _blocks(self, columns: list[str], start: int, block: int) -> Iterator[pa.RecordBatch]:
+    def _blocks(self, columns: list[str], start: int, block: int) -> Generator[pa.RecordBatch, None, None]:
         convert = _as_texts(columns)
         row = 0
         ragged: deque[pacsv.InvalidRow] = deque()  # passed over, not yet back in their order
         with self.open_stream() as source:
             try:
-                reader = self._reader(source, block, ragged.append, convert)
-                end = pa.RecordBatch.from_pylist([], reader.schema)  # behind which ragged rows at the end come
-                for batch in itertools.chain(iter(partial(_next, reader), None), [end]):
-                    batch, stop = self._with_ragged(batch, row, ragged, start)
-                    if row + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
-                        yield batch.slice(max(0, start - row))
-                    row += batch.num_rows
-                    if stop is not None:
-                        raise stop
+                with contextlib.closing(self._reader(source, block, ragged.append, convert)) as reader:
+                    end = pa.RecordBatch.from_pylist([], reader.schema)  # behind which ragged rows at the end come
+                    for batch in itertools.chain(iter(reader.next, None), [end]):
+                        batch, stop = self._with_ragged(batch, row, ragged, start)
+                        if row + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
+                            yield batch.slice(max(0, start - row))
+                        row += batch.num_rows
+                        if stop is not None:
+                            raise stop
             except pa.ArrowInvalid as error:
                 self._refuse_bytes(error)
                 if block == _LONGEST:
                     raise
-                # A row may be longer than a block. Within the ``with``: Arrow may still be reading ahead, and if its
-                # file were closed, it would read from whatever is opened next under the same number.
-                yield from self._blocks(columns, max(start, row), _LONGEST)
+                yield from self._blocks(columns, max(start, row), _LONGEST)  # a row may be longer than a block
 
     def _with_ragged(
         self, batch: pa.RecordBatch, row: int, ragged: deque[pacsv.InvalidRow], start: int
@@ -280,6 +276,22 @@ def _as_texts(columns: list[str]) -> pacsv.ConvertOptions:
     )
 
 
-def _next(reader: pacsv.CSVStreamingReader) -> pa.RecordBatch | None:
-    with _QUIET:
-        return next(iter(reader), None)
+class _Reader:
+    """Arrow's reader, which reads ahead in a thread of its own, also after an error, until it is closed.
+
+    A process that ends while that thread reads from a file object of Python is aborted.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        with _QUIET:
+            self._reader = pacsv.open_csv(*given)
+        self.schema: pa.Schema = self._reader.schema
+
+    def next(self) -> pa.RecordBatch | None:
+        """Return the next batch; None at the end."""
+        with _QUIET:
+            return next(iter(self._reader), None)
+
+    def close(self) -> None:
+        """Read no further: Arrow reads ahead as long as somebody has its reader, as the frames of an error may."""
+        self._reader = None

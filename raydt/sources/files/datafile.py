@@ -11,7 +11,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -266,7 +266,7 @@ class DataFile(ABC):
         """Read ``schema`` and, if it is cheap, ``n_rows``."""
 
     @abstractmethod
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         """Record batches with at least ``columns`` from row ``start`` on, of any size.
 
         ``a.b`` is also the field b of a struct column a, of which only the fields named need be read. Columns that the
@@ -279,23 +279,24 @@ class DataFile(ABC):
         self.schema = pa.schema([*self.schema, *(pa.field(name, types[name]) for name in self._absent)])
         self.names = list(self.schema.names)
 
-    def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield batches of at most ``size`` rows from ``start`` on; InputError if the file is not as it was found."""
         self.require_unchanged()
         empty = [name for name in columns if name in self._absent]
-        source, row = self._batches([name for name in columns if name not in self._absent], start, size), start
-        while True:
-            with reading(self.name, self.kind, row):
-                batch = next(source, None)
-                if batch is None:
-                    self.require_unchanged()
-                    return
-                batch = self._valid(batch, row)
-            for name in empty:
-                batch = batch.append_column(name, pa.nulls(batch.num_rows, self._absent[name]))
-            for offset in range(0, batch.num_rows, size):
-                yield batch.slice(offset, size)
-            row += batch.num_rows
+        here, row = [name for name in columns if name not in self._absent], start
+        with contextlib.closing(self._batches(here, start, size)) as source:
+            while True:
+                with reading(self.name, self.kind, row):
+                    batch = next(source, None)
+                    if batch is None:
+                        self.require_unchanged()
+                        return
+                    batch = self._valid(batch, row)
+                for name in empty:
+                    batch = batch.append_column(name, pa.nulls(batch.num_rows, self._absent[name]))
+                for offset in range(0, batch.num_rows, size):
+                    yield batch.slice(offset, size)
+                row += batch.num_rows
 
     def _valid(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """The batch, whose lengths, indices and UTF-8 Arrow has taken on trust; flaws in its rows are noted."""
@@ -387,7 +388,7 @@ class ParquetDataFile(DataFile):
         self._ends = np.cumsum(groups, dtype=np.int64)
         self.n_rows = sum(groups)
 
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         row = start
         try:
             for batch in self._read(columns, row, size, len(self._ends)):
@@ -441,7 +442,7 @@ class ArrowDataFile(DataFile):
                 self.n_rows = sum(lengths)
                 self.seekable = True
 
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         places = {max(map(self.schema.get_field_index, (name, name.partition(".")[0]))) for name in columns}
         fields = sorted(place for place in places if place >= 0)
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=self.in_threads)
@@ -477,7 +478,7 @@ class TableInMemory(DataFile):
     def _open(self) -> None:
         self.schema, self.n_rows = self._table.schema, self._table.num_rows
 
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         here = [name for name in self._table.column_names if name in columns]
         yield from self._table.select(here).slice(start).to_batches(size)
 

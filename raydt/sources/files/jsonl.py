@@ -9,7 +9,7 @@ or has a value of another kind than the rows before it, is a row of nulls, and i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +84,7 @@ class JsonLinesDataFile(DataFile):
             return field.with_type(pa.struct([self._declared(inner) for inner in field.type]))
         return field.with_type(pa.string()) if field.name in self._as_text and _is_text(field.type) else field
 
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         wanted = {name for column in columns for name in (column, column.partition(".")[0])}
         schema, row = pa.schema([field for field in self.schema if field.name in wanted]), 0
         for block in whole_lines(self, _BLOCK, _LONGEST):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
@@ -78,7 +78,7 @@ class LibsvmDataFile(DataFile):
                 raise InputError(message("files.no_label", text=quoted(labels[0].as_py(), 40)), file=self.name)
             self.schema = self.schema.set(0, pa.field(LABEL, pa.float64()))
 
-    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], start: int, size: int) -> Generator[pa.RecordBatch, None, None]:
         row = 0
         for block in self._blocks():
             texts, pairs = _split(block, labels_only=INDICES not in columns)
