@@ -44,11 +44,8 @@ WORKS = {
 ROWS = {"fudyadt": (100_000, 400_000), "forest": (5_000, 20_000)}
 #: Seconds until a call of Ray is answered, and until what another shard has sent is there (`decisions.md`).
 CALL, SWAP = 3e-3, 1e-4
-BYTES_A_SECOND = 10e9 / 8
-#: Rows of a message of a warm-up.
-MESSAGE = 131_072
-FAR = 10**8
-ON = (1, 2, 4, 8, 16, 32, 64)
+#: Rows of a message of a warm-up, and those for which is calculated, on these numbers of shards.
+BYTES_A_SECOND, MESSAGE, FAR, ON = 10e9 / 8, 131_072, 10**8, (1, 2, 4, 8, 16, 32, 64)
 
 
 class Taken(NamedTuple):
@@ -113,10 +110,7 @@ class TimedDriver(InProcessDriver):
         self.told &= isinstance(request, Tell)
         meets = request.method == MET
         self.messages, self.swaps = self.messages + (not meets), self.swaps + meets
-        if meets:
-            self.sent += size_of(request.each) / len(self.shards)
-        else:
-            self.sent += size_of(request.payload)
+        self.sent += size_of(request.each) / len(self.shards) if meets else size_of(request.payload)
         if not isinstance(replies[0], list):  # parts for a meeting
             self.sent += size_of([reply.result if isinstance(reply, Ended) else reply for reply in replies])
         return replies
@@ -136,10 +130,8 @@ def taken(work: Work, rows: int, shards: int, repeats: int) -> tuple[Taken, Take
     learner, options = learners()[work.kind], work.settings
     batches = list(work.first())
     X = np.concatenate([batch.X for batch in batches])
-    batches = [
-        replace(batch, X=batch.X[:, :0], row=batch.start + np.arange(len(batch)), blocks=(Block(0, rows, {}),))
-        for batch in batches
-    ]
+    read = {"blocks": (Block(0, rows, {}),)}
+    batches = [replace(b, X=b.X[:, :0], row=b.start + np.arange(len(b)), **read) for b in batches]
     plan = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)
     drivers: tuple[list[TimedDriver], list[TimedDriver]] = ([], [])
     for _ in range(repeats):

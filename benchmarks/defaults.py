@@ -1,16 +1,13 @@
 """Default arguments of the fully dynamic tree: how well it predicts held-out rows, and rows of a stream.
 
-    python benchmarks/defaults.py held-out | options | streams | choice [--data FOLDER] [--orders 3] [--only NAME ...]
+    python benchmarks/defaults.py held-out | options | streams [--data FOLDER] [--orders 3] [--only NAME ...]
 
 ``held-out`` fits FullyDynamicTreeClassifier() to four fifths of each data set in a drawn order and predicts the rest,
 with scikit-learn's DecisionTreeClassifier(max_depth=10), the defaults of before and the majority class; ``options``
 changes one option at a time; ``streams`` predicts each row just before it is learned. AUC is that of one class against
 the rest, in the mean of the classes. Categories are columns of 0 and 1 for both sides, NaN is -1.
-
-``choice`` chooses the defaults by a rule that was fixed before its first run (``defaults_choice.py``).
 """
 
-import importlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -211,9 +208,7 @@ def _in_words(change: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    parts = {"held-out": held_out, "options": options, "streams": streams, "choice": None}
-    given = arguments(__doc__, part_={"choices": parts}, data=DATA, orders=3, only=[])
+    parts = {"held-out": held_out, "options": options, "streams": streams}
+    given = arguments(__doc__, part_={"choices": parts}, data=DATA, orders=3, only=SETS)
     print_machine("scikit-learn")
-    chosen = given.only or (SETS + UNTOUCHED if given.part == "choice" else SETS)
-    part = parts[given.part] or importlib.import_module("defaults_choice").choice
-    part(given.data, chosen, given.orders)
+    parts[given.part](given.data, given.only, given.orders)

@@ -93,17 +93,12 @@ if __name__ == "__main__":
         producer.start()
         servers = here.recv()
         source = {"kind": "kafka", "path": f"kafka://{servers}/events", "features": NAMES, "envelope": "debezium"}
-        config = job(source, 1000) | {
-            "follow": {"chapter_updates": given.chapter, "keep": 5},
-            "checkpoint": {"every_seconds": 30},
-            "output": {"report": False},
-        }
+        config = job(source, 1000) | {"follow": {"chapter_updates": given.chapter, "keep": 5}}
+        config |= {"checkpoint": {"every_seconds": 30}, "output": {"report": False}}
         (folder / "job.yaml").write_text(dump_yaml(config), encoding="utf-8")
-        command = [
-            sys.executable, "-m", "pipelines.cli", "follow", str(folder / "job.yaml"), "--out", str(folder / "run"),
-        ]  # fmt: skip
+        command = "-m", "pipelines.cli", "follow", str(folder / "job.yaml"), "--out", str(folder / "run")
         with (folder / "output").open("w", encoding="utf-8") as output:
-            follower = psutil.Popen([*map(str, command)], stdout=output, stderr=output)
+            follower = psutil.Popen([sys.executable, *command], stdout=output, stderr=output)
         began, lags, steady = time.perf_counter(), list[float](), list[float]()
         names = ["minute", "updates", "resident MB", "open files", "files of the run", "closed chapters kept"]
         print("|", " | ".join([*names, "lag p50, p99, most s"]), "|\n" + "|---:" * 7 + "|", flush=True)
@@ -118,11 +113,8 @@ if __name__ == "__main__":
             closed = len([*(folder / "run" / "chapters").glob("*")]) - 1
             p50, p99, most = np.quantile(lags or [np.nan], [0.5, 0.99, 1.0])
             minute, updates = (time.perf_counter() - began) / 60, told(folder / "run").get("updates", 0)
-            print(
-                f"| {minute:.0f} | {updates:,} | {follower.memory_info().rss / 1e6:.0f} | {follower.num_fds()} "
-                f"| {files} | {closed} | {p50:.2f}, {p99:.2f}, {most:.2f} |",
-                flush=True,
-            )
+            memory = f"{follower.memory_info().rss / 1e6:.0f} | {follower.num_fds()} | {files} | {closed}"
+            print(f"| {minute:.0f} | {updates:,} | {memory} | {p50:.2f}, {p99:.2f}, {most:.2f} |", flush=True)
             steady += lags if part > 4 else []  # what came before is not steady
             lags = []
         spent = sum(follower.cpu_times()[:2])

@@ -101,9 +101,6 @@ if __name__ == "__main__":
     lists = {"kinds": ["fudyadt", "confidence_tree"], "forms": list(FORMS)}
     asked = arguments(__doc__, **lists, keys=1000, rows=1000, blocks=8, size=4096)
     print_machine()
-    lines = [
-        run(kind, form, asked.keys, asked.rows, asked.blocks, asked.size)
-        for kind in asked.kinds
-        for form in asked.forms
-    ]
+    sizes = asked.keys, asked.rows, asked.blocks, asked.size
+    lines = [run(kind, form, *sizes) for kind in asked.kinds for form in asked.forms]
     show("Many small models", ["learner", "form", "updates a second", "us an update", "digest"], lines)

@@ -32,12 +32,10 @@ from typing import Any
 import psutil
 from harness import arguments, print_machine, progress, show
 
-FEATURES = 20
-WINDOW = 1_000_000
+FEATURES, WINDOW = 20, 1_000_000
 BACKENDS, LIVE = ("in_process", "ray"), ("all", "window")
 #: Seconds between two samples of memory, and between two looks at the checkpoints.
-SAMPLE_SECONDS, LOOK_SECONDS = 2.0, 0.1
-KILL_AT = 0.7
+SAMPLE_SECONDS, LOOK_SECONDS, KILL_AT = 2.0, 0.1, 0.7
 
 Samples = dict[str, list[float]]
 

@@ -27,13 +27,8 @@ from harness import DATA, machine
 
 from pipelines.cli import main as raydt
 
-#: Lines that a config may have.
-LINES = 8
-#: Rows that are deleted, at most, or their persons.
-DELETED = 20
-
-#: The file that is written for a table, and the names in a config.
-FILE = "table.parquet"
+#: Lines that a config may have; rows that are deleted at most, or their persons; the file that configs name.
+LINES, DELETED, FILE = 8, 20, "table.parquet"
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "gbdt": {"kind": "gbdt", "max_iter": 10, "update_every": 10_000, "retrain": "never"},
     "fudyadt": {"kind": "fudyadt", "epsilon": 0.5, "max_depth": 8},
 }
-PLACES = ("driver", "shards")
-#: Rows of a run that is not measured.
-WARM = 20_000
+#: Where ids are; rows of a run that is not measured.
+PLACES, WARM = ("driver", "shards"), 20_000
 
 
 def write(path: str, rows: int) -> None:

@@ -193,13 +193,9 @@ def density(request: Request) -> None:
     request.draw("figure-4", [[*panels, Panel("ms, 10,000 rows", by_density, x="density", **options)]], STYLES)
 
 
-#: Rows by which ``auto`` chooses.
-WARMUP = 1_000
-
-
 def chosen(steps: Steps) -> tuple[str, str]:
     """Seen features for each one of a row in the warm-up, and what ``auto`` chooses by it and Gini."""
-    first = steps.part(0, min(WARMUP, len(steps)))
+    first = steps.part(0, min(1_000, len(steps)))
     seen, ones = len(set(first.feature.tolist())), len(first.feature)
     return f"{seen * len(first) / ones:.0f}", BestSplitOptions(finder="auto").chosen(seen, ones, len(first))
 
@@ -232,7 +228,7 @@ def datasets(request: Request) -> None:
             panels.append(Panel(f"{name}: seconds since the first row", lines, x="rows"))
     header = ["data", "rows", "d", "entries", "density", "ones of a row", "entries / ones of a row"]
     header += ["seen / ones in the warm-up", "auto"]
-    show("Data (Table 1)", header, about, f"auto chooses by the first {WARMUP:,} rows; Gini.")
+    show("Data (Table 1)", header, about, "auto chooses by the first 1,000 rows; Gini.")
     header = ["data", *(f"{who} s" for who in CONTESTANTS), *(f"{who}: times faster" for who in OPPONENT)]
     note = f"alpha 0.1, a query after every row; CPU seconds, median of {request.seeds}."
     show("Time (Table 2)", header, times, note)
