@@ -65,13 +65,6 @@ class Course:
                 self._states[after] = self._taken, entry["active"], model
         return True
 
-    def place_of(self, digest: str) -> int | None:
-        """Return the last entry (from 1 on) on the path to the model with a digest, 0 before the first; None if no
-        entry has the digest.
-        """
-        found = self._states.get(digest)
-        return None if found is None else found[0]
-
     def rollback_to(self, digest: str, options_hash: str, learner: str) -> dict[str, Any] | None:
         """Return the values of the entry of a rollback; None if no entry has the state, or it is that of now."""
         if not self.newest or self.newest["digest_after"] == digest or digest not in self._states:
