@@ -169,7 +169,7 @@ def updates(of: Sizes) -> Iterator[Row]:
         one.replace_examples(ids, X, y, new_ids=ids + 2**40, digests=False)
 
     new = cache(lambda k: drawn(k, 50))
-    for k in (n // 10, n // 200):
+    for k in (n // 10, max(2, n // 200)):
         make = lambda: made(model).fit(*data())  # noqa: E731
         forget = lambda one, k=k: one.forget(np.arange(k), digests=False)  # noqa: E731
         replace = lambda one, k=k: replaced(one, np.arange(k // 2))  # noqa: E731
