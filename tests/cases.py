@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -158,6 +159,9 @@ def first_cases() -> list[Trial]:
 #: Of each net, the cases that every test run takes, and those that nightly runs take.
 NETS: dict[str, tuple[set[str], set[str]]] = {}
 
+#: Tests of each net until now: the learners of each begin elsewhere.
+_TESTS = Counter[str]()
+
 
 def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: Callable[..., bool]) -> Any:
     """Parametrise a test by cases and something else; what is not run often is run nightly.
@@ -187,21 +191,24 @@ def every_case(
     name: str,
     often: Callable[[Trial], bool] | None = None,
     among: Iterable[Trial] | None = None,
-    half: bool = False,
+    turn: int = 3,
 ) -> Any:
     """Parametrise a test by ``trial``; see :func:`net`. A net whose test takes minutes is ``among`` some cases.
 
-    By default each test run takes a common case of each learner: each net another. Where the test is of what is around
-    the learners (runs, keys, files), which other nets prove to keep their contract, ``half`` takes every second one.
+    A daily run takes one of every ``turn`` learners, each test others, with a common case: each net another. With 1 it
+    takes all of them: where the test is the contract of a learner itself, which the nets around it rely on.
     """
     daily, nightly = NETS.setdefault(name, (set(), set()))
     params = []
     cases = CASES if among is None else list(among)
-    often = often or partial(_is_of_turn, name, cases)
+    chosen = list(filter(often or partial(_is_of_turn, name, cases), cases))
+    kinds, first = sorted({trial.learner.kind for trial in chosen}), zlib.crc32(name.encode()) + _TESTS[name]
+    mine = kinds[first % turn :: turn] or kinds[first % len(kinds) :][:1] if kinds else []
+    _TESTS[name] += 1
     for trial in cases:
-        chosen = often(trial) and (not half or (place_of(trial) + zlib.crc32(name.encode())) % 2 == 0)
-        (daily if chosen else nightly).add(trial.name)
-        params.append(pytest.param(trial, id=trial.name, marks=[] if chosen else pytest.mark.nightly))
+        taken = trial in chosen and trial.learner.kind in mine
+        (daily if taken else nightly).add(trial.name)
+        params.append(pytest.param(trial, id=trial.name, marks=[] if taken else pytest.mark.nightly))
     return pytest.mark.parametrize("trial", params)
 
 

@@ -21,7 +21,7 @@ from tests import volume
 # Every run draws the same examples, so that a failure on any machine is the failure on every machine; few where a test
 # names no number. Nightly runs draw fresh ones, all that a test names (``tests.volume``), and print how to repeat a
 # failure.
-settings.register_profile("default", max_examples=20, derandomize=True, print_blob=True, deadline=None)
+settings.register_profile("default", max_examples=8, derandomize=True, print_blob=True, deadline=None)
 settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
@@ -79,12 +79,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
-    """By day, make no items of nightly cases: they are three of five, and every process would make and drop them all.
+    """Leave to nightly runs what a daily one takes in turn; by day, make no items of nightly cases.
+
+    They are three of five, and every process would make and drop them all.
 
     One case of each test is left, which its mark deselects: a test without cases would be one that has no parameters.
     """
     yield
     config, calls = metafunc.config, metafunc._calls
+    if turns := next(metafunc.definition.iter_markers("turns"), None):
+        daily = [call for call in calls if all(mark.name != "nightly" for mark in call.marks)]
+        for call, taken in zip(daily, volume.in_turn(metafunc.function.__name__, daily, *turns.args), strict=True):
+            if not taken:
+                call.marks.append(pytest.mark.nightly.mark)
     by_name = any("::" in argument for argument in config.args)  # pytest says "not found" of a case that was not made
     if config.option.markexpr.startswith("not nightly") and " or " not in config.option.markexpr and not by_name:
         every = next(metafunc.definition.iter_markers("nightly"), None)

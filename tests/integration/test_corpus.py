@@ -123,6 +123,7 @@ def test_configs(entry, tmp_path):
     assert (summary is None) == ("message" in entry)
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     ("config", "changes", "wanted"),
     [

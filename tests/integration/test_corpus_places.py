@@ -127,6 +127,7 @@ class TestSizes:
         (tmp_path / "t.csv").write_text(f"k,{self.LONG},label\n1,2,no\n")
         assert len(message(config(tmp_path / "t.csv"), tmp_path / "run")) < 1000
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.nightly), "csv"])
     def test_30_000_columns(self, kind, tmp_path):
         d = 30_000
@@ -143,6 +144,7 @@ class TestSizes:
         assert replay(job, tmp_path / "run").summary["updates"] == 2
         assert time.perf_counter() - began < 40  # what grows with the square would take longer
 
+    @pytest.mark.nightly
     def test_a_misspelt_name_among_100_000(self, tmp_path):
         (tmp_path / "t.csv").write_text(",".join(["k", *(f"column{j}" for j in range(100_000)), "label"]) + "\n")
         began = time.perf_counter()

@@ -18,6 +18,7 @@ def program(name: str) -> object:
     return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.ray] if name in WITH_RAY else [])
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", [program(path.name) for path in sorted(EXAMPLES.glob("*.py"))])
 def test_an_example_ends_well(name: str, tmp_path: Path) -> None:
     began = resource.getrusage(resource.RUSAGE_CHILDREN)

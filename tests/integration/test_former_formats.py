@@ -93,6 +93,7 @@ def test_there_is_a_run_of_each_learner_and_format() -> None:
         assert (HERE / f"format-{number}" / f"{kind}.zip").is_file(), "make it as tests/former/runs.py says"
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
@@ -127,6 +128,7 @@ def test_every_command_reads_it_or_says_which_version_does(
             assert source.needs_sparse or command in ("verify", "export") or "--explain" in rest, said
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize(("number", "kind"), RUNS)
 def test_a_purge_erases_what_is_not_live_and_keeps_the_format(
     number: int, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -150,6 +152,7 @@ def test_a_purge_erases_what_is_not_live_and_keeps_the_format(
         assert ended(["audit", str(run)]) == 0
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("number", "kind"), [run for run in RUNS if run[0] > 1])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_session_goes_on_from_its_first_checkpoint(number: int, kind: str, shards: int, tmp_path: Path) -> None:
@@ -294,6 +297,7 @@ OVER_FILES = [
 ]
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize(("number", "name"), OVER_FILES)
 def test_every_command_reads_a_run_over_files_or_refuses_it_by_its_format(
     number: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -21,11 +21,13 @@ def test_digest_is_the_committed_one(name: str) -> None:
     assert digest_of(name) == GOLDEN[name]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", STREAMS)
 def test_shards_that_do_all_the_work_give_the_same(name: str) -> None:
     assert digest_of(name, 3, 777, WorkPlan(local_work_limit=2000, row_cache_bytes=0)) == GOLDEN[name]
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     ("shards", "size", "limit"),
     [(1, 1, 2**40), pytest.param(2, 64, 0, marks=pytest.mark.nightly), (4, 10**6, 2**40), (3, 7, 500)],

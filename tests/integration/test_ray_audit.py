@@ -82,6 +82,7 @@ def in_parts(run: Any, shards: int) -> Any:
     return audit_divided(learners()["gbdt"], saved.options, saved.features, saved.arrays, PartsHere(parts)).as_dict()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "shards"),
     [

@@ -231,7 +231,7 @@ def require_no_append(chain: Path, told: str, *command: Any) -> None:
     assert chain.read_bytes() == before, told
 
 
-@every_case("chains of receipts", half=True)
+@every_case("chains of receipts")
 def test_every_command_refuses_a_mixed_chain_or_tells_the_truth(trial: Trial, tmp_path: Path) -> None:
     draw = random.Random(f"chains {trial.name}")
     pem = private_key(tmp_path / "sign.pem") if draw.random() < 0.5 else None
@@ -344,7 +344,7 @@ def wrong_key(folder: Path) -> Path:
     return folder / "wrong"
 
 
-@every_case("chains of runs that are cut", half=True)
+@every_case("chains of runs that are cut")
 def test_a_run_goes_on_in_its_own_chain_only(trial: Trial, tmp_path: Path) -> None:
     """A run is cut behind a receipt; it refuses to go on in a chain that is mixed, and goes on in its own."""
     draw = random.Random(f"cut chains {trial.name}")

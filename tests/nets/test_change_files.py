@@ -59,7 +59,7 @@ def twin(trial: Trial, rows: pa.Table, folder: Path) -> InProcessSession:
     return session
 
 
-@every_case("change files", half=True)
+@every_case("change files")
 def test_files_leave_what_one_stream_leaves(trial: Trial, tmp_path: Path) -> None:
     rows, config = in_parts(trial, tmp_path)
     run = pipelines.replay(config, tmp_path / "run")
@@ -94,7 +94,7 @@ def test_files_leave_what_one_stream_leaves(trial: Trial, tmp_path: Path) -> Non
         assert second.scores[name] == metrics[name]
 
 
-@every_case("change files", one_of_each, half=True)
+@every_case("change files", one_of_each)
 def test_the_new_state_is_audited_and_its_run_takes_it_in(trial: Trial, tmp_path: Path) -> None:
     _, config = in_parts(trial, tmp_path)
     run = pipelines.replay(config, tmp_path / "run")

@@ -35,6 +35,7 @@ POINTS = (
 )
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("point", "n"), [(point, 1 + (point != "run.before_report")) for point in POINTS])
 def test_a_driver_that_is_gone_where_a_chapter_closes_does_not_show(tmp_path: Path, point: str, n: int) -> None:
     one_cut(tmp_path, 0, point, n)

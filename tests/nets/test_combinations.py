@@ -13,6 +13,7 @@ DAILY = (1, 10, 18, 43, 44, 55)
 NIGHTLY = range(150)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[] if seed in DAILY else pytest.mark.nightly) for seed in NIGHTLY]
 )

@@ -119,7 +119,7 @@ def require_equal(updated: Updated, run: pipelines.RunResult) -> None:
     assert [step["deletes"] for step in saved.meta["lineage"]] == [len(gone) for gone, _ in updated.changes]
 
 
-@every_case("an update taken in", one_of_each, half=True)
+@every_case("an update taken in", one_of_each)
 def test_a_run_goes_on_from_an_update(trial: Trial, tmp_path: Path) -> None:
     (tmp_path / "twin").mkdir()
     updated = Updated(trial, tmp_path)
@@ -145,7 +145,7 @@ def test_a_run_on_ray_goes_on_from_an_update(trial: Trial, cluster: Any, tmp_pat
     require_equal(updated, run)
 
 
-@every_case("an update taken in", one_of_each, half=True)
+@every_case("an update taken in", one_of_each)
 def test_without_the_files_of_the_update_only_the_state_is_audited(trial: Trial, tmp_path: Path) -> None:
     updated = Updated(trial, tmp_path)
     run = pipelines.resume(updated.run, state=updated.state)

@@ -50,7 +50,7 @@ def estimator(trial: Trial) -> tuple[Any, Data]:
 # -- states -------------------------------------------------------------------------------------------------------
 
 
-@every_case("a relay of sessions")
+@every_case("a relay of sessions", turn=1)
 def test_restored_anywhere_a_state_goes_on_alike(trial: Trial, tmp_path: Path, monkeypatch) -> None:
     """Also within a warm-up, and in memory that was used before: nothing is taken that the state does not hold."""
     stream = trial.stream(tmp_path)
@@ -75,7 +75,7 @@ def test_restored_anywhere_a_state_goes_on_alike(trial: Trial, tmp_path: Path, m
     assert runner.digest() == straight.digest()
 
 
-@every_case("a saved estimator")
+@every_case("a saved estimator", turn=1)
 def test_what_is_loaded_predicts_and_goes_on(trial: Trial, tmp_path: Path) -> None:
     fitted, data = estimator(trial)
     fitted.save(tmp_path / "model")
@@ -92,7 +92,7 @@ def test_what_is_loaded_predicts_and_goes_on(trial: Trial, tmp_path: Path) -> No
     assert after(state, data) == after(fitted, data)
 
 
-@every_case("an update of a run")
+@every_case("an update of a run", turn=1)
 def test_an_update_of_a_run(trial: Trial, tmp_path: Path) -> None:
     run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
     new = table_of([{**row, "id": f"new {i}"} for i, row in enumerate(examples(9, 6))])
@@ -117,7 +117,7 @@ def test_an_update_of_a_run(trial: Trial, tmp_path: Path) -> None:
 # -- calls --------------------------------------------------------------------------------------------------------
 
 
-@every_case("deletion by value")
+@every_case("deletion by value", turn=1)
 def test_a_deletion_by_value_is_that_of_the_oldest_equal_example(trial: Trial) -> None:
     by_value, data = estimator(trial)
     by_id = copy.deepcopy(by_value)
@@ -173,7 +173,7 @@ def refused_calls(trial: Trial, data: Data) -> dict[str, tuple[Callable[[Any], A
     return calls
 
 
-@every_case("refused calls")
+@every_case("refused calls", turn=1)
 def test_a_refused_call_names_the_row_and_changes_nothing(trial: Trial) -> None:
     fitted, data = estimator(trial)
     before = repr(fingerprint(fitted, data))
@@ -260,7 +260,7 @@ def wrong_sources(trial: Trial, folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-@every_case("no warm-up")
+@every_case("no warm-up", turn=1)
 def test_a_stream_without_a_warmup_is_refused_or_the_same_however_it_is_cut(trial: Trial, tmp_path: Path) -> None:
     """Also with balanced classes, whose weights are found in the warm-up; and whoever does the work."""
     if "class_weight" in type(trial.options).model_fields and trial.case.classes:
@@ -282,7 +282,7 @@ def test_a_stream_without_a_warmup_is_refused_or_the_same_however_it_is_cut(tria
     assert len(found) == 1
 
 
-@every_case("rows not taken")
+@every_case("rows not taken", turn=1)
 def test_rows_that_a_learner_does_not_take_are_refused(trial: Trial, tmp_path: Path) -> None:
     for number, (word, wrong) in enumerate(wrong_sources(trial, tmp_path).items()):
         config = trial.config(tmp_path, **{"stream": {"on_error": "error"}, **wrong})

@@ -49,6 +49,7 @@ def rows_of(n: int, reading: Reading) -> tuple[list[dict[str, Any]], list[str]]:
     return xs, [row["y"] for row in rows]
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     ("adapter", "options"),
     [

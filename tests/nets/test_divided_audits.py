@@ -57,6 +57,7 @@ def test_some_audits_divide() -> None:
     assert {trial.learner.kind for trial in DIVIDED} >= {"gbdt"}
 
 
+@pytest.mark.turns(2)
 @every_divided
 def test_the_report_is_the_same_whatever_the_parts(trial: Trial, sound) -> None:
     *ended, _ = sound(trial)
@@ -67,6 +68,7 @@ def test_the_report_is_the_same_whatever_the_parts(trial: Trial, sound) -> None:
         assert divided(trial, *ended, shards).as_dict() == whole.as_dict(), shards
 
 
+@pytest.mark.turns(2)
 @every_divided
 def test_what_parts_answer_together_does_not_grow_with_their_number(trial: Trial, sound, monkeypatch) -> None:
     """Sums of candidates are asked for in as many rounds as keep them small."""
@@ -85,6 +87,7 @@ def test_what_parts_answer_together_does_not_grow_with_their_number(trial: Trial
     assert all(iterations == 1 or sums <= most for iterations, sums in together)
 
 
+@pytest.mark.turns(2)
 @every_divided
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.nightly)])
 def test_every_changed_number_is_found_as_in_one_process(trial: Trial, sound, times: int) -> None:

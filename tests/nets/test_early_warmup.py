@@ -117,7 +117,7 @@ def needs_a_model(trial: Trial) -> bool:
     return one_of_each(trial) and bool(trial.learner.traits(trial.options).warmup)
 
 
-@every_case("a run whose warm-up ends early", often=one_of_each, half=True)
+@every_case("a run whose warm-up ends early", often=one_of_each)
 def test_a_run_whose_warmup_ends_early(trial: Trial, tmp_path: Path) -> None:
     """Killed within the warm-up, where it ends and later, and resumed; the summary says where it ended."""
     job = early(trial, tmp_path, LONG)

@@ -47,7 +47,7 @@ def whole(trial: Trial, folder: Path) -> pipelines.RunResult:
     return pipelines.replay(grown.config, folder / "run")
 
 
-@every_case("a change log that grows", one_of_each, half=True)
+@every_case("a change log that grows", one_of_each)
 def test_a_completed_run_goes_on_with_new_files(trial: Trial, tmp_path: Path) -> None:
     grown = Grown(trial, tmp_path)
     grown.write(0)

@@ -153,6 +153,7 @@ def test_a_group_whose_file_is_gone_is_written_again(trial: Trial, tmp_path: Pat
     assert audit_run(run.path).ok
 
 
+@pytest.mark.turns(1)
 @every_case("an interruption by key", few)
 @pytest.mark.parametrize("n", [2, 5])
 def test_an_interruption_does_not_show(trial: Trial, n: int, tmp_path: Path) -> None:

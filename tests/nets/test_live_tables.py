@@ -111,7 +111,7 @@ def one_story(trial: Trial, folder: Path, seed: int) -> None:
         table.read()
 
 
-@every_case("stories of live tables", half=True)
+@every_case("stories of live tables")
 def test_a_followed_table_is_the_model_or_the_run_says_why_not(trial: Trial, tmp_path: Path) -> None:
     one_story(trial, tmp_path, 100 + DAILY[place_of(trial) % len(DAILY)])
 

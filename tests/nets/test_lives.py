@@ -201,7 +201,7 @@ def test_a_class_whose_live_rows_have_no_weight(trial: Trial, tmp_path: Path) ->
     life.check(tmp_path / "4")
 
 
-@every_case("a run with vanishing weights", half=True)
+@every_case("a run with vanishing weights")
 def test_a_run_whose_weights_vanish(trial: Trial, tmp_path: Path) -> None:
     """Replay, audit, delete, audit, purge, audit: rows of the last class have weight 0."""
     trial, draw = _with_weights(trial), random.Random(trial.name)

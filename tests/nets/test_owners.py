@@ -304,7 +304,7 @@ def test_no_call_changes_or_keeps_what_it_was_given(trial: Trial) -> None:
     try_lives(trial, 20 if volume.nightly else 2, keyed=False)
 
 
-@every_case("owners of arrays, by key", half=True)
+@every_case("owners of arrays, by key")
 def test_no_call_by_key_changes_or_keeps_what_it_was_given(trial: Trial) -> None:
     try_lives(trial, 10 if volume.nightly else 2, keyed=True)
 

@@ -143,14 +143,8 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     return Told(capsys)
 
 
-def every_second(first: int) -> list[Any]:
-    """The kinds of damage; every test run takes each either in a source or in the files of commands."""
-    return [
-        pytest.param(damage, marks=[] if i % 2 == first else pytest.mark.nightly) for i, damage in enumerate(DAMAGE)
-    ]
-
-
-@pytest.mark.parametrize("damage", every_second(0))
+@pytest.mark.turns(6)
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_what_a_run_says_of_its_source(damage: str, told: Told, tmp_path: Path) -> None:
     write(tmp_path / "data.csv", DAMAGE[damage]([HEADER, *rows()]))
     for number, on_error in enumerate(("error", "skip")):
@@ -179,7 +173,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("damage", every_second(1))
+@pytest.mark.turns(6)
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_what_commands_say_of_their_files(damage: str, run: Path, told: Told, tmp_path: Path) -> None:
     state, data = str(run), write(tmp_path / "data.csv", DAMAGE[damage]([HEADER, *rows(500)]))
     ids = DAMAGE[damage](["id,after,colour,verdict", *rows(3, 80)])
@@ -278,6 +273,7 @@ def _table() -> pa.Table:
     return pacsv.read_csv(pa.BufferReader("\n".join([HEADER, *rows()]).encode()))
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_other_sources(seed: int, told: Told, tmp_path: Path) -> None:
     """Parquet whose columns change type, tokens, LIBSVM, change logs, regressions; all values are canaries again."""
@@ -391,6 +387,7 @@ def files_with_values(run: Path) -> set[str]:
     return {file.name for file in files if any(map(holds, contents(file)))}
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("quote", [True, False])
 @pytest.mark.parametrize("case", [*SKIPPED, *REFUSED])
 def test_errors_and_files(case: str, quote: bool, tmp_path: Path) -> None:
@@ -496,6 +493,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], P
     return found
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("quote", [True, False])
 @pytest.mark.parametrize("place", ["run", "state"])
 @pytest.mark.parametrize("name", COMMANDS)

@@ -96,7 +96,7 @@ def test_a_loss_does_not_show(trial: Trial, run_of, tmp_path: Path) -> None:
     assert results(run) == results(run_of(trial))
 
 
-@every_case("an interruption and a resume", one_of_each, half=True)
+@every_case("an interruption and a resume", one_of_each)
 def test_an_interruption_does_not_show(trial: Trial, run_of, tmp_path: Path) -> None:
     passed = iter(range(10**6))
 

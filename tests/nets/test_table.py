@@ -99,6 +99,15 @@ def test_no_learner_is_left_out_of_a_net() -> None:
         assert all(cell(net, kind) for kind in learners()), f"the net {net!r} has no case of some learner"
 
 
+def test_every_learner_has_its_turn_by_day() -> None:
+    """Nets take learners in turn: each is taken by a third of those that a daily run takes at all."""
+    table()
+    cases = {kind: {trial.name for trial in CASES if trial.learner.kind == kind} for kind in learners()}
+    nets = [daily for daily, _ in NETS.values() if daily]
+    for kind, mine in cases.items():
+        assert sum(not mine.isdisjoint(daily) for daily in nets) >= len(nets) / 3, kind
+
+
 def test_every_module_with_a_net_is_known() -> None:
     """A net whose module is not imported here would be missing in the table."""
     tests = Path(__file__).parents[1]

@@ -86,7 +86,7 @@ def test_the_model_is_that_of_all_rows_and_the_score_that_of_the_others(trial: T
         assert summary["baselines"]["majority"] in {truth.count(label) / len(truth) for label in best}
 
 
-@every_case("a training run", one_of_each, half=True)
+@every_case("a training run", one_of_each)
 def test_a_trained_model_is_audited_updated_and_verified(trial: Trial, tmp_path: Path) -> None:
     run = pipelines.train(config_of(trial, tmp_path, table()), tmp_path / "run")
     report = audit_run(run.path)
@@ -150,7 +150,7 @@ def test_a_kill_does_not_show(trial: Trial, point: str, tmp_path: Path) -> None:
         assert summary[key] == expected[key]
 
 
-@every_case("a training run", one_of_each, half=True)
+@every_case("a training run", one_of_each)
 def test_a_process_lost_while_a_model_is_scored_does_not_show(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

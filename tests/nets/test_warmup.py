@@ -103,6 +103,7 @@ def test_nothing_is_compiled_for_a_case_after_the_warmup(trial: Trial, tmp_path:
     assert_nothing_compiled(before)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind == "fudyadt" else pytest.mark.nightly) for kind in ESTIMATORS]
 )

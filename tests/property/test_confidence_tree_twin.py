@@ -154,6 +154,7 @@ LEAST = {
 RESTARTS = {"practical": 4, "corrected": 1}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("rule", "drift"),
     [

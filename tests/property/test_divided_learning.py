@@ -124,6 +124,7 @@ BY_DAY = [(case, LIMITS[place % 2 * 2]) for place, case in enumerate(CASES)]
 CUTS: tuple[tuple[list[int], int], ...] = (([100], 64), ([25, 50], 33), ([300, 100], 1))
 
 
+@pytest.mark.turns(4)
 @pytest.mark.share
 @pytest.mark.parametrize(
     ("case", "limit"),

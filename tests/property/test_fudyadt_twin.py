@@ -124,7 +124,7 @@ def test_differential_with_refused_updates(
     compare(stream, options, sizes, data, skip=skip)
 
 
-@examples(8)
+@examples(8, least=1)
 @given(long_streams(events=300), fudyadt_options(), long_cuts, st.data())
 def test_differential_long_streams(
     stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
@@ -140,7 +140,7 @@ def test_differential_with_missing_values(
     compare(stream, options, sizes, data)
 
 
-@examples(8)
+@examples(8, least=1)
 @given(long_streams(events=300, missing=True), fudyadt_options(), long_cuts, st.data())
 def test_differential_long_streams_with_missing_values(
     stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
@@ -156,7 +156,7 @@ def test_differential_with_weights(
     compare(stream, data.draw(st.sampled_from((options, certified))), sizes, data)
 
 
-@examples(8)
+@examples(8, least=1)
 @given(long_streams(events=300, missing=True).flatmap(weighted), fudyadt_options(), long_cuts, st.data())
 def test_differential_long_streams_with_weights(
     stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
@@ -232,7 +232,7 @@ def test_differential_of_numbers_with_weights(
     compare(data.draw(weighted(case[0])), options | case[1], sizes, data)
 
 
-@examples(8)
+@examples(8, least=1)
 @given(numbers(long=True, missing=True), fudyadt_options(numbers=True), long_cuts, st.data())
 def test_differential_long_streams_of_numbers_with_weights(
     case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
@@ -256,7 +256,7 @@ def test_differential_random_streams_of_numbers(
     compare(case[0], options | case[1], sizes, data)
 
 
-@examples(10)
+@examples(10, least=1)
 @given(numbers(long=True), fudyadt_options(numbers=True), long_cuts, st.data())
 def test_differential_long_streams_of_numbers(
     case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject

@@ -204,6 +204,7 @@ def slow_stream(classes: int) -> Stream:
     return Stream(ops, ids, rows, targets, (False, False), True, warmup, not classes)
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     ("classes", "plan"),
     [

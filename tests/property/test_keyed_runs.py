@@ -25,7 +25,7 @@ from tests.keyed_cases import KEYS, config, files, rows_of
 from tests.small_tables import table_of, written
 
 
-@every_case("runs by key", often=one_of_each, half=True)
+@every_case("runs by key", often=one_of_each)
 def test_a_key_is_a_run_of_its_own(trial: Trial, tmp_path: Path) -> None:
     whole, own = files(trial, tmp_path)
     result = pipelines.replay(config(trial, whole, key="key"), tmp_path / "run")

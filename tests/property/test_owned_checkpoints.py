@@ -166,6 +166,7 @@ MOVES = list(product(OPTIONS, WAYS, (1, None)))
 DAILY = [(OPTIONS[1], WAYS[1], 1), (OPTIONS[4], WAYS[2], None)]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.share
 @pytest.mark.parametrize(
     ("options", "ways", "pieces_of"),
@@ -270,6 +271,7 @@ def test_a_part_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, mon
     assert files_of(folder) == before
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("point", ["shard.before_parts", "shard.between_parts", "shard.after_parts"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_shard_that_is_lost_while_it_writes_leaves_what_was_there(point: str, n: int, tmp_path: Path) -> None:
@@ -406,6 +408,7 @@ def test_a_state_whose_coordinator_has_the_rows_goes_on(shards: int, tmp_path: P
                 assert outcome(resumed, batch) == expected[batch.stop]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("kind", "owner"), [*((kind, True) for kind in FIXED), ("fudyadt", False)])
 def test_a_session_goes_on_where_memory_ended(kind: str, owner: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At an owner, or at a coordinator with leaves by slot, which knows the slots once owners have admitted."""

@@ -322,6 +322,7 @@ def pairs() -> Iterator[Any]:
                     yield pytest.param(case, learner, marks=[] if by_day else pytest.mark.nightly)
 
 
+@pytest.mark.turns(12)
 @pytest.mark.parametrize(("case", "learner"), list(pairs()))
 def test_the_run_is_that_of_rows_that_are_sent(case: str, learner: str, files: Path, tmp_path: Path) -> None:
     expected = outcome(config_of(files, case, learner), tmp_path / "sent")
@@ -335,6 +336,7 @@ def test_the_run_is_that_of_rows_that_are_sent(case: str, learner: str, files: P
         assert [str(row) in expected[1]["quarantine.source_row"] for row in BAD] == [True] * 3 or "permutation" in case
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("case", [case for case in CASES if "bad" in case])
 def test_a_bad_row_ends_the_run_with_the_same_words(case: str, files: Path, tmp_path: Path) -> None:
     config = config_of(files, case, "fudyadt", on_error="error")

@@ -145,7 +145,7 @@ def test_differential_with_refused_updates(
     compare(stream, data.draw(options_for(stream.dense)), sizes, data, skip=skip)
 
 
-@examples(20)
+@examples(20, least=1)
 @given(long_streams, st.data(), st.sampled_from(((1,), (7,), (90, 3), (1000,))))
 def test_differential_long_streams(stream: MixedStream, data: st.DataObject, sizes: tuple[int, ...]) -> None:
     compare(stream, data.draw(options_for(stream.dense)), sizes, data)

@@ -133,6 +133,7 @@ def test_an_interrupt_waits_for_what_is_under_way(times: int) -> None:
     assert not at_work.is_set()
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_a_strike_before_any_bytecode_leaves_nobody_at_work_and_all_threads_free(at_once: int) -> None:
     begun, ended, met = list[int](), list[int](), threading.Barrier(3)
@@ -203,6 +204,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return at_work
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize("how", ["closed", "dropped", "the stream is restored", "to the end"])
 def test_a_reader_that_is_left_has_no_thread_and_no_open_file(file: Path, n: int, how: str, readers: list[int]) -> None:
@@ -225,6 +227,7 @@ def test_a_reader_that_is_left_has_no_thread_and_no_open_file(file: Path, n: int
         assert not is_open(file)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_how_many_rows_there_are_is_known_no_sooner_for_reading_ahead(
     file: Path, n: int, monkeypatch: pytest.MonkeyPatch
@@ -264,6 +267,7 @@ def test_ctrl_c_while_rows_are_awaited_leaves_no_thread_and_no_open_file(
     assert not is_open(file)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_an_interrupted_run_holds_what_it_took_and_no_file(
     file: Path, n: int, tmp_path: Path, readers: list[int], monkeypatch: pytest.MonkeyPatch

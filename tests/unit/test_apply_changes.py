@@ -89,6 +89,7 @@ def lines(*values: dict[str, Any] | str) -> str:
     return "\n".join(value if isinstance(value, str) else json.dumps(value) for value in values) + "\n"
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(("spelling", "kind"), [*product(SPELLINGS, ["parquet", "jsonl"]), ("envelope", "wrapped")])
 def test_every_spelling_is_read(shared: Path, tmp_path: Path, spelling: str, kind: str) -> None:
     table = spelled(changes(), spelling)
@@ -317,6 +318,7 @@ def test_a_state_of_an_estimator(tmp_path: Path) -> None:
 MOMENTS = ("1", "3", "chain", "manifest", "end", "report.html", "latest")
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     "moment",
     [pytest.param(one, marks=[] if one in ("3", "chain", "latest") else pytest.mark.nightly) for one in MOMENTS],

@@ -206,6 +206,7 @@ def test_a_model_that_is_trained_from_the_rows_of_the_newest_chapter_is_the_same
     assert (found["equal"], found["digest"], found["inserted"]) == (True, result.digest, None)
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("kind", ["gbdt", "confidence_tree"])
 def test_what_waits_for_more_updates_waits_over_the_end_of_a_chapter(tmp_path: Path, kind: str) -> None:
     table = changed(tmp_path)

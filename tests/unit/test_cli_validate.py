@@ -172,6 +172,7 @@ class TestValidate:
     def test_configs_of_the_repository_can_be_run(self, raydt, name):
         assert raydt("validate", ROOT / "configs" / f"{name}.yaml")[0] == 0
 
+    @pytest.mark.turns(1)
     @pytest.mark.parametrize("kind", ["fudyadt", "gbdt", "confidence_tree"])
     def test_ids_as_labels_are_a_warning_and_then_refused(self, raydt, tmp_path, kind):
         def written(labels):

@@ -81,6 +81,7 @@ def topic(broker: Broker, name: str, seed: int = 0, bad: float = 0.0, changes: i
     return Topic(broker, name, ChangingTable(random.Random(seed), changes, bad=bad))
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(("point", "n"), [("driver.recorded", 7), ("requests.appended", 1)])
 def test_a_run_that_is_cut_is_a_replay_of_what_each_key_gets(
     broker: Broker, tmp_path: Path, point: str, n: int
@@ -149,6 +150,7 @@ def test_chapters_by_key_are_the_run_without_and_answer_by_key(
     assert [answered[key] for key in KEYS] == [one.answer(row)["prediction"] for one in alone]
 
 
+@pytest.mark.nightly
 def test_chapters_of_a_learner_whose_updates_wait_are_the_run_without(broker: Broker, tmp_path: Path) -> None:
     """Their warm-ups end early; what waits at the end of a chapter is known to the audit of the next one."""
     told = topic(broker, "waiting", seed=1, bad=0.2)
@@ -188,6 +190,7 @@ def test_a_run_goes_on_from_an_update_and_from_a_purge(broker: Broker, tmp_path:
     assert verify_receipts(run / "receipts.jsonl", run, ids=[str(one), str(three)])["ok"]
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("point", ["run.before_compaction", "checkpoint.before_manifest", "checkpoint.after_manifest"])
 def test_a_run_that_had_ended_and_dies_at_its_next_end_goes_on(broker: Broker, tmp_path: Path, point: str) -> None:
     told, run = topic(broker, f"ended-{point}", changes=40), tmp_path / "run"
