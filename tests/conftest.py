@@ -87,7 +87,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     """
     yield
     config, calls = metafunc.config, metafunc._calls
-    if turns := next(metafunc.definition.iter_markers("turns"), None):
+    turns = next(metafunc.definition.iter_markers("turns"), None)
+    if turns and (volume.nightly or not config.option.keyword):  # who asks for a test by name gets it
         daily = [call for call in calls if all(mark.name != "nightly" for mark in call.marks)]
         for call, taken in zip(daily, volume.in_turn(metafunc.function.__name__, daily, *turns.args), strict=True):
             if not taken:

@@ -46,6 +46,7 @@ def run(*command: object, cwd: Path, path: str, **variables: str) -> subprocess.
     )
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     ("inside", "missing"),
     [

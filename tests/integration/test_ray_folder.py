@@ -32,6 +32,7 @@ other.rmdir()
 """
 
 
+@pytest.mark.nightly
 def test_the_session_folder_goes_with_its_ray() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.strip() == "left False other True", done.stderr

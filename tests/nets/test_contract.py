@@ -185,6 +185,7 @@ def test_a_refused_call_names_the_row_and_changes_nothing(trial: Trial) -> None:
     assert fitted.audit().ok
 
 
+@pytest.mark.turns(12)
 @pytest.mark.parametrize("trial", LACKING, ids=lambda trial: trial.name)
 def test_missing_values(trial: Trial) -> None:
     """Rows without any value are learned, predicted alike, and forgotten, but not by a category that no row has had."""

@@ -349,6 +349,7 @@ def texts_of(night: int = 600, day: int = 10) -> list[str]:
     return drawn(59, night if volume.nightly else day)
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("kind", ["text", "integer"])
 @pytest.mark.parametrize("door", SOURCES)
 def test_a_row_of_a_source_has_what_is_written(door: str, kind: str, tmp_path: Path) -> None:
@@ -437,6 +438,7 @@ def written_list(form: str, column: str, kind: str, text: str, folder: Path) -> 
     return path
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "typed.parquet"])
 @pytest.mark.parametrize("kind", ["text", "integer"])
 def test_a_list_of_deletions_names_what_is_written(
@@ -464,6 +466,7 @@ def test_a_list_of_deletions_names_what_is_written(
                 assert not gone.missing or not text, (column, text)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "typed.parquet"])
 @pytest.mark.parametrize("kind", ["text", "integer"])
 def test_a_list_of_a_purge_names_what_is_written(form: str, kind: str, states: dict[str, Any], tmp_path: Path) -> None:
@@ -483,6 +486,7 @@ def test_a_list_of_a_purge_names_what_is_written(form: str, kind: str, states: d
         require("id", kind, text, found, f"a list of a purge in {form}")
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 @pytest.mark.parametrize("kind", ["text", "integer"])
 @pytest.mark.parametrize("role", ["id", "subject"])

@@ -220,6 +220,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Spelling, int]
     return run
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize(("spelling", "command"), list(cases()))
 def test_a_command_reads_what_its_run_has_read(
     spelling: Spelling, command: str, run_of: Callable[[Spelling, int], Path], tmp_path: Path

@@ -27,6 +27,7 @@ def test_a_case_by_key(trial: Trial, tmp_path: Path) -> None:
     assert digest == GOLDEN["keys"].get(trial.name, digest if not trial.shipped else "")
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_shipped_config(name: str, tmp_path: Path) -> None:
     assert of_config(name, tmp_path) == GOLDEN["configs"][name]

@@ -437,6 +437,7 @@ main()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("quote", "words"),
     [(False, ["-v"]), *(pytest.param(*more, marks=pytest.mark.nightly) for more in ((True, ["-v"]), (False, [])))],

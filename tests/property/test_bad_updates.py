@@ -143,6 +143,7 @@ def one_log(folder: Path, seed: int) -> None:
     assert skipped == table.bad
 
 
+@pytest.mark.turns(15)
 @pytest.mark.parametrize("seed", range(40))
 def test_live_rows_are_the_good_rows(tmp_path: Path, seed: int) -> None:
     one_log(tmp_path, seed)

@@ -175,6 +175,7 @@ def test_divided_ids_are_those_of_one_process(draw: random.Random, steps: int) -
         both.write()
 
 
+@pytest.mark.turns(10)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("seed", range(3))
 def test_streams_with_divided_ids(tmp_path: Path, model: str, seed: int) -> None:

@@ -333,6 +333,7 @@ GENERATED = [
 ]
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("options", GENERATED)
 @pytest.mark.parametrize("shards", [1, 2, 9])
 def test_generated_rows(options: Any, shards: int) -> None:

@@ -110,6 +110,7 @@ def one_table(folder: Path, seed: int, kind: str = "fudyadt") -> None:
         assert work.session.digests_of_groups() == twin.session.digests_of_groups()
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_each_key_is_a_run_of_what_the_table_does_to_its_rows(tmp_path: Path, seed: int) -> None:
     """Also where its rows change before a warm-up is complete."""

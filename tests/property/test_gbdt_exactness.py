@@ -84,6 +84,7 @@ def trained(objective: str, **others: Any) -> tuple[Replay, Any, Any]:
     return replay, X, y
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("tolerance", [0.5, 1.0])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_insert_then_delete_restores_the_model(objective: str, tolerance: float) -> None:

@@ -184,6 +184,7 @@ def test_batches_of_built_trees_are_taken_together(kind: str, more: dict[str, An
     assert drive(new_session, [one.batches([4]) for one in drawn], skip=False) > 3 * rounds * 0.75
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("size", [4, 40])
 @pytest.mark.parametrize(
     ("noise", "more"),

@@ -207,6 +207,7 @@ def test_feasible_on_the_way_of_alice_and_bob() -> None:
 HIDDEN_OPTIONS = {"alpha": 0.25, "beta": 0.4, "min_samples_split": 21}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("schedule", ["certificate", "published"])
 @pytest.mark.parametrize("d", [2, 7, 20])
 def test_hidden_features_are_found_for_the_price_of_looking(d: int, schedule: str) -> None:
@@ -301,6 +302,7 @@ def streams_and_settings() -> Iterator[Any]:
         )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("make", "name"), list(streams_and_settings()))
 def test_adversarial_streams(make: Callable[[], Stream], name: str) -> None:
     run = Run(make(), SETTINGS[name], size=11)

@@ -291,6 +291,7 @@ LATE += tuple([name for name in MUTANTS if name not in LATE][1::2])
 LATE += ("a_checkpoint_keeps_names_without_spaces",)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in LATE else []) for name in MUTANTS]
 )

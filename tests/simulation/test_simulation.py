@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests import volume
-from tests.cases import CASES, net, noted
+from tests.cases import CASES, net, noted, one_of_each
 from tests.simulation.network import Faults
 from tests.simulation.outcomes import by_node
 from tests.simulation.regressions import REGRESSIONS
@@ -24,8 +24,8 @@ from tests.simulation.streams import NAMED
 
 ROOT = Path(__file__).parents[2]
 
-#: Seeds of a nightly run, in blocks, and those after them that every test run takes.
-SEEDS, BLOCK, DAILY = 640, 128, 48
+#: Seeds of a nightly run, in blocks, and those after them that every test run takes: every third case.
+SEEDS, BLOCK, DAILY = 640, 128, range(640, 688, 3)
 
 WHO = "shard", "coordinator", "driver"
 #: Places of a run at most: those of three shards of a GBDT are 2,000, more than a test has time for.
@@ -53,7 +53,7 @@ def crashes_everywhere(setup, workload, shards, survivors, store=Memory):
     unnoticed = 0
     places = [place for place in range(quiet.places) if place not in quiet.silent]
     every = -(-len(places) // MOST)
-    for place in volume.spread(places[random.randrange(every) :: every], 12):
+    for place in volume.spread(places[random.randrange(every) :: every], 8):
         faults = Faults(crash_at=frozenset([place]), survivors=survivors)
         simulation = simulate(setup, workload, shards, faults=faults, store=store)
         assert simulation.run() == expected, f"{setup.name}, {shards} shards, crash at place {place}"
@@ -71,11 +71,9 @@ def turn(setup, name):
 
 
 def often(trial, name):
-    """Return True if every test run takes a stream with a case: each learner two streams, its cases in turn."""
-    cases = [other.name for other in CASES if other.learner.kind == trial.learner.kind]
-    first = 3 * KINDS.index(trial.learner.kind)
-    mine = {STREAMS[(first + i) % len(STREAMS)]: cases[i % len(cases)] for i in range(2)}
-    return mine.get(name) == trial.name
+    """Return True if every test run takes a stream with a case: each learner one stream, and its first case."""
+    stream = STREAMS[3 * KINDS.index(trial.learner.kind) % len(STREAMS)]
+    return name == stream and one_of_each(trial)
 
 
 def test_turns_are_pairwise():
@@ -92,18 +90,21 @@ def test_a_crash_at_every_place(trial, name, tmp_path):
     assert crashes_everywhere(setup, fitted(setup, NAMED[name](tmp_path).store()), *turn(trial.name, name)) > 40
 
 
+@pytest.mark.turns(4)
 @pytest.mark.share
 @pytest.mark.parametrize("name", NAMED)
 def test_a_crash_at_every_place_of_the_chain(name, tmp_path):
     assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path).store(), *turn("chain", name)) > 40
 
 
+@pytest.mark.turns(1)
 @pytest.mark.share
 @pytest.mark.parametrize("name", ["slot_reuse", "late_class"])
 def test_a_crash_at_every_place_goes_on_from_real_checkpoints(name, tmp_path):
     assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path), 2, False, Checkpoints) > 100
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("name", ["chain", "gbdt: two classes", "forest: two classes"])
 def test_a_shard_dies_at_each_part_of_a_checkpoint_that_it_writes(name, tmp_path):
     """The files of the broken checkpoint go (``Checkpoints`` looks), and the run goes on from the one before."""
@@ -116,7 +117,7 @@ def test_a_shard_dies_at_each_part_of_a_checkpoint_that_it_writes(name, tmp_path
     quiet = simulate(setup, workload, 3, store=Checkpoints, seed=seed)
     assert quiet.run() == expected
     assert quiet.events["checkpoints"] >= 2
-    places = volume.spread(sorted(quiet.writing), 12)
+    places = volume.spread(sorted(quiet.writing), 6)
     for place in places:
         faults = Faults(crash_at=frozenset([place]), survivors=place % 2 == 0)
         simulation = simulate(setup, workload, 3, faults=faults, store=Checkpoints, seed=seed)
@@ -151,6 +152,7 @@ def test_a_second_crash_while_recovering_from_the_first(trial, name, tmp_path):
     assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 0.7
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("name", ["chain", "gbdt: two classes"])
 def test_channels_that_break_delay_and_repeat_in_the_middle_of_a_pass(name, tmp_path):
     setup, events = SETUPS[name], Counter()
@@ -168,7 +170,7 @@ def test_channels_that_break_delay_and_repeat_in_the_middle_of_a_pass(name, tmp_
 
 @pytest.mark.share
 def test_a_second_crash_of_the_chain(tmp_path):
-    streams = volume.spread(list(NAMED.values()), 4)
+    streams = volume.spread(list(NAMED.values()), 2)
     assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in streams) > 0.7 * len(streams)
 
 
@@ -194,16 +196,18 @@ def crashes_twice(setup, workload):
     return recovering / (4 * times)
 
 
-noted("random faults", CASES)
+BY_DAY = {DRAWN[seed % len(DRAWN)].name for seed in DAILY}
+noted("random faults", [trial for trial in CASES if trial.name in BY_DAY], CASES)
 
 
-def test_seeds_take_every_case():
-    assert {DRAWN[seed % len(DRAWN)].name for seed in range(SEEDS, SEEDS + DAILY)} == SETUPS.keys()
+def test_seeds_take_every_case_and_by_day_every_learner():
+    assert {DRAWN[seed % len(DRAWN)].name for seed in range(SEEDS)} == SETUPS.keys()
+    assert {trial.learner.kind for trial in CASES if trial.name in BY_DAY} == set(KINDS)
 
 
 def test_nothing_that_happens_by_chance_changes_anything(tmp_path):
     events = Counter()
-    for seed in range(SEEDS, SEEDS + DAILY):
+    for seed in DAILY:
         events += survives(seed, tmp_path)
     for kind in (
         "loss",

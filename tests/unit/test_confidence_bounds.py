@@ -68,6 +68,7 @@ def gap(options: ConfidenceTreeOptions, eps: float) -> float:
     return eps * (2 if both else 1) * (math.log(2) / 2 if bits else 1)
 
 
+@pytest.mark.turns(4)
 @each_setting
 def test_widths_of_rules(setting: dict[str, Any]) -> None:
     for point in points(7):

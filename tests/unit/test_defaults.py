@@ -117,6 +117,7 @@ OF_WEIGHTS = (
 )
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "estimator",
     [estimator for estimator in ESTIMATORS if estimator.kind in FOR_SMALL_DATA],

@@ -121,6 +121,7 @@ def after_the_tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("path", list(runs()))
 def test_every_block_of_a_page_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

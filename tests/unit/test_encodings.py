@@ -93,6 +93,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.nightly
 def test_commands_in_a_locale_of_ascii(tmp_path: Path) -> None:
     """Columns, classes, categories and ids are in many scripts, and files of the package are UTF-8."""
     header = "schlüssel,größe,色,判定\n"

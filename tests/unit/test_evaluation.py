@@ -187,6 +187,7 @@ class TestAlarms:
         shares = draw.choice([0.02, 0.1, 0.2, 0.3, 0.5, 0.8], size=draw.integers(1, 8))
         return np.concatenate([draw.random(draw.integers(20, 3000)) < share for share in shares])
 
+    @pytest.mark.turns(10)
     @pytest.mark.parametrize("seed", range(40))
     def test_changes_are_those_of_river_and_alarms_those_of_the_twin(self, seed):
         wrong, delta = self.outcomes(seed), [0.002, 0.05, 0.3][seed % 3]

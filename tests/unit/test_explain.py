@@ -189,6 +189,7 @@ def side_taken(trees: Any, x: Any, begin: int) -> Any:
     return left
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", SUMS_OF_TREES)
 def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(
     name: str, monkeypatch: pytest.MonkeyPatch

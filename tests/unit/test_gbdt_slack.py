@@ -52,6 +52,7 @@ def judging_all(session: InProcessSession) -> None:
         slack_of(session).level[:] = np.inf
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     ("seed", "changed"),
     [

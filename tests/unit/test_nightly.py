@@ -125,6 +125,7 @@ def test_failures_and_crashes_are_kept_and_not_run_again(here: Path) -> None:
         assert kept in failures
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
 def test_a_sitting_that_is_killed_is_continued(here: Path, number: signal.Signals) -> None:
     paths = ["checks/test_plain.py", "checks/test_slow.py"]
@@ -147,6 +148,7 @@ def test_a_sitting_that_is_killed_is_continued(here: Path, number: signal.Signal
     assert [ran(here).count(line) for line in ("0\n", "1\n", "2\n", "0 ends", "1 ends")] == [1] * 5
 
 
+@pytest.mark.nightly
 def test_the_time_ends_a_sitting_and_another_commit_begins_anew(here: Path) -> None:
     code, text = printed(here, "--minutes", "0.0001")
     assert "Stopped (the time is over). Left: " in text
