@@ -31,11 +31,11 @@ from raydt.exchange import messages as faults
 from raydt.exchange.messages import Parts, Segment, Snapshot, fault
 from raydt.folders.arrays import open_folder, read_manifest
 from raydt.folders.folder import Folder
-from raydt.folders.segments import Place, Written
+from raydt.folders.segments import CheckpointPlace, Written
 from raydt.keyed.groups import digest_of_groups, group_of, owners
 from raydt.keyed.members import KeyedJob
 from raydt.keyed.packing import SavedKeys, write_groups
-from raydt.keyed.session import KeyedResult, KeyedSession, Records, put_together
+from raydt.keyed.session import KeyedResult, KeyedSession, NewTableRows, put_together
 from raydt.keyed.source import Sending, SentRows, SentSource, SharedSource, WholeSource, told_apart
 from raydt.keyed.stream import KeyedBatch
 from raydt.learners.base import Learner, LearnerOptions
@@ -96,7 +96,7 @@ class KeyGroups:
             every=given.every,
             size=given.size,
         )
-        self._session = KeyedSession(job, Records(given.every, predicting=given.predicting, own=traits.figures))
+        self._session = KeyedSession(job, NewTableRows(given.every, predicting=given.predicting, own=traits.figures))
         return node()
 
     def apply(self, sent: SentRows, number: int) -> KeyedResult:
@@ -127,7 +127,7 @@ class KeyGroups:
         fault("shard.before_parts")
         return self._aside.pop(number)
 
-    def write_aside(self, number: int, place: Place) -> Written:
+    def write_aside(self, number: int, place: CheckpointPlace) -> Written:
         """Write the last snapshot, of this number, once; called concurrently with the work."""
         parts = self.take_aside(number)
         with self._pulse.writing(place.folder):
@@ -471,7 +471,7 @@ class AuditPart:
 
 
 class PartsOnRay:
-    """Parts in actors, as :class:`raydt.audits.bins.Parts`: ``make(item)`` of each item, a function of a module.
+    """Parts in actors, as :class:`raydt.audits.bins.AuditParts`: ``make(item)`` of each item, a function of a module.
 
     Each has the ``resources`` of a shard. ConfigError if the cluster has too few; RaydtError, at any call, of a part
     that cannot be made or whose process is lost.

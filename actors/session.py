@@ -44,7 +44,7 @@ from raydt.exchange.messages import (
     Ask,
     Buckets,
     Combine,
-    Ended,
+    EndOfPass,
     Exchange,
     Parts,
     Payload,
@@ -57,7 +57,7 @@ from raydt.exchange.messages import (
 from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.folders.arrays import FileEntry, SavedIds, publish
 from raydt.folders.folder import Folder
-from raydt.folders.segments import PartsElsewhere, Place, Written, whole_rows, write_parts
+from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written, whole_rows, write_parts
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator, rows_in
 from raydt.messages import message
@@ -133,7 +133,7 @@ class RayDriver:
         if unanswered:
             self._watch.collect(unanswered, self.shards)
 
-    def _ended(self, found: list[tuple[list[Ended], int]]) -> list[list[Ended]]:
+    def _ended(self, found: list[tuple[list[EndOfPass], int]]) -> list[list[EndOfPass]]:
         """Count what processes have sent each other on a pass, a round for each meeting; returns how it ended."""
         ended = [of_process for of_process, _ in found]
         self.traffic.rounds += ended[0][0].met
@@ -426,7 +426,7 @@ class ShardParts(PartsElsewhere):
         shards: Sequence[Peer],
         watch: Watch,
         here: bool,
-        write: Callable[[Place, Parts], Written] = write_parts,
+        write: Callable[[CheckpointPlace, Parts], Written] = write_parts,
     ) -> None:
         self._number, self._shards, self._watch, self._here = number, shards, watch, here
         self._write = write
@@ -437,7 +437,7 @@ class ShardParts(PartsElsewhere):
             aside = shard.handle.take_aside.options(concurrency_group=PARTS).remote(self._number)
             yield self._watch.collect([aside], [shard])[0]
 
-    def write(self, place: Place) -> Iterator[Written]:
+    def write(self, place: CheckpointPlace) -> Iterator[Written]:
         """Have the actors write at the same time. Where they may not see the folder, this process writes."""
         if place.folder.is_local and not self._here:
             yield from (self._write(place, parts) for parts in self)

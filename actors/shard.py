@@ -1,4 +1,4 @@
-"""The shard actor: a process with one :class:`raydt.exchange.shard.FeatureShard` for each CPU that it reserves.
+"""The shard actor: a process with one :class:`raydt.exchange.shard.NumberedShard` for each CPU that it reserves.
 
 A shard is a thread, a process or a node: messages number the shards of all processes in order, and those of one process
 answer at the same time, in threads. Where the shards of a learner divide their work among threads themselves, a process
@@ -35,10 +35,10 @@ from raydt.examples.updates import Features
 from raydt.exchange import messages as faults
 from raydt.exchange import shard as exchange_shard
 from raydt.exchange.links import advanced, swap_together
-from raydt.exchange.messages import Buckets, Ended, GroupSnapshot, Parts, Payload, Position, fault
+from raydt.exchange.messages import Buckets, EndOfPass, GroupSnapshot, Parts, Payload, Position, fault
 from raydt.folders.arrays import FileEntry, SavedIds
 from raydt.folders.folder import Folder
-from raydt.folders.segments import Place, Written, write_each
+from raydt.folders.segments import CheckpointPlace, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
 from raydt.parallel import clocks, run
@@ -220,7 +220,7 @@ class FeatureShard:
 
     def __init__(self) -> None:
         self._pulse = Pulse()
-        self._shards: list[exchange_shard.FeatureShard]
+        self._shards: list[exchange_shard.NumberedShard]
         self._channel: Channel | None = None
         self._ids = IdPart()
         self._sources: list[SourceFeatures]
@@ -240,7 +240,7 @@ class FeatureShard:
             kernel.load()
         faults.begin_epoch(epoch, index)
         self._groups = own(list(groups))
-        self._shards = [exchange_shard.FeatureShard(learner.shard(options, features, g), index) for g in self._groups]
+        self._shards = [exchange_shard.NumberedShard(learner.shard(options, features, g), index) for g in self._groups]
         for shard in self._shards:
             shard.begin_epoch(epoch)
         self._features, self._reads = features, learner.traits(options).reads
@@ -274,7 +274,7 @@ class FeatureShard:
 
     def combine(
         self, epoch: int, seq: int, method: str, shared: Payload, each: Sequence[Payload]
-    ) -> tuple[list[Ended], int]:
+    ) -> tuple[list[EndOfPass], int]:
         """Deliver message ``seq``, a pass with all other shards; return how it ended, and the bytes sent."""
         self._pulse.beat()
         fault("shard.before_answer")
@@ -346,7 +346,7 @@ class FeatureShard:
         fault("shard.before_parts")
         return {group: part for shard in self._shards for group, part in shard.take_aside(number).items()}
 
-    def write_aside(self, number: Position, place: Place) -> Written:
+    def write_aside(self, number: Position, place: CheckpointPlace) -> Written:
         """Write the last snapshot, of this number, once, beside the work; NotWrittenError if that fails."""
         parts = self.take_aside(number)
         with self._pulse.writing(place.folder):

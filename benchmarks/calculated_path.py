@@ -29,7 +29,7 @@ import numpy as np
 from harness import arguments, print_machine, progress, show
 from works import Work
 
-from raydt.exchange.messages import MET, Ask, Block, Ended, Exchange, Tell
+from raydt.exchange.messages import MET, Ask, Block, EndOfPass, Exchange, Tell
 from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
@@ -112,7 +112,7 @@ class TimedDriver(InProcessDriver):
         self.messages, self.swaps = self.messages + (not meets), self.swaps + meets
         self.sent += size_of(request.each) / len(self.shards) if meets else size_of(request.payload)
         if not isinstance(replies[0], list):  # parts for a meeting
-            self.sent += size_of([reply.result if isinstance(reply, Ended) else reply for reply in replies])
+            self.sent += size_of([reply.result if isinstance(reply, EndOfPass) else reply for reply in replies])
         return replies
 
 

@@ -23,7 +23,7 @@ from pipelines.running.records import writing
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.messages import fault
 from raydt.folders.folder import locked
-from raydt.sources.base import Identity
+from raydt.sources.base import SourceIdentity
 from raydt.streams.base import Stream
 
 
@@ -35,7 +35,7 @@ class Position(NamedTuple):
     meta: dict[str, Any] | None = None  #: Of its newest checkpoint.
 
 
-class Work(Protocol):
+class ChapterWork(Protocol):
     """A job that works on one chapter after another."""
 
     config: Config
@@ -78,7 +78,7 @@ class _Reports:
         self._writer.shutdown()
 
 
-def position_of(config: Config, run: RunFolder, stream: Stream, data: Identity) -> tuple[Past, Position]:
+def position_of(config: Config, run: RunFolder, stream: Stream, data: SourceIdentity) -> tuple[Past, Position]:
     """Return the past of a run, by its newest chapter, and where it is to be taken up."""
     newest = run.newest()
     store = parts_of(config).store(newest.inside(STATES), config.checkpoint.keep)
@@ -93,7 +93,7 @@ def position_of(config: Config, run: RunFolder, stream: Stream, data: Identity) 
     return past, Position(number + 1) if is_closed(newest) else Position(number, past, meta)
 
 
-def in_chapters(work: Work, run: RunFolder, position: Position = Position()) -> RunResult:  # noqa: B008 (a constant)
+def in_chapters(work: ChapterWork, run: RunFolder, position: Position = Position()) -> RunResult:  # noqa: B008 (a constant)
     """Work on a run until it ends, chapter by chapter; errors as of ``replay`` and ``resume``."""
     number, past, meta = position
     going_on: GoingOn | None = None

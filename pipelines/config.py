@@ -36,7 +36,16 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
-from pipelines.operation import DEEPEST, Checkpoint, Cluster, Erasure, Follow, Output, dump_yaml, load_yaml
+from pipelines.operation import (
+    DEEPEST,
+    CheckpointOptions,
+    ClusterOptions,
+    Erasure,
+    Follow,
+    Output,
+    dump_yaml,
+    load_yaml,
+)
 from raydt.errors import ConfigError, RaydtError
 from raydt.examples.updates import rules_of_format
 from raydt.learners import learners, no_weights, traits_of
@@ -442,8 +451,8 @@ class Config(BaseModel):
     source: SourceOptions = Field(description="where the rows are read from, or how they are generated")
     stream: StreamOptions = Field(Incremental(), description="how rows become insertions and deletions")
     learner: Annotated[LearnerOptions, _ByKind] = Field(description="learning method and its options")
-    cluster: Cluster = Field(Cluster(), description="where the work is done; never changes the model")
-    checkpoint: Checkpoint = Field(Checkpoint(), description="when and where checkpoints are written")
+    cluster: ClusterOptions = Field(ClusterOptions(), description="where the work is done; never changes the model")
+    checkpoint: CheckpointOptions = Field(CheckpointOptions(), description="when and where checkpoints are written")
     erasure: Erasure = Field(Erasure(), description="deadline for copies of deleted examples in checkpoints")
     follow: Follow = Field(Follow(), description="chapters of a run that follows a live source")
     output: Output = Field(Output(), description="files written in addition to model, state and summary")
@@ -743,7 +752,7 @@ def as_written(data: Any, number: int) -> Any:
         return data
     sections = dict(data)
     if isinstance(cluster := data.get("cluster"), Mapping):
-        sections["cluster"] = {key: value for key, value in cluster.items() if key not in Cluster.retired}
+        sections["cluster"] = {key: value for key, value in cluster.items() if key not in ClusterOptions.retired}
     if isinstance(source := data.get("source"), Mapping) and source.get("kind") != "synthetic":
         sections["source"] = {"rules": rules_of_format(number), **source}
     return sections

@@ -18,7 +18,7 @@ _MOST_DESCRIBED = 10
 
 
 @dataclass(slots=True)
-class Found:
+class IdSearch:
     """Outcome of a search."""
 
     updates: int | None = None  #: How many were checked; None if none needs it.
@@ -35,7 +35,7 @@ def without_remedy(error: InputError) -> InputError:
     return error.but(remedy=None)
 
 
-def search(stream: Stream, skip: bool) -> Found | None:
+def search(stream: Stream, skip: bool) -> IdSearch | None:
     """Read a fresh stream, and find updates whose ids a model refuses, up to a delete by value or a limit.
 
     ``skip``: a replay goes on after one. None where no id can be refused, as rows are numbered and no log names ids.
@@ -105,7 +105,7 @@ class _Search:
             file, line = self._stream.where(row)
             self._later |= dict.fromkeys(refused, f"row {line} of {file}")
 
-    def outcome(self) -> Found:
+    def outcome(self) -> IdSearch:
         """What was found."""
         errors: list[InputError] = [
             update_error(self._stream, *described, self._later.get(place, ""))
@@ -119,4 +119,4 @@ class _Search:
             stops_at = batch.start + place
         if self.bad_row is not None:
             errors.append(self.bad_row)
-        return Found(self.checked, self.complete, self._refused, errors, stops_at, self.early_warmup)
+        return IdSearch(self.checked, self.complete, self._refused, errors, stops_at, self.early_warmup)

@@ -44,7 +44,7 @@ class Resources(_Section):
     shard: ActorResources = Field(ActorResources(), description="resources of each shard")
 
 
-class Cluster(_Section):
+class ClusterOptions(_Section):
     """Where the work is done; never changes the model."""
 
     retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
@@ -96,7 +96,7 @@ class Cluster(_Section):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Cluster:
+    def _consistent(self) -> ClusterOptions:
         for key in ("address", "metrics_port") if self.backend == "in_process" else ():
             if getattr(self, key) is not None:
                 raise ValueError(message("configs.unused_key", key=key))
@@ -108,7 +108,7 @@ class Cluster(_Section):
         return None if self.threads == "auto" else self.threads
 
 
-class Checkpoint(_Section):
+class CheckpointOptions(_Section):
     """When the state of the run is saved: by time and by number of updates, whichever comes first."""
 
     every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: never by time")
@@ -124,7 +124,7 @@ class Checkpoint(_Section):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Checkpoint:
+    def _consistent(self) -> CheckpointOptions:
         if self.max_age is not None and (self.every_seconds or inf) * 1e6 > microseconds(self.max_age):
             raise ValueError(message("configs.rare_checkpoints", max_age=self.max_age))
         return self

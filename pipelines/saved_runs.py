@@ -26,7 +26,7 @@ from raydt.keyed.packing import open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model, require_one
-from raydt.sources.base import Identity, Source
+from raydt.sources.base import Source, SourceIdentity
 from raydt.sources.divided import open_source
 from raydt.sources.files.jsonl import Dialect
 from raydt.sources.live.followed import FollowedSource
@@ -132,7 +132,7 @@ def states_of_any_format(folder: RunFolder) -> RunFolder:
 
 
 def state_meta(
-    config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, data: Identity
+    config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, data: SourceIdentity
 ) -> dict[str, Any]:
     """Return ``meta`` of a run's state after ``updates``, when the stream's, with dictionaries, was ``at``."""
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}

@@ -14,8 +14,8 @@ import actors.cluster
 from actors.cluster import Bundle, starts_ray
 from actors.placement import Placement, shards_with_room
 from pipelines.config import Config
-from pipelines.id_check import Found, search, without_remedy
-from pipelines.operation import Cluster
+from pipelines.id_check import IdSearch, search, without_remedy
+from pipelines.operation import ClusterOptions
 from pipelines.receipts import quoting, said
 from pipelines.running.plans import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
@@ -85,7 +85,7 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     return Placement(shards, where, plan=plan, divided=True)
 
 
-def _by_key(cluster: Cluster, free: Sequence[Bundle] | None) -> Placement:
+def _by_key(cluster: ClusterOptions, free: Sequence[Bundle] | None) -> Placement:
     """Decide where models by key work: each process has the keys of some groups, and needs no other."""
     if cluster.backend == "in_process":
         return Placement(1, message("runs.in_process"))
@@ -113,14 +113,14 @@ def _is_below(most: int, live: int | None, features: Features) -> bool:
     return live is not None and not features.sparse and live * len(features) < most
 
 
-def _are_faster(cluster: Cluster, shards: int | None) -> bool:
+def _are_faster(cluster: ClusterOptions, shards: int | None) -> bool:
     """Whether so many shards, None of them unknown yet, have more CPUs than the coordinator."""
     coordinator, shard = (max(1, int(one.num_cpus)) for one in (cluster.resources.coordinator, cluster.resources.shard))
     return shards is None or shards * shard > coordinator
 
 
 def _number(
-    cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
+    cluster: ClusterOptions, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
 ) -> tuple[int | None, Message | None]:
     """Return how many shards, None to ask the cluster, and what limits them; ``alone``: they have no work."""
     useful = max(features.groups, parts)
@@ -143,7 +143,7 @@ def _number(
     return (useful, why) if room >= useful else (max(1, room), limit)
 
 
-def _require_useful(cluster: Cluster, shards: int, features: Features, parts: int) -> None:
+def _require_useful(cluster: ClusterOptions, shards: int, features: Features, parts: int) -> None:
     """Refuse more shards than can have work, or than a private Ray on this machine can carry."""
     useful = max(features.groups, parts)
     if shards > max(useful, FEW_SHARDS):
@@ -168,14 +168,14 @@ log = logging.getLogger(__name__)
 WARMUP_ROWS = 1 << 17
 
 
-class Reading(NamedTuple):
+class WarmupReader(NamedTuple):
     """Who reads the rows of the warm-up."""
 
     divided: bool  #: Each shard reads what it needs.
     sentence: Message | None  #: Who reads, and why; None where there is no shard to which rows would go.
 
 
-def reading_of(config: Config, source: Source, features: Features) -> Reading:
+def reading_of(config: Config, source: Source, features: Features) -> WarmupReader:
     """Decide who reads the rows of the warm-up, by the place of the config (:mod:`pipelines.validation`)."""
     traits, warmup = traits_of(config.learner), config.stream.warmup
     rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
@@ -188,17 +188,17 @@ def reading_of(config: Config, source: Source, features: Features) -> Reading:
         or not source.complete
         or (sure and holds(features, most, rows, 0))
     ):
-        return Reading(False, None)
+        return WarmupReader(False, None)
     why = None
     if not traits.reads:
         why = message("runs.whole_rows", learner=config.learner.kind)
     elif holds(features, most, rows, rows):  # with one in each row
         why = message("runs.unknown_ones")
     if why is not None:
-        return Reading(False, message("runs.rows_sent", why=why))
+        return WarmupReader(False, message("runs.rows_sent", why=why))
     what = message("runs.all_columns" if traits.reads == "rows" else "runs.own_columns")
     there = "runs.rows_read" if _is_everywhere(config) else "runs.rows_read_there"
-    return Reading(True, message(there, rows=counted(rows, "row"), what=what))
+    return WarmupReader(True, message(there, rows=counted(rows, "row"), what=what))
 
 
 def _is_everywhere(config: Config) -> bool:
@@ -274,7 +274,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     if skip:  # then that is no remedy, and none is needed
         bad = [without_remedy(error) for error in bad]
     ids = _refused(config, skip) if skip or not bad else None
-    ids = ids or Found()
+    ids = ids or IdSearch()
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
         "ok": (skip or not bad) and ids.stops_at is None,
@@ -303,7 +303,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     }
 
 
-def _refused(config: Config, skip: bool) -> Found | None:
+def _refused(config: Config, skip: bool) -> IdSearch | None:
     """Find the updates whose ids a model refuses, of models by key that of each key."""
     stream: Any = open_stream(config)[1]
     if getattr(config.source, "key", None) is None:
@@ -342,7 +342,7 @@ def _classes(source: Source, quote: bool) -> list[str]:
     return [str(label) if quote else WITHHELD for label in source.classes]
 
 
-def _warnings_of(config: Config, source: Source, rows: Rows, ids: Found) -> list[Message]:
+def _warnings_of(config: Config, source: Source, rows: Rows, ids: IdSearch) -> list[Message]:
     """Return warnings about settings and data that can be run but are hardly meant; ``rows`` were read."""
     found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *doubtful(config, source)]
     return [
@@ -385,7 +385,7 @@ def _all_warmup(config: Config, rows: int | None) -> list[Message]:
     return [message("configs.all_warmup", warmup=warmup, rows=counted(rows, "row"))]
 
 
-def _early_warmup(found: Found) -> list[Message]:
+def _early_warmup(found: IdSearch) -> list[Message]:
     """Return a warning if the warm-up ends early."""
     return [] if found.early_warmup is None else [message("runs.early_warmup", **found.early_warmup)]
 

@@ -43,7 +43,7 @@ from raydt.examples.updates import Features, History
 from raydt.keyed.groups import Key, digest_of, in_order
 from raydt.keyed.members import pooled
 from raydt.keyed.packing import SavedKeys, StoredKeys, live, open_keys
-from raydt.keyed.session import KeyedSession, KeyFailedError, Records
+from raydt.keyed.session import KeyedSession, KeyFailedError, NewTableRows
 from raydt.keyed.source import SharedSource
 from raydt.keyed.stream import ROWS, KeyedStream
 from raydt.learners import learners, traits_of
@@ -474,7 +474,7 @@ class KeyedSetting:
 
     def __init__(self, source: StoredKeys, config: Config) -> None:
         self._config, self._stream, self.updates = config, keyed_stream(config, source), 0
-        records = Records(config.output.metrics_every, predicting=False)
+        records = NewTableRows(config.output.metrics_every, predicting=False)
         self.session = KeyedSession(job_of(config, self._stream), records)
 
     def run(self, arm: Callable[[Callable[[], None]], None] | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.id_check import MOST_UPDATES, Found, without_remedy
+from pipelines.id_check import MOST_UPDATES, IdSearch, without_remedy
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import features_of
 from pipelines.running.records import ALARMS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
@@ -29,7 +29,7 @@ from raydt.folders.checkpoint import Copies
 from raydt.keyed.groups import Key
 from raydt.keyed.members import KeyedJob, pooled
 from raydt.keyed.packing import KeyedStore, SavedKeys
-from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession, Records
+from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession, NewTableRows
 from raydt.keyed.source import KeySource, SentSource, SharedSource
 from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
 from raydt.learners import learners, traits_of
@@ -290,7 +290,7 @@ class StreamsOfKeys:
                 return
 
 
-def search_keys(config: Config, stream: KeyedStream, skip: bool) -> Found | None:
+def search_keys(config: Config, stream: KeyedStream, skip: bool) -> IdSearch | None:
     """Find the updates of any key whose ids its model refuses; as :func:`pipelines.id_check.search`.
 
     Updates are numbered within their key.
@@ -298,7 +298,7 @@ def search_keys(config: Config, stream: KeyedStream, skip: bool) -> Found | None
     if stream.source.id_kind == "row":
         return None
     live: defaultdict[Key, set[int]] = defaultdict(set)
-    found = Found(0, complete=True)
+    found = IdSearch(0, complete=True)
     try:
         for key, own in StreamsOfKeys(config, stream).read():
             for batch in own.batches(config.cluster.batch_size):
@@ -345,7 +345,7 @@ class ModelsByKey:
                 return _on_ray(config, stream, epoch, cluster, resources)
             job = job_of(config, stream)
             own = traits.figures
-            return KeyedSession(job, Records(job.every, predicting=config.output.predictions, own=own))
+            return KeyedSession(job, NewTableRows(job.every, predicting=config.output.predictions, own=own))
 
         return make
 

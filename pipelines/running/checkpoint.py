@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from actors.telemetry import Meter
 from pipelines.config import Config
-from pipelines.operation import Checkpoint as CheckpointOptions
+from pipelines.operation import CheckpointOptions
 from pipelines.run_folder import STATES, RunFolder, fitting
 from pipelines.running.plans import require_same, require_updated
 from pipelines.running.records import Recorder
@@ -48,7 +48,7 @@ from raydt.messages import Message, message
 from raydt.presentation.charts import duration
 from raydt.sessions.saved_model import SavedModel, understood
 from raydt.sessions.session import Session
-from raydt.sources.base import Identity
+from raydt.sources.base import SourceIdentity
 from raydt.streams.base import Stream, microseconds
 
 # What a run is made of: one model, or one for each key. The loop, its end and its resume are the same for both.
@@ -135,7 +135,7 @@ log = logging.getLogger(__name__)
 MOST_FAILURES = 5
 
 
-class _Moment(NamedTuple):
+class _Progress(NamedTuple):
     """Updates done, and the time on the clock."""
 
     updates: int
@@ -179,7 +179,7 @@ class Checkpointer:
         self.store, self._meter, self._closed = store, meter or Meter(), closed
         self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
-        self._taken = self._newest = _Moment(0, clock())  # the last snapshot, and the last place where one was due
+        self._taken = self._newest = _Progress(0, clock())  # the last snapshot, and the last place where one was due
         self._passed = False  # there was none at the newest place so far
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="raydt-checkpoint")
         self._writing: Future[None] | None = None
@@ -194,7 +194,7 @@ class Checkpointer:
     def begin(self, updates: int, last: int | None) -> None:
         """Begin an incarnation after so many updates, at the checkpoint ``last``, if there is one."""
         with self._lock:
-            self._taken = self._newest = _Moment(updates, self._clock())
+            self._taken = self._newest = _Progress(updates, self._clock())
             self._busy = self._passed = False
         self.last = last
 
@@ -207,7 +207,7 @@ class Checkpointer:
             late = self._passed and not self._busy
             if not self._due(updates, self._taken if late else self._newest):
                 return None
-            self._newest, self._passed = _Moment(updates, self._clock()), False
+            self._newest, self._passed = _Progress(updates, self._clock()), False
         return Barrier(stream.state(), partial(self._wanted, updates))
 
     def _wanted(self, updates: int) -> list[Segment] | None:
@@ -216,7 +216,7 @@ class Checkpointer:
             if self._busy or not self._due(updates, self._taken):
                 self._passed = True
                 return None
-            self._busy, self._taken = True, _Moment(updates, self._clock())
+            self._busy, self._taken = True, _Progress(updates, self._clock())
         return self.store.segments
 
     def write_of_pause(self, updates: int, content: Callable[[list[Segment]], CheckpointContent]) -> None:
@@ -240,7 +240,7 @@ class Checkpointer:
             new = updates > self._taken.updates and rest >= self._pauses / PAUSES_PER_SECOND
             if not (new or late):
                 return
-            self._busy, self._taken, self._pauses = True, _Moment(updates, began), self._pauses + 1
+            self._busy, self._taken, self._pauses = True, _Progress(updates, began), self._pauses + 1
         copy = content(self.store.segments)
         self._copied = self._clock() - began
         self.write(copy)
@@ -314,7 +314,7 @@ class Checkpointer:
         """For the summary."""
         return {name: getattr(self, name) for name in ("written", "failed", "seconds", "bytes", "last")}
 
-    def _due(self, updates: int, last: _Moment) -> bool:
+    def _due(self, updates: int, last: _Progress) -> bool:
         seconds, every = self._options.every_seconds, self._options.every_updates
         if every is not None and updates // every > last.updates // every:
             return True
@@ -373,7 +373,7 @@ def newest_restorable(
     folder: RunFolder,
     store: CheckpointStore,
     stream: Stream,
-    data: Identity,
+    data: SourceIdentity,
     session: Session,
     lineage: Sequence[Mapping[str, Any]] = (),
     before: RunFolder | None = None,
@@ -433,7 +433,7 @@ def _numbers(store: CheckpointStore) -> list[int]:
         raise RaydtError(message("runs.checkpoints_unreadable", error=str(error)).at(store.folder.location)) from error
 
 
-def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
+def newest_meta(config: Config, data: SourceIdentity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
     """Return ``meta`` of the newest checkpoint that has one, or None; ConfigError if it is of another run."""
     for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))
@@ -499,7 +499,7 @@ class Adoption:
         steps = self._steps
         return len(known) < len(steps) and begins_with(steps, known) and steps[len(known)][self._position] == number
 
-    def run(self, data: Identity, stream: Stream) -> None:
+    def run(self, data: SourceIdentity, stream: Stream) -> None:
         """Make the state the only checkpoint of the run; ``stream``, of its config, is not to be used afterwards.
 
         ConfigError or InputError if the checkpoint does not lead to the state; NotWrittenError.

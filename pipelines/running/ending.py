@@ -43,7 +43,7 @@ from raydt.keyed.session import KeyFailedError
 from raydt.learners import description_of
 from raydt.messages import Message, message
 from raydt.presentation.charts import counted
-from raydt.sources.base import Identity, Source
+from raydt.sources.base import Source, SourceIdentity
 
 # SIGINT and SIGTERM: an orderly end if there is time for it, and an end in any case.
 #
@@ -297,7 +297,7 @@ class Ending:
         self,
         config: Config,
         folder: RunFolder,
-        data: Identity,
+        data: SourceIdentity,
         interruption: Interruption,
         checkpointer: Checkpointer,
         recoveries: Recoveries,

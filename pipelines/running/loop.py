@@ -46,7 +46,7 @@ from raydt.learners.base import WeightSum
 from raydt.messages import message
 from raydt.presentation.charts import duration
 from raydt.sessions.session import Session
-from raydt.sources.base import Identity
+from raydt.sources.base import SourceIdentity
 from raydt.streams.base import Stream, Tally, known
 from raydt.streams.windows import ALL_ROWS, Rest, Training, TrainingStream
 
@@ -158,7 +158,7 @@ class Run:
         incarnations: Incarnations,
         interruption: Interruption,
         stream: Stream,
-        data: Identity,
+        data: SourceIdentity,
         context: LogContext,
         past: Past | None = None,
         chapter: Chapter | None = None,

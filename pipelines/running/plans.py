@@ -32,7 +32,7 @@ from raydt.keyed.stream import KeyedStream
 from raydt.learners import traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
-from raydt.sources.base import FileOptions, Identity, Source, differences, file_differences, hashed, is_continued
+from raydt.sources.base import FileOptions, Source, SourceIdentity, differences, file_differences, hashed, is_continued
 from raydt.sources.encoder import EncodedSource
 from raydt.sources.live.followed import Step
 from raydt.streams.base import Stream
@@ -189,7 +189,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
 
 
-def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
+def require_same(config: Config, data: SourceIdentity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
     """Refuse (ConfigError) a checkpoint of another model config or of other data, and name the differences."""
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(message("runs.updated_state").at(place))
@@ -213,14 +213,14 @@ def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]
     return known
 
 
-def _is_continued(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> bool:
+def _is_continued(data: SourceIdentity, stream: Stream, meta: Mapping[str, Any]) -> bool:
     """Return True if the data are a change log that has gone on in new files."""
     then = meta.get("source")
     is_log = isinstance(stream, ChangelogStream) or (isinstance(stream, KeyedStream) and stream.source.is_changelog)
     return is_log and isinstance(then, dict) and is_continued(then, data.description)
 
 
-def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:
+def data_changes(data: SourceIdentity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:
     """In what the data differ from those that a checkpoint was made from, in words; arguments as above."""
     found = []
     if meta["source_fingerprint"] != data.fingerprint and not _is_continued(data, stream, meta):

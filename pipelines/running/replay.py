@@ -39,7 +39,7 @@ from raydt.folders.arrays import MANIFEST, read_manifest
 from raydt.folders.folder import locked
 from raydt.messages import message
 from raydt.parallel import limited
-from raydt.sources.base import FileOptions, Identity
+from raydt.sources.base import FileOptions, SourceIdentity
 from raydt.sources.divided import files_of
 from raydt.sources.live.base import LiveOptions
 from raydt.sources.live.followed import FollowedSource
@@ -129,7 +129,7 @@ def begin(config: Config, out: str | Path | None, manner: Manner) -> RunResult:
                     clear_place_of_states(states_of(config, folder), overwrite=manner.overwrite)
                 interruption.on_cut(folder.discard_beginning)
                 start = _Start(config, stream, progress, began, manner.attend)
-                work = _Work(start, folder, source.identity(), interruption)
+                work = _RunWork(start, folder, source.identity(), interruption)
                 return in_chapters(work, folder) if config.follow.in_chapters else work.whole()
         except BaseException:
             folder.discard_if_empty()
@@ -210,7 +210,7 @@ def resume(
                     raise ConfigError(message("runs.no_update_of_chapters").at(folder.location))
                 past, position = position_of(config, folder, stream, data)
                 start = _Start(config.named(past.name), stream, progress, began, attend)
-                work = _Work(start, folder, data, interruption, past)
+                work = _RunWork(start, folder, data, interruption, past)
                 return in_chapters(work, folder, position)
             summary = _summary(folder)
             store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
@@ -222,7 +222,7 @@ def resume(
                     adoption.run(data, stream)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), stream, progress, began, attend)
-            return _Work(start, folder, data, interruption, past).whole()
+            return _RunWork(start, folder, data, interruption, past).whole()
 
 
 def _adoption_of(config: Config) -> type[Adoption]:
@@ -278,11 +278,16 @@ class _Start:
         self.progress.stage(message("runs.starting", learner=self.config.learner.kind, where=placement.in_words()))
 
 
-class _Work:
+class _RunWork:
     """The work on a run: on the whole of it, or on one chapter after another, with the same session."""
 
     def __init__(
-        self, start: _Start, folder: RunFolder, data: Identity, interruption: Interruption, past: Past | None = None
+        self,
+        start: _Start,
+        folder: RunFolder,
+        data: SourceIdentity,
+        interruption: Interruption,
+        past: Past | None = None,
     ) -> None:
         self._start, self._folder, self._data, self.interruption, self.past = start, folder, data, interruption, past
         self.config = start.config

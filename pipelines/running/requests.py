@@ -223,7 +223,7 @@ _OF_OTHERS = ("subjects", "note", "work", "keys", "rolled_back", "purged")
 
 
 @dataclass
-class _Open:
+class _OpenReceipt:
     """Requests and returned examples since the last receipt, and where that one ended: plain JSON values."""
 
     begins: int = 0  #: Updates up to that receipt.
@@ -253,7 +253,7 @@ class Requests:
         self._on_error = config.stream.on_error
         traits = traits_of(config.learner)
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
-        self._now, self._known = _Open(), deque[dict[str, Any]]()
+        self._now, self._known = _OpenReceipt(), deque[dict[str, Any]]()
         self._gone = GoneIds()
 
     @property
@@ -279,10 +279,10 @@ class Requests:
         read = read_chain(self._chain.path, self._chain.key) if os.path.getsize(self._chain.path) else None
         entries = [] if read is None else read.entries
         ours = [entry for entry in entries if "source" in entry]
-        self._now = _Open(tally.updates, digest(), tally.inserts, tally.deletes, tally.updates, lineage)
+        self._now = _OpenReceipt(tally.updates, digest(), tally.inserts, tally.deletes, tally.updates, lineage)
         if state is not None:
             lists = ("deleted", "missing", "waiting")
-            self._now = _Open(**{**state, **{name: [*map(tuple, state.get(name, ()))] for name in lists}})
+            self._now = _OpenReceipt(**{**state, **{name: [*map(tuple, state.get(name, ()))] for name in lists}})
         begun = state is None and bool(entries)  # by a process that was killed before its first checkpoint
         self._now.run = self._now.run or (begun and (self._chain.named or {}).get("run")) or run
         self._require_ours(read, steps, begun)
@@ -499,7 +499,7 @@ class Requests:
         """Go on behind a receipt."""
         was, source = self._now, entry["source"]
         stop, (came, went) = source["updates"][1], source["others"]
-        self._now = _Open(
+        self._now = _OpenReceipt(
             begins=stop,
             digest=entry["digest_after"],
             inserts=was.inserts + came + len(entry["inserted"]),

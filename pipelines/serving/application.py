@@ -25,7 +25,7 @@ import numpy as np
 from pipelines.receipts import may_quote, said
 from pipelines.run_folder import STATES, RunFolder, fitting
 from pipelines.saved_runs import config_of, states_of
-from pipelines.serving.served import Served, ServedKeys, ServedModel, Snapshot, parsed
+from pipelines.serving.served import AnsweringModel, Served, ServedKeys, ServedModel, parsed
 from raydt.arrays.elementary import Arrays
 from raydt.errors import InputError, ModelFileError, ProcessLostError, RaydtError
 from raydt.exchange.links import Frame, FrameReader, packed
@@ -37,7 +37,7 @@ from raydt.sessions.saved_model import BY_KEY, MODEL, open_model, outlined, unde
 # The snapshots of a place: where the newest complete one lies.
 
 
-class Found(NamedTuple):
+class SnapshotPlace(NamedTuple):
     """Where a snapshot lies; two with the same mark are the same one."""
 
     folder: RunFolder
@@ -60,7 +60,7 @@ class Snapshots:
         elif self.find() is None:
             raise ModelFileError(message("models.no_model"), file=self._folder.location)
 
-    def find(self) -> Found | None:
+    def find(self) -> SnapshotPlace | None:
         """Return the newest complete snapshot; None if there is none yet. A few looks at the storage.
 
         Of a run in chapters it is that of the newest chapter which has one.
@@ -72,7 +72,7 @@ class Snapshots:
         found = (self._find(chapter, chapter.inside(STATES)) for chapter in chapters)
         return next(filter(None, found), None) or self._find(self._folder, self._states)
 
-    def _find(self, run: RunFolder, states: RunFolder) -> Found | None:
+    def _find(self, run: RunFolder, states: RunFolder) -> SnapshotPlace | None:
         """Return the newest complete snapshot of a run or chapter."""
         numbers = complete(states)
         state = states.inside(str(numbers[-1])) if numbers else None
@@ -86,9 +86,9 @@ class Snapshots:
         return None if state is None else _found(state)
 
 
-def _found(folder: RunFolder) -> Found:
+def _found(folder: RunFolder) -> SnapshotPlace:
     info = folder.filesystem.get_file_info(folder.path(MANIFEST))
-    return Found(folder, (folder.location, info.mtime_ns or 0, info.size or 0))
+    return SnapshotPlace(folder, (folder.location, info.mtime_ns or 0, info.size or 0))
 
 
 # Loading of a snapshot: what answers need of it is read and checked, in this process or in another one.
@@ -121,7 +121,7 @@ main(answers, sys.argv[1] == "True")
 """
 
 
-class Parts(NamedTuple):
+class CheckedModel(NamedTuple):
     """The part of a snapshot that answers need, checked: the arrays of one model, or the groups of models by key."""
 
     digest: str  #: Of the snapshot: the seal of its manifest.
@@ -129,12 +129,12 @@ class Parts(NamedTuple):
     components: dict[str, dict[str, Any]]
 
 
-def load(found: Found) -> Served:
+def load(found: SnapshotPlace) -> Served:
     """Read a snapshot here; ModelFileError or OSError if it is damaged, or was removed meanwhile."""
     return _served(read_parts(found.folder), found)
 
 
-def read_parts(folder: RunFolder) -> Parts:
+def read_parts(folder: RunFolder) -> CheckedModel:
     """Read a snapshot; errors as of :func:`load`.
 
     The rows of a state are left alone if its learner finds the model without them
@@ -144,9 +144,9 @@ def read_parts(folder: RunFolder) -> Parts:
     meta, components = open_folder(folder.root, filesystem=folder.filesystem, file_by_file=True)
     if BY_KEY in meta:
         groups = [name for name in components if name.startswith("group-")]  # not the ids of all rows of the source
-        parts = Parts(digest, meta, {name: dict(components[name]) for name in groups})
+        parts = CheckedModel(digest, meta, {name: dict(components[name]) for name in groups})
     else:
-        parts = Parts(digest, meta, {"arrays": _arrays(folder, meta, components)})
+        parts = CheckedModel(digest, meta, {"arrays": _arrays(folder, meta, components)})
         understood(_of_model(meta), parts.components, place)
     if _seal(folder) != digest:
         raise ModelFileError(message("models.broken_seal"), file=folder.path(MANIFEST))
@@ -170,11 +170,11 @@ def _of_model(meta: dict[str, Any]) -> dict[str, Any]:
     return {**meta, "kind": "model"}
 
 
-def _served(parts: Parts, found: Found) -> Served:
+def _served(parts: CheckedModel, found: SnapshotPlace) -> Served:
     """Return what answers with the parts of a snapshot."""
     meta, place = parts.meta, found.folder.location
     with fitting(place):
-        snapshot = Snapshot(parts.digest, meta.get("offset"), found.mark[1] / 1e9, place)
+        snapshot = AnsweringModel(parts.digest, meta.get("offset"), found.mark[1] / 1e9, place)
     if BY_KEY in meta:
         return ServedKeys(SavedKeys(meta, parts.components, place), snapshot)
     saved = outlined(_of_model(meta), parts.components, place)
@@ -209,7 +209,7 @@ class Loader:
                 command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=where
             )
 
-    def load(self, found: Found) -> Served:
+    def load(self, found: SnapshotPlace) -> Served:
         """As :func:`load`; a process that ends is begun again once, then it is a ProcessLostError.
 
         RaydtError says what the process says of a snapshot that cannot be loaded.
@@ -227,7 +227,7 @@ class Loader:
             raise
         if "error" in told:
             raise RaydtError(message("serving.not_loaded", reason=told["error"]))
-        return _served(Parts(told["digest"], told["meta"], components), found)
+        return _served(CheckedModel(told["digest"], told["meta"], components), found)
 
     def interrupt(self) -> None:
         """End the process, whatever it does, and have no other begun; for any thread."""
@@ -347,14 +347,14 @@ class SnapshotReader:
         log.info(message("serving.swapped", update=snapshot.update, digest=snapshot.digest))
         return True
 
-    def _is_superseded(self, found: Found | None) -> bool:
+    def _is_superseded(self, found: SnapshotPlace | None) -> bool:
         """Return True if its run has removed a snapshot meanwhile: the next look finds a newer one."""
         with suppress(RaydtError, OSError):
             newest = self._snapshots.find()
             return found is not None and (newest is None or newest.mark != found.mark)
         return False
 
-    def _keep(self, found: Found | None, error: BaseException) -> None:
+    def _keep(self, found: SnapshotPlace | None, error: BaseException) -> None:
         """Say once that a snapshot cannot be used."""
         mark = None if found is None else found.mark
         if mark != self._failed[0]:

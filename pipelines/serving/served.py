@@ -41,7 +41,7 @@ _SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUMBERS = frozenset({int, float, bool, type(None)})
 
 
-class Table(NamedTuple):
+class RequestTable(NamedTuple):
     """Rows of a request by column."""
 
     columns: Mapping[str, Sequence[Any]]  #: A value of each row; None where a row does not name the column.
@@ -57,7 +57,7 @@ class Encoded(NamedTuple):
     unseen: list[tuple[int, str]]  #: Row and column of each category that the model does not know.
 
 
-def parsed(body: bytes) -> Table:
+def parsed(body: bytes) -> RequestTable:
     """Return the rows of a body; InputError if it is not JSON, or none of the three forms."""
     try:
         value = json.loads(body, parse_constant=_refused)
@@ -79,15 +79,15 @@ def parsed(body: bytes) -> Table:
         lists = isinstance(columns, dict) and bool(columns) and all(isinstance(c, list) for c in columns.values())
         if not lists or len({len(column) for column in columns.values()}) > 1:
             raise InputError(message("serving.not_columns"))
-        return Table(columns, len(next(iter(columns.values()))), single=False)
-    return Table({name: [one] for name, one in value.items()}, 1, single=True)
+        return RequestTable(columns, len(next(iter(columns.values()))), single=False)
+    return RequestTable({name: [one] for name, one in value.items()}, 1, single=True)
 
 
 def _refused(name: str) -> Any:
     raise ValueError(message("serving.constant", name=name))
 
 
-def _by_column(rows: Any) -> Table:
+def _by_column(rows: Any) -> RequestTable:
     if not isinstance(rows, list):
         raise InputError(message("serving.not_rows"))
     names: dict[str, None] = {}
@@ -97,7 +97,7 @@ def _by_column(rows: Any) -> Table:
         if row.keys() != names.keys():
             names.update(dict.fromkeys(row))
             require_few(len(rows), len(names))
-    return Table({name: [row.get(name) for row in rows] for name in names}, len(rows), single=False)
+    return RequestTable({name: [row.get(name) for row in rows] for name in names}, len(rows), single=False)
 
 
 def require_few(rows: int, columns: int) -> None:
@@ -106,7 +106,7 @@ def require_few(rows: int, columns: int) -> None:
         raise InputError(message("serving.many", most=MOST_CELLS))
 
 
-def require_known(table: Table, known: frozenset[str]) -> None:
+def require_known(table: RequestTable, known: frozenset[str]) -> None:
     """Refuse (InputError) rows that name a column that the model does not have."""
     for name, values in table.columns.items():
         if name not in known:
@@ -114,7 +114,7 @@ def require_known(table: Table, known: frozenset[str]) -> None:
             raise InputError(message("serving.unknown_column"), row=row, column=marked(name[:60], "a column"))
 
 
-class RowReader:
+class RequestReader:
     """Encodes rows under the columns of one model; threads take turns."""
 
     def __init__(self, saved: SavedModel) -> None:
@@ -131,7 +131,7 @@ class RowReader:
         self._numbers = [(j, name) for j, name in enumerate(names) if name not in self._known]
         self.columns = frozenset(names) | ({self.features.sparse_column} if self.features.sparse else set())
 
-    def read(self, table: Table) -> Encoded:
+    def read(self, table: RequestTable) -> Encoded:
         """Encode rows; InputError names the row and the column of a value that cannot be used."""
         n, faults = table.rows, Faults(table.rows)
         X = np.zeros((n, len(self.features.names)))
@@ -231,7 +231,7 @@ def _not(value: Any, row: int, name: str, id: str) -> InputError:
 _READY_KEYS = 4096
 
 
-class Snapshot(NamedTuple):
+class AnsweringModel(NamedTuple):
     """What an answer says of its model."""
 
     digest: str  #: Of the snapshot: the seal of its manifest.
@@ -248,9 +248,9 @@ class Snapshot(NamedTuple):
 class Served(Protocol):
     """What answers requests."""
 
-    snapshot: Snapshot
+    snapshot: AnsweringModel
 
-    def answer(self, table: Table) -> dict[str, Any]:
+    def answer(self, table: RequestTable) -> dict[str, Any]:
         """Predict rows; InputError names row and column of what cannot be predicted."""
 
     def description(self) -> dict[str, Any]:
@@ -266,23 +266,23 @@ class _Predicted(NamedTuple):
 class ServedModel:
     """One model."""
 
-    def __init__(self, saved: SavedModel, snapshot: Snapshot, predictor: Any) -> None:
+    def __init__(self, saved: SavedModel, snapshot: AnsweringModel, predictor: Any) -> None:
         self.snapshot, self._predictor, self.classes = snapshot, predictor, saved.classes
-        self._reader, self._regression = RowReader(saved), traits_of(saved.options).reading.regression
+        self._reader, self._regression = RequestReader(saved), traits_of(saved.options).reading.regression
         self._kind = str(saved.options.kind)
         if predictor is not None:  # so that no request waits for trees to be packed, or for Numba
             features = saved.features
             ones = SparseRows.empty(features.sparse, 1) if features.sparse else None
             self._codes(Encoded(np.zeros((1, len(features.names))), ones, []))
 
-    def answer(self, table: Table) -> dict[str, Any]:
+    def answer(self, table: RequestTable) -> dict[str, Any]:
         """Predict rows."""
         require_known(table, self._reader.columns)
         require_few(table.rows, max(len(self._reader.columns), len(self.classes)))
         predicted = self.predicted(table)
         return _answer(table, predicted, None if self._regression else self.classes, self.snapshot)
 
-    def predicted(self, table: Table) -> _Predicted:
+    def predicted(self, table: RequestTable) -> _Predicted:
         """Return labels, and shares of the classes unless labels are numbers."""
         encoded = self._reader.read(table)
         if not table.rows:
@@ -315,11 +315,11 @@ class ServedModel:
 class ServedKeys:
     """A model for each key; all are in memory, and those that were asked for lately are ready."""
 
-    def __init__(self, saved: SavedKeys, snapshot: Snapshot) -> None:
+    def __init__(self, saved: SavedKeys, snapshot: AnsweringModel) -> None:
         self.snapshot, self._saved, self._column = snapshot, saved, str(saved.meta[BY_KEY])
         self._whole = saved.outline()
         self._regression = traits_of(self._whole.options).reading.regression
-        self._known = RowReader(self._whole).columns | {self._column}
+        self._known = RequestReader(self._whole).columns | {self._column}
         self._model = functools.lru_cache(_READY_KEYS)(self._made)
 
     def _made(self, key: Any, _: type) -> ServedModel | None:
@@ -329,7 +329,7 @@ class ServedKeys:
         saved = self._saved.saved(held)
         return ServedModel(saved, self.snapshot, predictor_of(saved))
 
-    def answer(self, table: Table) -> dict[str, Any]:
+    def answer(self, table: RequestTable) -> dict[str, Any]:
         """Predict rows, each by the model of its key; null where there is none."""
         require_known(table, self._known)
         require_few(table.rows, max(len(self._known), len(self._whole.classes)))
@@ -375,16 +375,18 @@ def predictor_of(saved: SavedModel) -> Any:
     return saved.predictor() if within is None else saved.learner.predictor(saved.options, saved.features, within)
 
 
-def _of_rows(model: ServedModel, table: Table, rows: Sequence[int], key: str) -> _Predicted:
+def _of_rows(model: ServedModel, table: RequestTable, rows: Sequence[int], key: str) -> _Predicted:
     """Predict some rows of a table; an error names the row of the table."""
     columns = {name: [values[row] for row in rows] for name, values in table.columns.items() if name != key}
     try:
-        return model.predicted(Table(columns, len(rows), single=False))
+        return model.predicted(RequestTable(columns, len(rows), single=False))
     except InputError as error:
         raise error if error.row is None else error.but(row=rows[error.row]) from None
 
 
-def _answer(table: Table, predicted: _Predicted, classes: Sequence[Any] | None, snapshot: Snapshot) -> dict[str, Any]:
+def _answer(
+    table: RequestTable, predicted: _Predicted, classes: Sequence[Any] | None, snapshot: AnsweringModel
+) -> dict[str, Any]:
     """Put an answer together: of a single row, or of rows in their order."""
     found: dict[str, Any]
     if table.single:

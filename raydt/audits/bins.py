@@ -524,7 +524,7 @@ def of_all(parts: Sequence[TargetSums]) -> TargetSums:
 # The parts of an audit: each has some of the rows, and what all have found adds up to what one would find.
 
 
-class Parts(Protocol):
+class AuditParts(Protocol):
     """Objects with the same methods, in this process or in others."""
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:

@@ -68,7 +68,7 @@ class DeferredInterrupt:
                 self._former(*self._arrived)
 
 
-class Change:
+class AtomicCall:
     """A call that changes an object, and what is needed to undo it."""
 
     def __init__(self, owner: AtomicCalls, interrupt: DeferredInterrupt | None = None) -> None:
@@ -150,13 +150,13 @@ class Locked:
 class AtomicCalls(Locked, ABC):
     """Base of what holds a live model. The lock is held by calls that change it, and by those that read all of it."""
 
-    _change: Change | None = None
+    _change: AtomicCall | None = None
 
     def _atomically(self, call: Callable[..., T], *args: Any) -> T:
-        """Make a call that changes the model; :meth:`Change.begin` says from when on the model itself changes."""
+        """Make a call that changes the model; :meth:`AtomicCall.begin` says from when on the model itself changes."""
         with self._lock:
             self._require_whole()
-            change = Change(self)
+            change = AtomicCall(self)
             try:
                 self._change = change
                 result = call(*args)

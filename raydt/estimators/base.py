@@ -29,7 +29,7 @@ from raydt.estimators.arguments import (
     warn,
     weights_of,
 )
-from raydt.estimators.fitted import Asked, Beside, NamedExamples, NewExamples
+from raydt.estimators.fitted import DeletionRequest, ExampleMetadata, NamedExamples, NewExamples
 from raydt.estimators.frames import nothing_in
 from raydt.examples.store import Subjects, objects
 from raydt.examples.updates import (
@@ -195,14 +195,14 @@ class Estimator(NamedExamples):
             warn(said)
         return self
 
-    def _beside(self, ids: Any, subjects: Any, weights: Any) -> Beside:
+    def _beside(self, ids: Any, subjects: Any, weights: Any) -> ExampleMetadata:
         """Return what was given of new examples, or refuse weights that the learner does not take."""
         reading = traits_of(self._options()).reading
         if weights is not None and not reading.weights:
             raise ConfigError(no_weights("sample_weight", type(self).__name__, reading.regression))
-        return Beside(ids, subjects, weights)
+        return ExampleMetadata(ids, subjects, weights)
 
-    def _begin(self: Self, X: Any, y: Any, classes: Any, beside: Beside, warmup: bool) -> Self:
+    def _begin(self: Self, X: Any, y: Any, classes: Any, beside: ExampleMetadata, warmup: bool) -> Self:
         """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
         with self._lock:
             new = type(self).__new__(type(self))
@@ -215,7 +215,7 @@ class Estimator(NamedExamples):
             self.__dict__ = new.__dict__
         return self
 
-    def _more(self: Self, X: Any, y: Any, classes: Any, beside: Beside) -> Self:
+    def _more(self: Self, X: Any, y: Any, classes: Any, beside: ExampleMetadata) -> Self:
         """Insert examples into the model; the first ones make it."""
         if not self.__sklearn_is_fitted__():
             return self._begin(X, y, classes, beside, warmup=bool(traits_of(self._options()).warmup))
@@ -263,9 +263,9 @@ class Estimator(NamedExamples):
                 raise UpdateError(message("examples.unknown_value"), row=row)
             chosen.append(taken[value].pop())
         key = np.array(chosen, dtype=np.int64)
-        return self._delete(Asked(key, self._store().find(key)), digests)
+        return self._delete(DeletionRequest(key, self._store().find(key)), digests)
 
-    def _delete(self, asked: Asked, digests: bool) -> Callable[[], Receipt]:
+    def _delete(self, asked: DeletionRequest, digests: bool) -> Callable[[], Receipt]:
         key, width = asked.key, self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
@@ -273,7 +273,7 @@ class Estimator(NamedExamples):
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
         return partial(self._apply_with_receipt, batch, asked, self.digest() if digests else None, self._shown(key))
 
-    def _replacement(self, ids: Any, X: Any, y: Any, beside: Beside, digests: bool) -> Callable[[], Receipt]:
+    def _replacement(self, ids: Any, X: Any, y: Any, beside: ExampleMetadata, digests: bool) -> Callable[[], Receipt]:
         asked = self._asked(ids, None, "error")
         gone, before = asked.key, self.digest() if digests else None  # new labels are not learned yet
         new = self._insertable(X, y, beside, gone)
@@ -289,7 +289,9 @@ class Estimator(NamedExamples):
 
         return replaced
 
-    def _apply_with_receipt(self, batch: UpdateBatch, asked: Asked, before: str | None, shown: AnyArray) -> Receipt:
+    def _apply_with_receipt(
+        self, batch: UpdateBatch, asked: DeletionRequest, before: str | None, shown: AnyArray
+    ) -> Receipt:
         """Apply a batch that cannot be refused, whose ids are ``shown``; with digests if that ``before`` is given."""
         whose = None if self._subjects is None else self._subjects.of(asked.key)
         self._change_begins(batch, asked.slots)
@@ -309,7 +311,7 @@ class Estimator(NamedExamples):
             self._known["digest"] = receipt.digest_after
         return receipt.answering(whose, asked.subjects, asked.missing)
 
-    def _insertable(self, X: Any, y: Any, beside: Beside, gone: Ints) -> NewExamples:
+    def _insertable(self, X: Any, y: Any, beside: ExampleMetadata, gone: Ints) -> NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
@@ -330,7 +332,7 @@ class Estimator(NamedExamples):
             weight = products(UNIT if weight is None else weight, of_labels(class_weight, self._classes)[targets])
         return NewExamples(key, rows, sparse, targets, shown, names, whose, unless_equal(weight))
 
-    def _insertion(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Callable[[], Self]:
+    def _insertion(self: Self, X: Any, y: Any, beside: ExampleMetadata, warmup: bool) -> Callable[[], Self]:
         new = self._insertable(X, y, beside, np.empty(0, dtype=np.int64))
         op, first = np.full(len(new.key), INSERT, dtype=np.int8), len(new.key) if warmup else 0
         batch = self._next_batch(op, new.key, new.rows, new.targets, new.sparse, first, new.weight)

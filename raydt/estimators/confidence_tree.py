@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from raydt.estimators.arguments import documented, warn
 from raydt.estimators.base import Classifier
-from raydt.estimators.fitted import Beside, SumOfTrees
+from raydt.estimators.fitted import ExampleMetadata, SumOfTrees
 from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.estimators.river import RiverClassifier, Row
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
@@ -74,7 +74,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
-    def _insertion(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Callable[[], Self]:
+    def _insertion(self: Self, X: Any, y: Any, beside: ExampleMetadata, warmup: bool) -> Callable[[], Self]:
         insert = super()._insertion(X, y, beside, warmup)
 
         def inserted() -> Self:

@@ -321,7 +321,7 @@ class Fitted(Parameters, AtomicCalls):
 # Invariant: what a request names is found before anything is changed, or refused, all of it in one error.
 
 
-class Asked(NamedTuple):
+class DeletionRequest(NamedTuple):
     """A request to delete: live examples, the subjects that it names, and what it names that is not there."""
 
     key: Ints
@@ -330,7 +330,7 @@ class Asked(NamedTuple):
     missing: tuple[Hashable, ...] = ()
 
 
-class Beside(NamedTuple):
+class ExampleMetadata(NamedTuple):
     """Ids, weights and subjects of new examples, as a user gives them beside X and y."""
 
     ids: Any
@@ -395,7 +395,7 @@ class NamedExamples(Fitted, ABC):
 
     # ------------------------------------------------------------ inside
 
-    def _asked(self, ids: Any, subjects: Any, missing: str) -> Asked:
+    def _asked(self, ids: Any, subjects: Any, missing: str) -> DeletionRequest:
         """Find what a request names, ids first, each example once; or an error that names all that is not there."""
         self._require_fitted()
         self._require_examples()
@@ -417,7 +417,7 @@ class NamedExamples(Fitted, ABC):
             slots = self._store().find(key)
         if unknown and missing == "error":
             refuse_unknown(unknown, given)
-        return Asked(key, slots, tuple(dict.fromkeys(whose)), tuple(one for _, one in unknown))
+        return DeletionRequest(key, slots, tuple(dict.fromkeys(whose)), tuple(one for _, one in unknown))
 
     def _find(self, ids: Sequence[Hashable]) -> tuple[Ints, Int32s]:
         """Return number and slot of the live example of each id; where there is none, the slot is -1."""

@@ -30,7 +30,7 @@ from raydt.estimators.arguments import (
     weights_of,
 )
 from raydt.estimators.base import Classifier, Regressor, accuracy, r_squared, with_unseen
-from raydt.estimators.fitted import Beside, refuse_unknown, require_names, require_running
+from raydt.estimators.fitted import ExampleMetadata, refuse_unknown, require_names, require_running
 from raydt.estimators.keyed_models import (
     OWN,
     Apply,
@@ -204,7 +204,7 @@ class Keyed(KeyedModels):
             after.estimator_._require_classes(y)
             require_some_weight(sample_weight)
             rows = after._divided(X, keys)
-            of_key = after._examples(rows, X, y, None, Beside(ids, subjects, sample_weight))
+            of_key = after._examples(rows, X, y, None, ExampleMetadata(ids, subjects, sample_weight))
             for key, (part, target, beside) in of_key.items():
                 begin = partial(after._new_model()._begin, part, target, None, beside, warmup=True)
                 after.models_[key] = prepared(begin, key, rows.rows)
@@ -276,7 +276,7 @@ class Keyed(KeyedModels):
             gone = found_by_key(self.models_, self._types, ids, None, "error").by_key
             after = self._copy()
             rows = after._divided(X, keys)
-            of_key = after._examples(rows, X, y, None, Beside(new_ids, subjects, sample_weight))
+            of_key = after._examples(rows, X, y, None, ExampleMetadata(new_ids, subjects, sample_weight))
             changes: dict[Key, Callable[[], Apply]] = {}
             for key, asked in gone.items():
                 if key not in of_key:
@@ -331,7 +331,7 @@ class Keyed(KeyedModels):
         after._with_subjects, after._prior, after._awake = None, None, Awake()
         return after
 
-    def _more(self: Self, X: Any, y: Any, classes: Any, beside: Beside, keys: Any) -> Self:
+    def _more(self: Self, X: Any, y: Any, classes: Any, beside: ExampleMetadata, keys: Any) -> Self:
         with self._lock:
             self._require_whole()
             there: Mapping[Key, Any] = {}
@@ -358,7 +358,7 @@ class Keyed(KeyedModels):
             warn(said.shown(quote=True))
         return self
 
-    def _begin_new(self, of_key: Mapping[Key, tuple[Any, Any, Beside]], rows: DividedRows) -> None:
+    def _begin_new(self, of_key: Mapping[Key, tuple[Any, Any, ExampleMetadata]], rows: DividedRows) -> None:
         """Make the models of keys that have none yet."""
         for key, (part, target, beside) in of_key.items():
             if key not in self.models_:
@@ -366,8 +366,8 @@ class Keyed(KeyedModels):
                 self.models_[key] = prepared(partial(model._more, part, target, classes, beside), key, rows.rows)
 
     def _examples(
-        self, rows: DividedRows, X: Any, y: Any, classes: Any, beside: Beside
-    ) -> dict[Key, tuple[Any, Any, Beside]]:
+        self, rows: DividedRows, X: Any, y: Any, classes: Any, beside: ExampleMetadata
+    ) -> dict[Key, tuple[Any, Any, ExampleMetadata]]:
         """Return the examples of each key, and note what all models know of them; or an error."""
         self.estimator_._beside(beside.ids, beside.subjects, beside.weights)
         self._learn_targets(given := self._checked(y, rows.n), classes)
@@ -387,7 +387,8 @@ class Keyed(KeyedModels):
             self._types |= {} if whose is None else {"subject": types_of(whose)}
         parts = [chosen(values, rows.rows) for values in (given, ids, whose, weights)]
         return {
-            key: (rows.X[key], parts[0][key], Beside(parts[1][key], parts[2][key], parts[3][key])) for key in rows.rows
+            key: (rows.X[key], parts[0][key], ExampleMetadata(parts[1][key], parts[2][key], parts[3][key]))
+            for key in rows.rows
         }
 
     def _ids(self, given: Any, n: int) -> Any:
@@ -520,7 +521,7 @@ class KeyedClassifier(Keyed):
         sample_weight, keys, ids, subjects : array-like, optional
             As of ``fit``.
         """
-        return self._more(X, y, classes, Beside(ids, subjects, sample_weight), keys)
+        return self._more(X, y, classes, ExampleMetadata(ids, subjects, sample_weight), keys)
 
     def predict(self, X: Any, *, keys: Any = None) -> AnyArray:
         """Labels, shape (n,), each of the model of its row's key."""
@@ -600,7 +601,7 @@ class KeyedRegressor(Keyed):
         subjects: Any = None,
     ) -> R:
         """Insert examples into the models of their keys; all of them or, if an error is raised, none."""
-        return self._more(X, y, None, Beside(ids, subjects, sample_weight), keys)
+        return self._more(X, y, None, ExampleMetadata(ids, subjects, sample_weight), keys)
 
     def predict(self, X: Any, *, keys: Any = None) -> Floats:
         """Numbers, shape (n,), each of the model of its row's key."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
 from raydt.estimators.arguments import NO_TYPES, Parametrised, Types, plain_keys, require_type
-from raydt.estimators.atomic import Change, DeferredInterrupt, Locked
+from raydt.estimators.atomic import AtomicCall, DeferredInterrupt, Locked
 from raydt.estimators.base import Estimator
 from raydt.estimators.frames import (
     array_of,
@@ -266,7 +266,7 @@ def change_together(
     ``rows`` are the rows of each key, for errors.
     """
     interrupt, complete, settled = DeferredInterrupt(), False, False
-    begun: list[tuple[Any, Change]] = []
+    begun: list[tuple[Any, AtomicCall]] = []
 
     def take_back() -> None:
         nonlocal settled
@@ -282,7 +282,7 @@ def change_together(
                 model = models[key]
                 locks.enter_context(model._lock)
                 model._require_whole()
-                change = Change(model, interrupt)
+                change = AtomicCall(model, interrupt)
                 begun.append((model, change))
                 model._change = change
                 ready[key] = prepared(prepare, key, rows)

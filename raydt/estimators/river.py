@@ -46,7 +46,7 @@ _PLAIN = frozenset((float, int, bool))
 _NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
-class _Codes(dict[Hashable, int]):
+class _ValueCodes(dict[Hashable, int]):
     """Codes 0, 1, ... of values, in the order they came."""
 
     def cut(self, n: int) -> None:
@@ -75,8 +75,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
         self._keys: tuple[Hashable, ...] = ()
         self._values: Callable[[Mapping[Hashable, Any]], Any] = tuple  # of the keys, once these are known
         self._row = np.empty((1, 0))  # the example at hand
-        self._categories: dict[Hashable, _Codes] = {}
-        self._labels = _Codes()
+        self._categories: dict[Hashable, _ValueCodes] = {}
+        self._labels = _ValueCodes()
         self._reading = CLASSES  # until the options say what may be read
         self._order = in_order(())  # codes of labels, ascending by label
         self._session: InProcessSession | None = None
@@ -206,7 +206,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
         self._values = itemgetter(*self._keys, self._keys[0])  # one more, as of one key it makes no tuple
         self._row = np.empty((1, len(self._keys)))
-        self._categories = {key: _Codes() for key in self._keys if key in chosen or isinstance(x[key], str)}
+        self._categories = {key: _ValueCodes() for key in self._keys if key in chosen or isinstance(x[key], str)}
         self._encode(x)
         self._session = self._opened(options)
 

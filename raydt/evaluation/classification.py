@@ -424,7 +424,7 @@ def _baselines(hits: Ints) -> dict[str, Floats]:
 _COLUMNS = ("id", "prediction", "level", "no_change", "rival")
 
 
-class Asked(NamedTuple):
+class ScoredRows(NamedTuple):
     """Rows of a batch that were inserted or only predicted, in stream order; arrays of one length n."""
 
     id: Ints
@@ -443,7 +443,7 @@ class Delayed:
         self._evaluation = evaluation
         self._asked: dict[int, tuple[Any, int, Any, Any]] = {}  # id -> prediction, level, and those of the baselines
 
-    def update(self, rows: Asked) -> None:
+    def update(self, rows: ScoredRows) -> None:
         """Take rows into account. O(1) for each, in Python."""
         inserted = ~rows.query
         learned = rows.truth[inserted]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from raydt.arrays.elementary import AnyArray
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
-from raydt.exchange.messages import MET, Combine, Ended, Exchange, Payload
+from raydt.exchange.messages import MET, Combine, EndOfPass, Exchange, Payload
 from raydt.messages import message
 from raydt.parallel import run
 
@@ -257,15 +257,15 @@ Steps = Generator[list[Any], Sequence[Any], T]
 _HANDED_OUT = 1 << 18
 
 
-def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[list[Ended]]:
+def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[list[EndOfPass]]:
     """Have all shards make a pass, which they begin on the request ``method``; returns how it ended at each."""
     return (yield Combine(method, payload, each))
 
 
-def swaps(handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Steps[Ended]:
+def swaps(handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Steps[EndOfPass]:
     """Make a pass by the requests that ``handle`` answers for one shard; returns how it ended."""
     parts = handle(method, payload)
-    while not isinstance(parts, Ended):
+    while not isinstance(parts, EndOfPass):
         parts = handle(MET, {"parts": (yield parts)})
     return parts
 
@@ -278,7 +278,7 @@ class Meeting:
         self._met = 0
 
     def begin(self, steps: Steps[Any]) -> Any:
-        """Make the steps up to the first meeting; returns the parts for each shard, or :class:`Ended`."""
+        """Make the steps up to the first meeting; returns the parts for each shard, or :class:`EndOfPass`."""
         self._steps, self._met = steps, 0
         return self._step(None)
 
@@ -293,7 +293,7 @@ class Meeting:
             return self._steps.send(received)
         except StopIteration as end:
             self._steps = None
-            return Ended(end.value, self._met)
+            return EndOfPass(end.value, self._met)
 
 
 def side_by_side(halves: Sequence[Steps[T]]) -> list[T]:

@@ -83,13 +83,13 @@ class Combine(Ask):
     At a meeting each shard has one part for every shard, in shard order. Each gets the parts made for it by the request
     :data:`MET`, and goes on to the next meeting, or to the end. So a shard may *own* what it puts together, for
     instance the sums of a range of features, and tell all what it has found. All shards meet equally often. The
-    generator receives the :class:`Ended` of each.
+    generator receives the :class:`EndOfPass` of each.
 
     Shards meet among themselves (``links``), or the driver takes parts from one to the other (:func:`in_requests`).
     """
 
 
-class Ended(NamedTuple):
+class EndOfPass(NamedTuple):
     """The end of a pass at one shard."""
 
     result: Any
@@ -113,7 +113,7 @@ def in_requests(exchange: Exchange[T]) -> Exchange[T]:
                 replies = yield request
             else:
                 replies = yield Ask(request.method, request.payload, request.each)
-                while not isinstance(replies[0], Ended):
+                while not isinstance(replies[0], EndOfPass):
                     replies = yield Ask(MET, {}, [{"parts": parts} for parts in zip(*replies, strict=True)])
             request = exchange.send(replies)
     except StopIteration as end:

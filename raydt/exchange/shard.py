@@ -15,7 +15,7 @@ from raydt.exchange.links import Steps, swaps
 from raydt.exchange.messages import (
     SET_ASIDE,
     Ask,
-    Ended,
+    EndOfPass,
     Exchange,
     GroupSnapshot,
     Parts,
@@ -29,7 +29,7 @@ from raydt.messages import message
 from raydt.parallel import run
 
 
-class FeatureShard:
+class NumberedShard:
     """One shard: a learner's worker behind the numbering of messages.
 
     Parameters
@@ -61,11 +61,11 @@ class FeatureShard:
         handle = self._set_aside if method == SET_ASIDE else self.worker.handle
         return self._answered(seq, self._timed(handle, method, payload))
 
-    def combine(self, epoch: int, seq: int, method: str, payload: Payload) -> Steps[Ended]:
+    def combine(self, epoch: int, seq: int, method: str, payload: Payload) -> Steps[EndOfPass]:
         """Deliver message ``seq``, a pass: yields and receives what shards swap. Errors as of :meth:`receive`."""
         if not self._is_repeated(epoch, seq):
             self._answered(seq, (yield from swaps(partial(self._timed, self.worker.handle), method, payload)))
-        ended: Ended = self._reply
+        ended: EndOfPass = self._reply
         return ended
 
     def _is_repeated(self, epoch: int, seq: int) -> bool:
@@ -163,7 +163,7 @@ class Traffic:
 class InProcessDriver:
     """Runs a coordinator's generators against shards in the same process, by direct calls."""
 
-    def __init__(self, shards: Sequence[FeatureShard]) -> None:
+    def __init__(self, shards: Sequence[NumberedShard]) -> None:
         self.shards = list(shards)
         self.traffic = Traffic()
 

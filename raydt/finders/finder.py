@@ -24,7 +24,7 @@ from raydt.finders.pool import (
     MOVES,
     NOTES,
     USED,
-    Buckets,
+    BucketConstants,
     L,
     Pool,
     T,
@@ -180,7 +180,7 @@ class Structure(NamedTuple):
     """Entries with their heaps, the constants of the buckets, and k log k for entropy."""
 
     pool: Pool
-    buckets: Buckets
+    buckets: BucketConstants
     table: Floats
 
 
@@ -562,7 +562,7 @@ class Finder:
             _restore(self._structure, self._scan, unit, *columns)
 
 
-def _none(entropy: bool) -> Buckets:
+def _none(entropy: bool) -> BucketConstants:
     """No buckets, for a scan."""
     return buckets_of("updent" if entropy else "updgini", 1.0)
 

@@ -365,7 +365,7 @@ _LOG_ROWS, _LOG_MASS = 31, 48
 _RIM = 1e-9
 
 
-class Buckets(NamedTuple):
+class BucketConstants(NamedTuple):
     """Constants of all buckets."""
 
     entropy: bool  #: The criterion; else Gini.
@@ -384,7 +384,7 @@ class Buckets(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)  # of every shard of a process
-def buckets_of(finder: Literal["updgini", "updent"], alpha: float, *, masses: bool = False) -> Buckets:
+def buckets_of(finder: Literal["updgini", "updent"], alpha: float, *, masses: bool = False) -> BucketConstants:
     """The buckets of a finder: about 4 / alpha of UPDGINI, 14 / alpha of UPDENT. Nobody changes them.
 
     UPDENT has a tenth more of them where counts are ``masses``, whose rho may be less.
@@ -394,22 +394,24 @@ def buckets_of(finder: Literal["updgini", "updent"], alpha: float, *, masses: bo
     return _of_entropy(alpha, _LOG_MASS if masses else _LOG_ROWS)
 
 
-def among_masses(buckets: Buckets, wide: Buckets, bucket: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+def among_masses(
+    buckets: BucketConstants, wide: BucketConstants, bucket: npt.NDArray[np.int16]
+) -> npt.NDArray[np.int16]:
     """Numbers that buckets of rows have among those ``wide`` of masses: the mirrored ones follow on all others."""
     more = (len(wide.s) - len(buckets.s)) // 2
     return np.where(bucket >= len(buckets.s) // 2, bucket + more, bucket).astype(np.int16) if more else bucket
 
 
-def _of_gini(alpha: float) -> Buckets:
+def _of_gini(alpha: float) -> BucketConstants:
     """Intervals of equal width (section 5)."""
     beta = alpha / (alpha + 2)
     k = np.arange(math.floor(2 / beta) + 1)
     s, t, mu = (k / 2 - 1 / 4) * beta, (k / 2 + 3 / 4) * beta, (k / 2 + 1 / 4) * beta
     a, b = np.where(mu < 0.5, 0.0, -2.0 * mu), np.where(mu < 0.5, -2.0 * (1.0 - mu), 0.0)
-    return Buckets(False, s, t, s > 0, t < 1, a, b, np.zeros(len(k), dtype=np.bool_), np.array([2 / beta]))
+    return BucketConstants(False, s, t, s > 0, t < 1, a, b, np.zeros(len(k), dtype=np.bool_), np.array([2 / beta]))
 
 
-def _of_entropy(alpha: float, log_rows: int) -> Buckets:
+def _of_entropy(alpha: float, log_rows: int) -> BucketConstants:
     """An exact bucket for rho = 0, intervals of equal width in log log 1/rho up to 1/2, and all of these mirrored."""
     most = math.floor(2 * math.log(log_rows) / math.log1p(alpha))
     edges = [2.0 ** -((1 + alpha) ** (k / 2)) for k in range(most + 1)]
@@ -423,7 +425,7 @@ def _of_entropy(alpha: float, log_rows: int) -> Buckets:
     always = np.ones(2 * len(s), dtype=np.bool_)
     swapped = np.concatenate([a, b]), np.concatenate([b, a])
     low = np.tile(s > 0, 2)
-    return Buckets(True, np.tile(s, 2), np.tile(t, 2), low, always, *swapped, mirrored, np.array(edges))
+    return BucketConstants(True, np.tile(s, 2), np.tile(t, 2), low, always, *swapped, mirrored, np.array(edges))
 
 
 @inlined_kernel

@@ -40,8 +40,8 @@ from raydt.folders.arrays import (
 )
 from raydt.folders.folder import Folder
 from raydt.folders.segments import (
+    CheckpointPlace,
     PartsElsewhere,
-    Place,
     Written,
     among,
     component_of_segment,
@@ -304,10 +304,10 @@ class CheckpointStore:
         born: Ints | None = None
         if owned is not None:
             segment = Segment(since, number, owned.live[-1], owned=True)
-            place = Place(folder, BESIDE, segment, none_live=not any(owned.live))
+            place = CheckpointPlace(folder, BESIDE, segment, none_live=not any(owned.live))
         else:
             born = snapshot.born[np.searchsorted(snapshot.born, since) :]
-            place = Place(folder, BESIDE, Segment(since, number, len(born)), none_live=not len(snapshot.born))
+            place = CheckpointPlace(folder, BESIDE, Segment(since, number, len(born)), none_live=not len(snapshot.born))
             rest = write_rows(place, "coordinator", {**snapshot.rows, "born": born}, snapshot.state, here, len(born))
         if isinstance(snapshot.parts, PartsElsewhere):
             all_written = [here, *snapshot.parts.write(place)]

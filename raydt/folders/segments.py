@@ -42,7 +42,7 @@ _AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointPlace:
     """Where a checkpoint is being written."""
 
     folder: Folder  #: Of the checkpoint.
@@ -64,16 +64,16 @@ class PartsElsewhere(ABC, Iterable[Parts]):
     """Parts of a snapshot in other processes, which can write them. Once they are iterated over or written."""
 
     @abstractmethod
-    def write(self, place: Place) -> Iterator[Written]:
+    def write(self, place: CheckpointPlace) -> Iterator[Written]:
         """Have the parts written, those of each process; OSError or NotWrittenError if one cannot be."""
 
 
-def write_parts(place: Place, parts: Parts) -> Written:
+def write_parts(place: CheckpointPlace, parts: Parts) -> Written:
     """Write parts that are in this process; ValueError if their arrays do not have an entry for each example."""
     return write_each(place, parts.items())
 
 
-def write_each(place: Place, parts: Iterable[tuple[int | Buckets, GroupSnapshot]]) -> Written:
+def write_each(place: CheckpointPlace, parts: Iterable[tuple[int | Buckets, GroupSnapshot]]) -> Written:
     """As :func:`write_parts`, one after the other."""
     written = Written([], [])
     for whose, part in parts:
@@ -88,7 +88,7 @@ def write_each(place: Place, parts: Iterable[tuple[int | Buckets, GroupSnapshot]
 
 
 def write_rows(
-    place: Place, name: str, rows: Arrays, state: Arrays, written: Written, examples: int
+    place: CheckpointPlace, name: str, rows: Arrays, state: Arrays, written: Written, examples: int
 ) -> Mapping[str, Any]:
     """Write what never changes of so many new examples; returns what else the component ``name`` has."""
     if problem := uneven(rows, examples):

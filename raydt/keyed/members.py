@@ -68,7 +68,7 @@ class Observer(Protocol):
 
     @property
     def records(self) -> Any:
-        """As :class:`raydt.keyed.session.Records`."""
+        """As :class:`raydt.keyed.session.NewTableRows`."""
 
     def before(self, member: Member) -> None:
         """Called before the figures of a member change."""

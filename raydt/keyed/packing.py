@@ -30,7 +30,7 @@ from raydt.exchange.messages import Parts, Segment, Snapshot
 from raydt.folders.arrays import FileEntry, open_folder, parsed, publish_component, read_manifest
 from raydt.folders.checkpoint import BESIDE, ROWS, Checkpoint, CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
-from raydt.folders.segments import PartsElsewhere, Place, Written
+from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written
 from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of_group, digest_of_groups, group_of
 from raydt.keyed.members import classes_of, whole
 from raydt.keyed.source import WholeSource
@@ -377,7 +377,7 @@ def open_keys(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedKey
 log = logging.getLogger(__name__)
 
 
-def write_groups(place: Place, parts: Parts) -> Written:
+def write_groups(place: CheckpointPlace, parts: Parts) -> Written:
     """Write the groups of keys beside the checkpoint, to be shared."""
     files = []
     for group, found in parts.items():
@@ -434,7 +434,7 @@ class KeyedStore(CheckpointStore):
 
     def _write_rows(self, folder: Folder, number: int, snapshot: Snapshot) -> tuple[list[Any], Any, Mapping[str, Any]]:
         """Write the groups of the snapshot; the others are shared. FileNotFoundError if a file of one is gone."""
-        place, parts = Place(folder, BESIDE, Segment(0, number, 0), none_live=True), snapshot.parts
+        place, parts = CheckpointPlace(folder, BESIDE, Segment(0, number, 0), none_live=True), snapshot.parts
         written_by = (
             parts.write(place) if isinstance(parts, PartsElsewhere) else (write_groups(place, p) for p in parts)
         )

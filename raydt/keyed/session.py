@@ -41,7 +41,7 @@ _STRUCTURE = ("nodes", "leaves", "depth", "rebuilds")
 TOTALS = ("updates", "inserts", "deletes", "replaced", "queries", "predictions", "refused", "skipped")
 
 
-class Records:
+class NewTableRows:
     """Rows of tables, by table, that were not taken yet; ``predicting`` says whether predictions are recorded."""
 
     def __init__(self, every: int, *, predicting: bool, own: Sequence[str] = ()) -> None:
@@ -222,7 +222,7 @@ def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
 class KeyedSession:
     """The models of all keys, or of those of some groups."""
 
-    def __init__(self, job: KeyedJob, records: Records) -> None:
+    def __init__(self, job: KeyedJob, records: NewTableRows) -> None:
         self._job, self._records = job, records
         self._sums = (*_SUMS, *job.learner.traits(job.options).counts)
         self.members = Members(job)
@@ -288,7 +288,7 @@ class KeyedSession:
         self._scores[member.group] += sign * sums
 
     @property
-    def records(self) -> Records:
+    def records(self) -> NewTableRows:
         """Where the members record what they did."""
         return self._records
 

@@ -38,7 +38,7 @@ from raydt.exchange.messages import Segment
 from raydt.keyed.groups import Due, Key, KeyLog
 from raydt.messages import message
 from raydt.redaction import quoted
-from raydt.sources.base import Identity, Rows
+from raydt.sources.base import Rows, SourceIdentity
 from raydt.sources.file_source import FileSource
 from raydt.sources.live.followed import KEPT, FollowedSource
 from raydt.streams.row_stream import restored_ids, saved_ids
@@ -597,7 +597,7 @@ class KeySource:
             if rows.start + len(rows) > start:
                 yield rows
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """Refuse: the identity of data is that of the whole source."""
         raise NotImplementedError
 

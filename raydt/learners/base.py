@@ -17,7 +17,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from raydt.arrays.blocks import Lazy, SparseRows
 from raydt.arrays.elementary import Arrays, Floats, Ints
-from raydt.audits.bins import Parts
+from raydt.audits.bins import AuditParts
 from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import ConfigError
 from raydt.examples.row_owners import are_in
@@ -386,7 +386,7 @@ class Learner(ABC):
         """
         return self._audits.AuditedRows(options, features, state, history)
 
-    def audit_parts(self, options: Any, features: Features, model: Arrays, parts: Parts) -> AuditReport:
+    def audit_parts(self, options: Any, features: Features, model: Arrays, parts: AuditParts) -> AuditReport:
         """As :meth:`audit`, of rows that are in ``parts``; ``model`` is a state, whose arrays by row are not used."""
         report: AuditReport = self._audits.audit_parts(options, features, model, parts)
         return report
@@ -582,7 +582,7 @@ def rows_within(
     return {**state, **chosen(by_row, mine)}, Lazy(groups, lambda group: with_live(groups[group], mine))
 
 
-def audit_divided(learner: Learner, options: Any, features: Features, model: Arrays, parts: Parts) -> AuditReport:
+def audit_divided(learner: Learner, options: Any, features: Features, model: Arrays, parts: AuditParts) -> AuditReport:
     """As :func:`audit`, of rows that are divided by buckets among ``parts``, each an :class:`AuditedPart`."""
     stored = parts.ask("stored")
     differing = [failure for failures, _ in stored for failure in failures]

@@ -246,7 +246,7 @@ APPLIED, INSERTS, DELETES, STEPS, REFUSED, NOTES = range(6)
 MOST_NOTES = 8
 
 
-class Batches(NamedTuple):
+class ModelBatches(NamedTuple):
     """Batches of many models; each array has those of one model after those of another."""
 
     op: npt.NDArray[np.int8]
@@ -355,7 +355,7 @@ class ManyBatches:
         np.cumsum([len(batch.X) for batch in batches], out=rows[1:])
         op = np.concatenate([batch.op for batch in batches])
         room = 2 if (op == UPDATE).any() else 1
-        self.given = Batches(
+        self.given = ModelBatches(
             op,
             np.concatenate([batch.id for batch in batches]),
             np.concatenate([batch.X for batch in batches]),

@@ -36,7 +36,7 @@ from raydt.examples.updates import (
 )
 from raydt.exchange.links import together
 from raydt.exchange.messages import OWNED, SET_ASIDE, Ask, Buckets, Exchange, Owned, Segment, Snapshot, living
-from raydt.exchange.shard import FeatureShard, InProcessDriver
+from raydt.exchange.shard import InProcessDriver, NumberedShard
 from raydt.folders.folder import Folder
 from raydt.folders.segments import whole_rows
 from raydt.learners import learners
@@ -205,7 +205,7 @@ class InProcessSession:
         self.coordinator: BatchCoordinator = learner.coordinator(options, features, shards, plan)
         store = self.coordinator.store if plan.shared_store else None
         self.shards = [
-            FeatureShard(learner.shard(options, features, groups, store), index)
+            NumberedShard(learner.shard(options, features, groups, store), index)
             for index, groups in enumerate(features.assign(shards))
         ]
         self.driver = InProcessDriver(self.shards)

@@ -30,7 +30,7 @@ from raydt.redaction import quoted, quoted_columns
 # not part of it, so that data may move. The names of files are in the description for messages only.
 
 
-class Identity(NamedTuple):
+class SourceIdentity(NamedTuple):
     """Identity of a source's data."""
 
     fingerprint: str  #: ``sha256:`` and 64 hexadecimal digits.
@@ -246,7 +246,7 @@ class Source(Protocol):
     def n_rows(self) -> int | None:
         """Total number of rows if it is known without reading them."""
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """Return the identity of the data: schema, row counts, and contents (read once) or generator settings."""
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
@@ -385,13 +385,13 @@ class Envelope:
 Label = StrictBool | StrictInt | StrictFloat | str
 
 
-class Section(BaseModel):
+class OptionSection(BaseModel):
     """Options that are fixed, and of which none is unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
-class FileOptions(Section):
+class FileOptions(OptionSection):
     """Options of every source that reads files."""
 
     #: Whether files of this kind can hold structs.

@@ -32,7 +32,7 @@ from raydt.messages import Message, message
 from raydt.sources.base import FileOptions, Rows, Source, require
 from raydt.sources.file_source import FileSource, PermutedFiles
 from raydt.sources.files.csv import CsvDataFile
-from raydt.sources.files.datafile import DataFile, Place, find_files
+from raydt.sources.files.datafile import DataFile, FilePlace, find_files
 from raydt.sources.files.jsonl import FORMATS, JsonLinesDataFile
 from raydt.sources.live.base import LiveOptions
 from raydt.sources.live.followed import FollowedSource
@@ -82,7 +82,7 @@ def open_source(
     return source
 
 
-def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) -> DataFile:
+def open_file(options: FileOptions, place: FilePlace, reading: Reading = CLASSES) -> DataFile:
     """Open one file of a source."""
     if isinstance(options, CsvFiles):
         label = None if reading.regression else options.label
@@ -99,7 +99,7 @@ def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) ->
     return _FORMATS[options.kind](place)
 
 
-def files_of(options: FileOptions, base_dir: str | Path = ".") -> list[Place]:
+def files_of(options: FileOptions, base_dir: str | Path = ".") -> list[FilePlace]:
     """Return the files of a source; InputError if nothing is there."""
     return find_files(options.path, base_dir, _FORMATS[options.kind].suffixes)
 

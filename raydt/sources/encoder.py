@@ -185,7 +185,7 @@ def _rounded(texts: pa.Array, read: pa.Array) -> Mask | None:
     return large if large.any() else None
 
 
-class Block(NamedTuple):
+class EncodedBlock(NamedTuple):
     """Rows of a file that follow each other."""
 
     batch: pa.RecordBatch  #: Columns of the encoder, as far as the file has them.
@@ -197,7 +197,7 @@ class Block(NamedTuple):
 class Checked(NamedTuple):
     """Rows whose labels and categories have no codes yet."""
 
-    block: Block
+    block: EncodedBlock
     faults: Faults
     columns: Mapping[str, pa.Array]
     X: Floats  #: Shape (n, d), without categories.
@@ -332,11 +332,11 @@ class RowEncoder:
             self.columns = self.to_read(list(self.parts))
         return self._ts
 
-    def encode(self, block: Block) -> Rows:
+    def encode(self, block: EncodedBlock) -> Rows:
         """Encode rows; a label of one class more than a learner of many classes takes is an InputError."""
         return self.finish(self.check(block))
 
-    def check(self, block: Block) -> Checked:
+    def check(self, block: EncodedBlock) -> Checked:
         """Check what depends on no other rows: values, numeric features, faults. Threads may do so at the same time."""
         batch, n = block.batch, block.batch.num_rows
         faults = Faults(n, block.flaws)

@@ -27,8 +27,8 @@ from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
 from raydt.parallel import ahead, run, threads
-from raydt.sources.base import Envelope, Identity, Rows, Source, hashed
-from raydt.sources.encoder import Block, Checked, EncodedSource, RowEncoder
+from raydt.sources.base import Envelope, Rows, Source, SourceIdentity, hashed
+from raydt.sources.encoder import Checked, EncodedBlock, EncodedSource, RowEncoder
 from raydt.sources.files.content import Columns, agreement, require_agreement
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.jsonl import Dialect
@@ -157,13 +157,13 @@ class FileSource(EncodedSource):
             require_agreement(table, self._agreed, {column.name: "ts"}, strict=False)
         return column
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """Identify columns and types, ``limit``, and rows, size and content hash of files, not their paths."""
         schema = [[field.name, str(field.type)] for field in self._agreed.schema]
         described = {"kind": self._files[0].kind, "schema": schema, "limit": self._limit}
         files = [file.described(rows) for rows, file in zip(self._rows_at_opening, self._files, strict=True)]
         content = [[file["rows"], file["bytes"], file["sha256"]] for file in files]
-        return Identity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
+        return SourceIdentity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
 
     def rows(self, start: int = 0) -> Generator[Rows, None, None]:
         """Yield chunks of encoded rows from row ``start`` on, whose codes follow the order of reading.
@@ -226,7 +226,7 @@ class FileSource(EncodedSource):
                 return chunks, error
         return chunks, None
 
-    def _blocks(self, start: int) -> Generator[Block, None, None]:
+    def _blocks(self, start: int) -> Generator[EncodedBlock, None, None]:
         for found in self._batches(self._encoder.columns, start):
             yield _block(*found)
 
@@ -351,12 +351,12 @@ class FileSource(EncodedSource):
 class _Read(NamedTuple):
     """Blocks, and the error that comes after them: StopIteration at the end."""
 
-    blocks: list[Block]
+    blocks: list[EncodedBlock]
     error: Exception | None
 
 
-def _read(blocks: Iterator[Block], size: int) -> _Read:
-    read: list[Block] = []
+def _read(blocks: Iterator[EncodedBlock], size: int) -> _Read:
+    read: list[EncodedBlock] = []
     try:
         while len(read) < size:
             read.append(next(blocks))
@@ -365,7 +365,7 @@ def _read(blocks: Iterator[Block], size: int) -> _Read:
     return _Read(read, None)
 
 
-def _checked(encoder: RowEncoder, block: Block) -> Checked | Exception:
+def _checked(encoder: RowEncoder, block: EncodedBlock) -> Checked | Exception:
     """Check a block; return what ends the reading before it."""
     try:
         return encoder.check(block)
@@ -373,8 +373,8 @@ def _checked(encoder: RowEncoder, block: Block) -> Checked | Exception:
         return error
 
 
-def _block(batch: pa.RecordBatch, row: int, file: DataFile, file_row: int) -> Block:
-    return Block(batch, row, partial(_place, file.name, file_row), file.take_flaws(file_row, batch.num_rows))
+def _block(batch: pa.RecordBatch, row: int, file: DataFile, file_row: int) -> EncodedBlock:
+    return EncodedBlock(batch, row, partial(_place, file.name, file_row), file.take_flaws(file_row, batch.num_rows))
 
 
 def _place(file: str, first: int, position: int) -> tuple[str, int]:
@@ -437,20 +437,20 @@ class PermutedFiles(FileSource):
         """File and row within it (zero-based)."""
         return super().where(int(self._load()[row]))
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """That of the files, and the seed."""
         files = super().identity()
         described = {**files.description, "permutation": self._seed}
-        return Identity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
+        return SourceIdentity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
 
-    def _blocks(self, start: int, stop: int | None = None) -> Generator[Block, None, None]:
+    def _blocks(self, start: int, stop: int | None = None) -> Generator[EncodedBlock, None, None]:
         order = self._load()
         end = len(order) if stop is None else min(stop, len(order))
         for begin in range(start, end, self._chunk_rows):
             part = self._table.slice(begin, min(self._chunk_rows, end - begin)).combine_chunks().to_batches()[0]
             numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
             flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
-            yield Block(part, begin, partial(self._place, begin), flaws)
+            yield EncodedBlock(part, begin, partial(self._place, begin), flaws)
 
     def _place(self, first: int, position: int) -> tuple[str, int]:
         return self.where(first + position)
@@ -544,7 +544,7 @@ class StoredSource:
             raise ConfigError(message("sources.stored_times"))
         return self._column
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """That of the original."""
         return self._identity
 

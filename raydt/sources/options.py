@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
 from raydt.arrays.blocks import LARGEST_WIDTH
 from raydt.messages import message
-from raydt.sources.base import FileOptions, Section
+from raydt.sources.base import FileOptions, OptionSection
 from raydt.sources.live.base import kinds
 
 
@@ -70,7 +70,7 @@ class LibsvmFiles(FileOptions):
     kind: Literal["libsvm"] = "libsvm"
 
 
-class SyntheticOptions(Section):
+class SyntheticOptions(OptionSection):
     """Options of every generator; row r is a pure function of these options and r."""
 
     kind: Literal["synthetic"] = "synthetic"

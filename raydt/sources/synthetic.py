@@ -28,7 +28,7 @@ from raydt.encoding.columns import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.updates import CODES, NEWEST_RULES, Features, Weights
 from raydt.messages import message
-from raydt.sources.base import Identity, Rows, hashed
+from raydt.sources.base import Rows, SourceIdentity, hashed
 
 if TYPE_CHECKING:
     from raydt.sources.options import Hyperplane, Sea, SyntheticOptions
@@ -92,10 +92,10 @@ class SyntheticSource(ABC):
         """Refused: generated rows have no times."""
         raise ConfigError(message("sources.generated_times"))
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """The generator's settings."""
         options = self._options.model_dump()
-        return Identity(hashed(json.dumps(options, sort_keys=True)), options)
+        return SourceIdentity(hashed(json.dumps(options, sort_keys=True)), options)
 
     @abstractmethod
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Rows]:

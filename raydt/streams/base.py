@@ -17,7 +17,7 @@ from raydt.arrays.blocks import SparseRows, concatenated
 from raydt.arrays.elementary import Bools, Floats, Ints
 from raydt.encoding.columns import LARGEST_TIME, NO_TIME, TimeColumn
 from raydt.errors import InputError, UpdateError
-from raydt.evaluation.classification import Asked, Delayed, Prequential
+from raydt.evaluation.classification import Delayed, Prequential, ScoredRows
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.examples.row_owners import are_in
 from raydt.examples.updates import (
@@ -550,7 +550,7 @@ class Tally:
         if self._delayed is None:
             self.prequential.update(truth[at], prediction, levels, seq, weight)
         else:
-            self._delayed.update(Asked(batch.id[at], queried[at], truth[at], prediction, levels, seq, weight))
+            self._delayed.update(ScoredRows(batch.id[at], queried[at], truth[at], prediction, levels, seq, weight))
 
     def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
         """Statistics of the present session, with the traffic of those before it added."""

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from pipelines.auditing import _hashes
 from pipelines.purging.runs import read_ids
 from pipelines.saved_runs import open_state
-from pipelines.serving.served import RowReader, parsed
+from pipelines.serving.served import RequestReader, parsed
 from pipelines.updating.change_files import find_changes, source_of
 from pipelines.updating.changes import StateNames, open_insertions, read_deletions
 from raydt import FullyDynamicTreeClassifier, KeyedClassifier
@@ -592,7 +592,7 @@ def test_categories_are_the_same_in_a_frame_a_file_and_a_request(tmp_path: Path)
         model.fit(frame, np.arange(len(values)) % 2)
         model.save(tmp_path / kind, with_examples=True)
         saved = open_state(tmp_path / kind)[0]
-        known, reader = saved.categories["c"], RowReader(saved)
+        known, reader = saved.categories["c"], RequestReader(saved)
         for text in volume.spread(texts, 60):
             row = json_lines([{"a": 1, "c": text}], "c", kind)[0]
             try:

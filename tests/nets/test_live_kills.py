@@ -32,7 +32,7 @@ from pipelines.following import follow
 from pipelines.running.plans import PLANS
 from pipelines.saved_runs import find_state, open_state
 from pipelines.serving.application import SnapshotReader
-from pipelines.serving.served import Table
+from pipelines.serving.served import RequestTable
 from raydt.errors import InputError, ModelFileError
 from raydt.examples.updates import history_of_live
 from raydt.keyed.packing import open_keys
@@ -302,7 +302,7 @@ class Story:
         reader = SnapshotReader(twin)
         assert reader.look()
         served: Any = reader.current
-        table = Table(
+        table = RequestTable(
             {name: [row[name] for row in self._asked] for name in self._asked[0]}, len(self._asked), single=False
         )
         expected = served.answer(table)

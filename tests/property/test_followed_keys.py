@@ -16,7 +16,7 @@ import pytest
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
 from raydt.keyed.members import KeyedJob
-from raydt.keyed.session import KeyedSession, Records
+from raydt.keyed.session import KeyedSession, NewTableRows
 from raydt.keyed.source import SharedSource, TableKeys, told_apart
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners
@@ -44,7 +44,7 @@ class Work:
         self.stream = KeyedStream(source, skip_bad=True)
         shared = SharedSource(source, learner.traits(options).reading)
         self.session = KeyedSession(
-            KeyedJob(shared, learner, options, source.features, model), Records(10, predicting=False)
+            KeyedJob(shared, learner, options, source.features, model), NewTableRows(10, predicting=False)
         )
         self.requested: list[Any] = []
         self.skipped = 0

@@ -13,8 +13,8 @@ import numpy as np
 
 from raydt.errors import SequenceGapError, StaleEpochError
 from raydt.exchange.links import Frame, Links, Steps
-from raydt.exchange.messages import Ask, Combine, Ended, Exchange, Tell
-from raydt.exchange.shard import FeatureShard
+from raydt.exchange.messages import Ask, Combine, EndOfPass, Exchange, Tell
+from raydt.exchange.shard import NumberedShard
 from raydt.learners.batch_coordinator import BatchCoordinator
 
 
@@ -67,10 +67,10 @@ class Machine:
 class ShardMachine(Machine):
     """A shard, which answers or refuses whatever reaches it, and meets others on a pass that it has begun."""
 
-    def __init__(self, index: int, epoch: int, shard: FeatureShard) -> None:
+    def __init__(self, index: int, epoch: int, shard: NumberedShard) -> None:
         super().__init__(f"shard {index}", epoch)
         self.shard = shard
-        self._pass: Steps[Ended] | None = None
+        self._pass: Steps[EndOfPass] | None = None
         self._links = Links(index, 1, epoch)
 
     def begin_epoch(self, epoch: int, shards: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from raydt.errors import ProcessLostError
 from raydt.exchange.messages import Buckets, GroupSnapshot, Parts, Position
-from raydt.folders.segments import PartsElsewhere, Place, Written, write_each
+from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written, write_each
 from tests.simulation.machines import ShardMachine
 from tests.simulation.network import Network
 
@@ -21,7 +21,7 @@ class MachineParts(PartsElsewhere):
         """Never: the shards see the folder."""
         raise NotImplementedError
 
-    def write(self, place: Place) -> Iterator[Written]:
+    def write(self, place: CheckpointPlace) -> Iterator[Written]:
         """Have the shards write one after the other, in any order."""
         shards = self._network.shards
         for machine in self._network.random.sample(shards, len(shards)):

@@ -25,7 +25,7 @@ from raydt.errors import ExchangeError, ProcessLostError, StaleEpochError
 from raydt.evaluation.scoring import NO_LEVEL
 from raydt.examples.updates import BatchResult, Features, UpdateBatch
 from raydt.exchange.messages import Barrier, Buckets, Snapshot
-from raydt.exchange.shard import FeatureShard
+from raydt.exchange.shard import NumberedShard
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import take_snapshot, whole
 from raydt.sources.base import Source
@@ -209,7 +209,7 @@ class Simulation(Network):
         machine = alive.get(f"shard {index}")
         if machine is None or machine.dead:
             worker = self.setup.learner.shard(self.setup.options, self._features, groups)
-            machine = ShardMachine(index, epoch, FeatureShard(worker, index))
+            machine = ShardMachine(index, epoch, NumberedShard(worker, index))
 
         def restore() -> None:
             try:

@@ -13,7 +13,7 @@ from raydt.batches.rows_on_shards import HeldRows
 from raydt.examples.store import ExampleStore
 from raydt.exchange.links import Links
 from raydt.exchange.messages import MET, GroupSnapshot
-from raydt.exchange.shard import FeatureShard
+from raydt.exchange.shard import NumberedShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.sessions import session as snapshots
@@ -45,31 +45,31 @@ def mutant(learner):
 
 @mutant("chain")
 def a_shard_applies_repeated_messages(patch):
-    receive = FeatureShard.receive
+    receive = NumberedShard.receive
 
     def forgetful(self, epoch, seq, method, payload):
         self.seq -= seq == self.seq and epoch == self.epoch
         return receive(self, epoch, seq, method, payload)
 
-    patch.setattr(FeatureShard, "receive", forgetful)
+    patch.setattr(NumberedShard, "receive", forgetful)
 
 
 @mutant("chain")
 def a_shard_applies_messages_of_other_epochs(patch):
-    receive = FeatureShard.receive
-    patch.setattr(FeatureShard, "receive", lambda self, epoch, *rest: receive(self, self.epoch, *rest))
+    receive = NumberedShard.receive
+    patch.setattr(NumberedShard, "receive", lambda self, epoch, *rest: receive(self, self.epoch, *rest))
 
 
 @mutant("chain")
 def a_shard_applies_late_messages(patch):
-    receive = FeatureShard.receive
+    receive = NumberedShard.receive
 
     def careless(self, epoch, seq, method, payload):
         if epoch == self.epoch and seq < self.seq:
             return self.worker.handle(method, payload)
         return receive(self, epoch, seq, method, payload)
 
-    patch.setattr(FeatureShard, "receive", careless)
+    patch.setattr(NumberedShard, "receive", careless)
 
 
 @mutant("chain")
@@ -106,7 +106,7 @@ def a_link_takes_the_next_frame_for_this_one(patch):
 
 @mutant("chain")
 def a_new_epoch_goes_on_with_the_old_numbers(patch):
-    patch.setattr(FeatureShard, "begin_epoch", lambda self, epoch: setattr(self, "epoch", epoch))
+    patch.setattr(NumberedShard, "begin_epoch", lambda self, epoch: setattr(self, "epoch", epoch))
 
 
 @mutant("fudyadt: spread")
@@ -172,13 +172,13 @@ def a_snapshot_is_taken_late(patch):
         rows, state = self.worker.rows(slots[stored:]), self.worker.state(slots)
         return {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
 
-    patch.setattr(FeatureShard, "_set_aside", note)
-    patch.setattr(FeatureShard, "take_aside", take)
+    patch.setattr(NumberedShard, "_set_aside", note)
+    patch.setattr(NumberedShard, "take_aside", take)
 
 
 @mutant("chain")
 def a_snapshot_is_taken_one_message_early(patch):
-    receive, set_aside = FeatureShard.receive, FeatureShard._set_aside
+    receive, set_aside = NumberedShard.receive, NumberedShard._set_aside
 
     def remembering(self, epoch, seq, method, payload):
         if (epoch, seq) == (self.epoch, self.seq + 1) and method != MET:  # no pass is under way
@@ -192,8 +192,8 @@ def a_snapshot_is_taken_one_message_early(patch):
         self._aside = number, {group: part._replace(state=before.get(group, {})) for group, part in groups}
         return number
 
-    patch.setattr(FeatureShard, "receive", remembering)
-    patch.setattr(FeatureShard, "_set_aside", early)
+    patch.setattr(NumberedShard, "receive", remembering)
+    patch.setattr(NumberedShard, "_set_aside", early)
 
 
 @mutant("chain")
@@ -321,7 +321,7 @@ def test_threads_that_keep_an_order_find_no_dependence_on_it(tmp_path, monkeypat
 
 def test_a_mutant_that_dies_is_not_found(tmp_path, monkeypatch):
     monkeypatch.setitem(
-        MUTANTS, "broken", (lambda patch: patch.setattr(FeatureShard, "receive", lambda: None), "chain")
+        MUTANTS, "broken", (lambda patch: patch.setattr(NumberedShard, "receive", lambda: None), "chain")
     )
     monkeypatch.setattr(sys.modules[__name__], "MOST_SEEDS", 2)
     with pytest.raises(pytest.fail.Exception, match=r"it died of .*TypeError"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config import Config, json_schema, load_config, load_variants
-from pipelines.operation import Cluster, Output, dump_yaml, load_yaml
+from pipelines.operation import ClusterOptions, Output, dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
 from raydt.messages import message
@@ -121,7 +121,7 @@ class TestKindOfFiles:
 class TestMessages:
     def test_a_value_that_two_types_refuse_says_what_both_take_and_what_the_key_means(self):
         said = str(refusal_of(changed(cluster={"shards": "2"})))
-        meaning = Cluster.model_fields["shards"].description
+        meaning = ClusterOptions.model_fields["shards"].description
         assert said == f"config: cluster.shards = '2': {message('configs.integer')}, or auto ({meaning})"
 
     def test_an_integer_beyond_64_bits_is_refused_in_a_mapping_too(self):
@@ -134,7 +134,7 @@ class TestMessages:
         ("section", "options"),
         [
             *(("learner", one.Options) for one in learners().values()),
-            ("cluster", Cluster),
+            ("cluster", ClusterOptions),
             ("output", Output),
         ],
     )
@@ -286,7 +286,7 @@ def test_configs_of_the_repository_are_valid(file):
 
 def test_the_schema_explains_every_key_of_a_job():
     schema = json_schema()
-    ours = ("ActorResources", "Resources", "Cluster", "Checkpoint", "Output")
+    ours = ("ActorResources", "Resources", "ClusterOptions", "CheckpointOptions", "Output")
     for section in [schema, *(schema["$defs"][name] for name in ours)]:
         unexplained = [key for key, value in section["properties"].items() if not value.get("description")]
         assert not unexplained, section.get("title")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pipelines
 from pipelines.config import load_config
-from pipelines.operation import Checkpoint
+from pipelines.operation import CheckpointOptions
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
@@ -133,7 +133,7 @@ def test_a_finished_run_leaves_rows_of_live_examples_only(tmp_path: Path) -> Non
 def test_a_missed_deadline_ends_the_run(tmp_path: Path) -> None:
     clock = Clock()
     store = CheckpointStore(Folder(tmp_path), 3, Copies(20.0, clock))
-    options = Checkpoint(every_seconds=10, max_age="30s")
+    options = CheckpointOptions(every_seconds=10, max_age="30s")
     assert options.copies_limit == 20
     checkpointer = Checkpointer(options, store, deadline="40s")
     checkpointer.require_deadline()  # there is no checkpoint, and so no copy
@@ -177,7 +177,7 @@ def test_a_clock_that_is_set_while_a_run_works_changes_no_age(monkeypatch: pytes
     monkeypatch.setattr(time, "time", lambda: 1e9 + passed + draw.uniform(-20, 20) * year)
     monkeypatch.setattr(time, "clock_gettime", lambda which: 5e3 + passed)
     store = CheckpointStore(Folder(tmp_path), 3, Copies(MOST))
-    options = Checkpoint(every_seconds=EVERY, max_age=f"{MOST:g}s")
+    options = CheckpointOptions(every_seconds=EVERY, max_age=f"{MOST:g}s")
     checkpointer = Checkpointer(options, store, deadline=f"{MOST + EVERY:g}s")
     live, clock = {*range(20)}, Clock()
     for number in range(1, 30):
@@ -204,7 +204,7 @@ def test_a_run_that_is_level_gives_up_copies_in_time(tmp_path: Path) -> None:
     """Nothing comes, so no message would have asked for the next checkpoint, nor missed the deadline."""
     clock = Clock()
     store = CheckpointStore(Folder(tmp_path), 3, Copies(MOST - EVERY, clock))
-    options = Checkpoint(every_seconds=EVERY, max_age=f"{MOST:.0f}s")
+    options = CheckpointOptions(every_seconds=EVERY, max_age=f"{MOST:.0f}s")
     checkpointer, written = Checkpointer(options, store, clock, deadline=f"{MOST:.0f}s"), list[int]()
 
     def pause(updates: int) -> None:

@@ -15,7 +15,7 @@ from actors import session as ray_session
 from actors.liveness import Peer
 from actors.session import RaySession
 from pipelines.config import load_config
-from pipelines.operation import Checkpoint
+from pipelines.operation import CheckpointOptions
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.intake import Intake
 from pipelines.saved_runs import open_stream
@@ -62,7 +62,7 @@ def checkpoints(folder: Path, writing: int, monkeypatch: pytest.MonkeyPatch) -> 
     session._peers, session._divided, session._under_way = [Peer("the coordinator", Handle(here))], None, deque()
     session._watch = type("Watch", (), {"collect": staticmethod(lambda replies, _: [reply() for reply in replies])})()
     store = CheckpointStore(Folder(folder), 100)
-    options = Checkpoint(every_updates=EVERY, every_seconds=None)
+    options = CheckpointOptions(every_updates=EVERY, every_seconds=None)
     checkpointer, written = Checkpointer(options, store), threading.Event()
     monkeypatch.setattr(store, "write", lambda content: (written.wait(30) and taken.append(content.number)) or 0)
     taken: list[int] = []
@@ -101,7 +101,7 @@ class Pauses:
         self.now, self.taken, self.fails, self._copying = 0.0, list[float](), False, copying
         store = CheckpointStore(Folder(folder), 3)
         monkeypatch.setattr(store, "write", lambda content: self._pass(writing))
-        self._checkpointer = Checkpointer(Checkpoint(every_seconds=60), store, lambda: self.now)
+        self._checkpointer = Checkpointer(CheckpointOptions(every_seconds=60), store, lambda: self.now)
 
     def _pass(self, seconds: float) -> int:
         self.now += seconds

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from raydt.evaluation.classification import Asked, Delayed, Prequential
+from raydt.evaluation.classification import Delayed, Prequential, ScoredRows
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEVELS, NO_LEVEL, levels_of
 from raydt.keyed.members import whole
@@ -307,7 +307,7 @@ def test_delayed_labels_equal_a_loop(rows, cuts):
         columns = [np.array([row[k] for row in part]) for k in range(4)]
         targets = (column.astype(np.int32) for column in columns[2:])
         delayed.update(
-            Asked(columns[0].astype(np.int64), columns[1].astype(bool), *targets, None, np.arange(len(part)))
+            ScoredRows(columns[0].astype(np.int64), columns[1].astype(bool), *targets, None, np.arange(len(part)))
         )
         state, delayed = delayed.state(), Delayed(metrics)
         delayed.restore(state, np.dtype(np.int32))
@@ -326,6 +326,6 @@ def test_delayed_numbers_are_scored_as_they_were_asked():
     rows = [(1, True, np.nan, 4.0), (1, False, 10.0, 9.0), (2, True, np.nan, 5.0), (3, True, np.nan, 6.0)]
     rows += [(2, False, 20.0, 19.0), (3, False, 30.0, 29.0)]
     ids, query, truth, prediction = (np.array([row[k] for row in rows]) for k in range(4))
-    delayed.update(Asked(ids, query, truth, prediction, None, np.arange(6)))
+    delayed.update(ScoredRows(ids, query, truth, prediction, None, np.arange(6)))
     assert metrics.scores()["mae"] == (6 + 15 + 24) / 3
     assert metrics.baselines()["no_change"] == (10**2 + 10**2 + 20**2) / 3

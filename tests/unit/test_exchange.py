@@ -9,7 +9,7 @@ from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange import links as meeting
 from raydt.exchange.links import Meeting, side_by_side, together
 from raydt.exchange.messages import SET_ASIDE, Ask, Tell
-from raydt.exchange.shard import FeatureShard, InProcessDriver
+from raydt.exchange.shard import InProcessDriver, NumberedShard
 from raydt.parallel import limited
 from tests.refusals import refused
 
@@ -36,7 +36,7 @@ class Recorder:
 
 @pytest.fixture
 def shards():
-    return [FeatureShard(Recorder([0, 1]), 0), FeatureShard(Recorder([2]), 1)]
+    return [NumberedShard(Recorder([0, 1]), 0), NumberedShard(Recorder([2]), 1)]
 
 
 def test_an_exchange_reads_like_a_conversation(shards):
@@ -160,7 +160,7 @@ class Adder:
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_shards_put_parts_together_and_all_receive_what_they_make_of_them(shards, rounds):
     workers = [Adder(index, shards) for index in range(shards)]
-    driver = InProcessDriver([FeatureShard(worker, index) for index, worker in enumerate(workers)])
+    driver = InProcessDriver([NumberedShard(worker, index) for index, worker in enumerate(workers)])
     with limited(shards):
         ended = driver.run(together("add", {"rounds": rounds}, [{"mine": index + 1} for index in range(shards)]))
     total = shards * (shards + 1) // 2
@@ -201,5 +201,5 @@ def test_all_shards_are_asked_at_the_same_time():
         def conversation():
             replies.extend((yield Ask("wait", {})))
 
-        InProcessDriver([FeatureShard(Waits([]), index) for index in range(3)]).run(conversation())
+        InProcessDriver([NumberedShard(Waits([]), index) for index in range(3)]).run(conversation())
     assert sorted(replies) == [0, 1, 2]

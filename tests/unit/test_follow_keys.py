@@ -27,7 +27,7 @@ from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import load_model
 from pipelines.serving.application import SnapshotReader
-from pipelines.serving.served import ServedModel, Table
+from pipelines.serving.served import RequestTable, ServedModel
 from pipelines.updating import update
 from raydt.exchange.messages import injected
 from raydt.messages import message
@@ -142,10 +142,10 @@ def test_chapters_by_key_are_the_run_without_and_answer_by_key(
     assert reader.look()
     served: Any = reader.current
     asked = {"shop": ["north", "south", "7", "nowhere"], "a": [0.1] * 4, "s": ["p"] * 4}
-    answer = served.answer(Table(asked, 4, single=False))
+    answer = served.answer(RequestTable(asked, 4, single=False))
     assert answer["without_model"] == [3]
     alone = [ServedModel(one, served.snapshot, one.predictor()) for one in (load_model(run, key) for key in KEYS)]
-    row = Table({"a": [0.1], "s": ["p"]}, 1, single=True)
+    row = RequestTable({"a": [0.1], "s": ["p"]}, 1, single=True)
     answered = dict(zip(asked["shop"], answer["predictions"], strict=True))
     assert [answered[key] for key in KEYS] == [one.answer(row)["prediction"] for one in alone]
 

@@ -11,7 +11,7 @@ import actors.cluster
 from actors.cluster import bundles
 from actors.placement import Placement, have_room
 from pipelines.config import Config
-from pipelines.operation import Cluster
+from pipelines.operation import ClusterOptions
 from pipelines.validation import MOST_SHARDS, place
 from raydt.errors import ConfigError
 from raydt.examples.updates import Features
@@ -179,4 +179,4 @@ def test_more_shards_than_can_have_work_or_a_cpu_are_refused(
 @pytest.mark.parametrize("shards", [0, -1, True, "many", 1.5])
 def test_other_values_are_refused(shards: object) -> None:
     with pytest.raises(ValidationError, match="shards"):
-        Cluster(shards=shards)
+        ClusterOptions(shards=shards)

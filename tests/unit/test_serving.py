@@ -29,7 +29,7 @@ from pipelines.receipts import said
 from pipelines.run_folder import RunFolder
 from pipelines.serving import application as loading
 from pipelines.serving import server as http
-from pipelines.serving.application import MOST_BYTES, Application, Found, Loader, SnapshotReader
+from pipelines.serving.application import MOST_BYTES, Application, Loader, SnapshotPlace, SnapshotReader
 from pipelines.serving.server import TOKEN, Server, is_loopback, serve
 from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostError, RaydtError
 from raydt.messages import message
@@ -445,11 +445,11 @@ def test_another_process_says_what_is_damaged(
     wait_for(lambda: reader.failures > 0)
     assert reader._loader is not None
     with pytest.raises(RaydtError, match="SHA-256"):
-        reader._loader.load(Found(RunFolder(growing / "checkpoints" / state.name), ("", 0, 0)))
+        reader._loader.load(SnapshotPlace(RunFolder(growing / "checkpoints" / state.name), ("", 0, 0)))
     reader.close()
     assert "coordinator." in caplog.text
     with refused("serving.loader_ended", ProcessLostError):
-        reader._loader.load(Found(RunFolder(state), ("", 0, 0)))
+        reader._loader.load(SnapshotPlace(RunFolder(state), ("", 0, 0)))
 
 
 def test_a_snapshot_behind_a_uri_with_a_query_is_the_same_in_another_process() -> None:
@@ -464,13 +464,13 @@ def test_a_server_that_is_closed_while_its_process_begins_ends_it(run: Path, mon
     begin = loader.begin
     monkeypatch.setattr(loader, "begin", lambda: (loader.interrupt(), begin()))
     with refused("serving.loader_ended", ProcessLostError) as caught:
-        loader.load(Found(RunFolder(run / "model"), ("", 0, 0)))
+        loader.load(SnapshotPlace(RunFolder(run / "model"), ("", 0, 0)))
     assert loader._process is None
     assert said(caught.value, quote=False) == message("serving.loader_ended")
 
 
 def test_an_answer_that_broke_off_is_no_part_of_the_next(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader, found, contents = Loader(quote=True), Found(RunFolder(run / "model"), ("", 0, 0)), loading._contents
+    loader, found, contents = Loader(quote=True), SnapshotPlace(RunFolder(run / "model"), ("", 0, 0)), loading._contents
 
     def short(pipe: Any) -> Iterator[dict[str, Any]]:
         yield next(contents(pipe))
@@ -549,14 +549,14 @@ def test_a_case_with_tokens_or_lists_takes_lists(tmp_path: Path) -> None:
 
 def test_an_error_of_a_key_names_the_row_of_the_request() -> None:
     """Rows of several keys are predicted apart."""
-    from pipelines.serving.served import Table, _of_rows
+    from pipelines.serving.served import RequestTable, _of_rows
 
     class One:
-        def predicted(self, table: Table) -> Any:
+        def predicted(self, table: RequestTable) -> Any:
             raise InputError("bad", row=1, column="a")
 
     with pytest.raises(InputError) as caught:
-        _of_rows(One(), Table({"a": [1, 2, 3]}, 3, single=False), [0, 2], "key")  # type: ignore[arg-type]
+        _of_rows(One(), RequestTable({"a": [1, 2, 3]}, 3, single=False), [0, 2], "key")  # type: ignore[arg-type]
     assert caught.value.row == 2
 
 

@@ -42,15 +42,21 @@ from raydt.learners.confidence_tree import statistics as drift
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.describe import Logged, logged, restarted
 from raydt.learners.confidence_tree.dynamic_tree import (
-    Counts,
     Decider,
     LeafSplit,
     LiveConfidenceTree,
+    RunTotals,
     StepWindow,
     Times,
 )
-from raydt.learners.confidence_tree.leaf_predictions import ModelDigest, chosen, naive_leaves, priors_of, settle_window
-from raydt.learners.confidence_tree.many import ListedTree, class_of, find, forget, group_of, learn
+from raydt.learners.confidence_tree.leaf_predictions import (
+    ConfidenceTreeDigest,
+    chosen,
+    naive_leaves,
+    priors_of,
+    settle_window,
+)
+from raydt.learners.confidence_tree.many import ListedConfidenceTree, class_of, find, forget, group_of, learn
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs, normal_arrays, normal_scores
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
@@ -342,10 +348,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewal = options.renewal if features.names else 0
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
-        self._counts, self._digest, self._logs = Counts(), ModelDigest(), SharedLogs()
+        self._counts, self._digest, self._logs = RunTotals(), ConfidenceTreeDigest(), SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
-        self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
+        self.listed: ListedConfidenceTree | None = None  #: For the call that takes the batches of many trees.
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -523,7 +529,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 self._history.split(change.split.stamp, depth, tie=change.split.reason == TIE)
         ties = sum(change.split.reason == TIE for change in changes)
         checks, splits, tied, again = self._counts
-        self._counts = Counts(checks + len(checked), splits + len(changes), tied + ties, again)
+        self._counts = RunTotals(checks + len(checked), splits + len(changes), tied + ties, again)
 
     def _apply(self, changes: list[LeafSplit], thresholds: list[float]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
@@ -580,7 +586,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """The examples that the tree has taken, as a count, and the classes that it knows."""
         return self._t, self._classes
 
-    def took_rows(self, rows: int, classes: int, checks: int) -> Counts:
+    def took_rows(self, rows: int, classes: int, checks: int) -> RunTotals:
         """Take note of examples taken with those of other trees, their classes, and checks; the totals so far."""
         self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
         if checks:
@@ -590,7 +596,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def trim(self) -> None:
         """Rest, and give up what digests have of the tree, and room for more examples and nodes."""
         super().trim()
-        self.listed, self._naive, self._digest = None, None, ModelDigest()
+        self.listed, self._naive, self._digest = None, None, ConfidenceTreeDigest()
         self._single.rest()
         self.live.trim()
 
@@ -669,6 +675,6 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
         self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
-        self._counts, self._naive = Counts(*counts), None
+        self._counts, self._naive = RunTotals(*counts), None
         self._logs.restart(masses=self.live.unit > 1)
         self._trials.restore(compared)

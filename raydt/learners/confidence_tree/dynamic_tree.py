@@ -62,7 +62,7 @@ from raydt.trees.state_schema import unit_of
 # Decisions of the rule on the candidates at the checks of one window.
 
 
-class Counts(NamedTuple):
+class RunTotals(NamedTuple):
     """Totals of the run so far."""
 
     checks: int = 0

@@ -84,7 +84,7 @@ def leaf_tallies(live: LiveConfidenceTree) -> Arrays:
 _SKIPPED = ("place", "trial_place", "seq", "leaf", "was_right", "weighed")
 
 
-class ModelDigest:
+class ConfidenceTreeDigest:
     """Digests of a tree as it changes."""
 
     def __init__(self) -> None:

@@ -523,7 +523,7 @@ class WalkedBy(NamedTuple):
     by_feature: bool
 
 
-class ListedTree:
+class ListedConfidenceTree:
     """The arrays of a tree, its examples and its shard, for the call that takes many; as long as they are these."""
 
     def __init__(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard, decider: Decider) -> None:
@@ -569,8 +569,8 @@ def group_of(
     worker: ConfidenceTreeShard,
     decider: Decider,
     batch: UpdateBatch,
-    listed: ListedTree | None,
-) -> tuple[ListedTree | None, Many | None]:
+    listed: ListedConfidenceTree | None,
+) -> tuple[ListedConfidenceTree | None, Many | None]:
     """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
 
     None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features.
@@ -579,14 +579,14 @@ def group_of(
         if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
             return listed, None
         live.reserve(len(batch.op))
-        listed = ListedTree(live, worker, decider)
+        listed = ListedConfidenceTree(live, worker, decider)
     weighted = batch.weight is not None or live.store.weight is not None
     if weighted or not batch.start or batch.n_classes > listed.classes:
         return listed, None
     return listed, listed.group
 
 
-class _ManyTrees:
+class _ManyConfidenceTrees:
     """Trees of the same options, features and number of classes."""
 
     def __init__(self, rules: WalkedBy, classes: int, categorical: bytes) -> None:
@@ -644,5 +644,5 @@ _LOGS = SharedLogs()
 
 
 @functools.lru_cache(64)
-def _group(rules: WalkedBy, classes: int, categorical: bytes) -> _ManyTrees:
-    return _ManyTrees(rules, classes, categorical)
+def _group(rules: WalkedBy, classes: int, categorical: bytes) -> _ManyConfidenceTrees:
+    return _ManyConfidenceTrees(rules, classes, categorical)

@@ -25,9 +25,9 @@ import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, softmax
 from raydt.audits.bins import (
+    AuditParts,
     FeatureBins,
     MalformedModelError,
-    Parts,
     PartsHere,
     Question,
     SortedValues,
@@ -380,7 +380,7 @@ def audit(options: GBDTOptions, features: Features, state: Arrays, history: Hist
     return audit_parts(options, features, state, PartsHere([AuditedRows(options, features, state, history)]))
 
 
-def audit_parts(options: GBDTOptions, features: Features, model: Arrays, parts: Parts) -> AuditReport:
+def audit_parts(options: GBDTOptions, features: Features, model: Arrays, parts: AuditParts) -> AuditReport:
     """Return what :func:`audit` does, of rows that are divided among ``parts``, each an :class:`AuditedRows`.
 
     ``model`` is the state; its arrays by row are not used. The report is the same whatever the parts, but for the
@@ -416,7 +416,7 @@ def _examine(
     options: GBDTOptions,
     features: Features,
     model: Arrays,
-    parts: Parts,
+    parts: AuditParts,
     counts: list[RowCounts],
     broken: list[Message],
 ) -> dict[str, float]:
@@ -468,7 +468,7 @@ def largest_lack(tree: RecomputedTree) -> float:
     return float(lack.max(initial=0.0))
 
 
-def _compare_scale(options: GBDTOptions, state: Arrays, parts: Parts) -> list[Message]:
+def _compare_scale(options: GBDTOptions, state: Arrays, parts: AuditParts) -> list[Message]:
     """Compare origin and exponent with the targets of the last training."""
     origin, exponent = 0.0, 0
     if options.regression:
@@ -490,7 +490,7 @@ def _compare_scale(options: GBDTOptions, state: Arrays, parts: Parts) -> list[Me
 
 
 def _compare_bins(
-    options: GBDTOptions, features: Features, parts: Parts, bins: list[FeatureBins], with_cut: Ints, together: int
+    options: GBDTOptions, features: Features, parts: AuditParts, bins: list[FeatureBins], with_cut: Ints, together: int
 ) -> list[Message]:
     """Compare the bins with those of the rows of the last training, of so many columns together."""
     differing: list[int] = []

@@ -40,7 +40,7 @@ from raydt.examples.updates import (
     nothing_admitted,
 )
 from raydt.exchange.links import together
-from raydt.exchange.messages import OWNED, Ask, Ended, Exchange, Payload, Tell
+from raydt.exchange.messages import OWNED, Ask, EndOfPass, Exchange, Payload, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.gbdt.candidates import (
@@ -536,7 +536,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             counts.add(Counts.of(len(self._ensemble.trees.feature), of_role))
         counts.rounds += ended[0].met + 1
 
-    def _pass(self, method: str, payload: Payload) -> Exchange[list[Ended]]:
+    def _pass(self, method: str, payload: Payload) -> Exchange[list[EndOfPass]]:
         """Have the shards make a pass that changes the trees, which all have alike."""
         ended = yield from together(method, payload)
         assert self._ensemble is not None

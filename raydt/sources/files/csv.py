@@ -32,7 +32,7 @@ from raydt.errors import InputError
 from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sources.files.content import END_BYTES
-from raydt.sources.files.datafile import DataFile, Place
+from raydt.sources.files.datafile import DataFile, FilePlace
 
 _BLOCK = 1 << 20
 #: Rows, the header among them, may be as long as this.
@@ -57,7 +57,7 @@ class CsvDataFile(DataFile):
 
     def __init__(
         self,
-        place: Place,
+        place: FilePlace,
         delimiter: str | None = None,
         as_text: tuple[str, ...] = (),
         mixed: tuple[str, ...] = (),

@@ -83,7 +83,7 @@ _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """One file: its file system, its path there, its name for messages, its size in bytes, when it was changed (ns)."""
 
     filesystem: Any
@@ -93,7 +93,7 @@ class Place:
     modified: int | None = None
 
 
-def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
+def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[FilePlace]:
     """Return the files that a path, relative to ``base_dir``, stands for, each once.
 
     It is a file, a folder, a pattern (``**`` at the end is a folder), a URI or a list of these; names that begin with a
@@ -129,7 +129,7 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     for info in infos:
         if info.type == pafs.FileType.Unknown:
             raise InputError(message("files.no_file"), file=info.path)
-    return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
+    return [FilePlace(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
 
 
 def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[str, list[Any], Any]:
@@ -238,7 +238,7 @@ class DataFile(ABC):
     in_threads = True  #: Whether Arrow may decode columns in threads of its own.
     hash_along = False  #: Whether a stream of the bytes takes :meth:`content_hash` along.
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FilePlace) -> None:
         self.place, self.name = place, place.name
         #: Rows among those read so far that the file does not give as a whole; they are there, with null for what is
         #: lost. Whoever reads takes them out.
@@ -473,7 +473,7 @@ class TableInMemory(DataFile):
 
     def __init__(self, table: pa.Table, name: str) -> None:
         self._table = table
-        super().__init__(Place(None, name, name, table.nbytes))
+        super().__init__(FilePlace(None, name, name, table.nbytes))
 
     def _open(self) -> None:
         self.schema, self.n_rows = self._table.schema, self._table.num_rows

@@ -23,7 +23,7 @@ from raydt.examples.updates import NEWEST_RULES
 from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sources.files.csv import CsvDataFile
-from raydt.sources.files.datafile import ArrowDataFile, DataFile, ParquetDataFile, Place, find_files
+from raydt.sources.files.datafile import ArrowDataFile, DataFile, FilePlace, ParquetDataFile, find_files
 from raydt.sources.files.libsvm import LibsvmDataFile, whole_lines
 
 _BLOCK = 1 << 22
@@ -44,7 +44,7 @@ class JsonLinesDataFile(DataFile):
     kind = "jsonl"
     suffixes = tuple(form + end for form in (".jsonl", ".ndjson") for end in ("", ".gz", ".bz2", ".zst", ".lz4"))
 
-    def __init__(self, place: Place, as_text: tuple[str, ...] = (), exact: bool = True) -> None:
+    def __init__(self, place: FilePlace, as_text: tuple[str, ...] = (), exact: bool = True) -> None:
         self._as_text, self._exact = frozenset(as_text), exact
         super().__init__(place)
 
@@ -276,7 +276,7 @@ def find_kind(
     *,
     or_else: str = "",
     dialect: Dialect = USUAL,
-) -> tuple[type[DataFile], list[Place]]:
+) -> tuple[type[DataFile], list[FilePlace]]:
     """Return the format of a path's files (:func:`find_files`), and these; InputError if it is unclear."""
     own = next((form for form in FORMATS if form.kind == dialect.kind), None)
     among = [form for form in FORMATS if kind in (None, form.kind)]
@@ -297,7 +297,11 @@ def find_kind(
 
 
 def open_file(
-    form: type[DataFile], place: Place, as_text: tuple[str, ...], dialect: Dialect = USUAL, rules: int = NEWEST_RULES
+    form: type[DataFile],
+    place: FilePlace,
+    as_text: tuple[str, ...],
+    dialect: Dialect = USUAL,
+    rules: int = NEWEST_RULES,
 ) -> DataFile:
     """Open one file, read by ``rules``; columns ``as_text`` stay text in CSV and JSON, whatever they look like."""
     try:

@@ -28,7 +28,7 @@ from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sources.live.base import OP, HistoryGoneError, LiveOptions, Part, Plan, SourceAwayError, library
-from raydt.sources.live.tables import DataFile, first_line, one_batch, plain_type, scan
+from raydt.sources.live.tables import TableFile, first_line, one_batch, plain_type, scan
 
 #: Features of a table's protocol with which files are read as without them.
 _READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType", "variantType-preview"}
@@ -177,7 +177,7 @@ class DeltaChanges:
             before = [self._file(file) for file in commit["remove"]]
         return self._read(before, schema), self._read(map(self._file, commit["add"]), schema)
 
-    def _read(self, files: Iterable[DataFile], schema: pa.Schema) -> pa.Table:
+    def _read(self, files: Iterable[TableFile], schema: pa.Schema) -> pa.Table:
         return pa.Table.from_batches(scan(files, schema, self._store, self.name), schema)
 
     def _schema(self, version: int, names: list[str]) -> pa.Schema:
@@ -187,7 +187,7 @@ class DeltaChanges:
             raise InputError(message("live.no_column", version=version, column=quoted(gone)), file=self.name)
         return pa.schema([whole.field(name) for name in names])
 
-    def _files(self, version: int) -> list[DataFile]:
+    def _files(self, version: int) -> list[TableFile]:
         """The files of a version."""
         table = self._library.DeltaTable(self._path, version=version)
         self._require_readable(version, table.protocol().reader_features, table.metadata().configuration)
@@ -196,19 +196,19 @@ class DeltaChanges:
             for one in pa.table(table.get_add_actions()).to_pylist()
         ]
 
-    def _file(self, action: Mapping[str, Any]) -> DataFile:
+    def _file(self, action: Mapping[str, Any]) -> TableFile:
         """The file of an action of a commit."""
         counts = json.loads(action.get("stats") or "{}")
         return self._data_file(
             action["path"], action.get("partitionValues"), counts.get("numRecords"), counts.get("nullCount")
         )
 
-    def _data_file(self, path: str, partition: Any, rows: int | None, nulls: Mapping[str, Any] | None) -> DataFile:
+    def _data_file(self, path: str, partition: Any, rows: int | None, nulls: Mapping[str, Any] | None) -> TableFile:
         if re.match(r"/|[A-Za-z][\w+.-]*:", path):
             raise InputError(message("live.outside", path=quoted(path)), file=self.name)
         counted = {} if rows is None else nulls or {}
         filled = {name for name, null in counted.items() if isinstance(null, int) and null < (rows or 0)}
-        return DataFile(unquote(path), partition or {}, filled)
+        return TableFile(unquote(path), partition or {}, filled)
 
     def _require_readable(self, version: int, features: Any, configuration: Mapping[str, Any] | None = None) -> None:
         """Require a version that is read as its writer meant; InputError with the feature of the table otherwise."""

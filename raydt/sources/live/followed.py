@@ -22,8 +22,8 @@ from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import CLASSES, QUERY, Reading
 from raydt.messages import message
-from raydt.sources.base import Envelope, Identity, Rows, hashed
-from raydt.sources.encoder import Block, EncodedSource, RowEncoder
+from raydt.sources.base import Envelope, Rows, SourceIdentity, hashed
+from raydt.sources.encoder import EncodedBlock, EncodedSource, RowEncoder
 from raydt.sources.live.base import LiveOptions, LiveSource, Plan, SourceAwayError
 
 #: Most rows of a chunk, and about how many feature values it holds.
@@ -141,10 +141,10 @@ class FollowedSource(EncodedSource):
         """Return the newest plan without a row after ``row``, if it is one of late."""
         return next((step for step in reversed(self._steps) if step.ends_by(row + 1)), None)
 
-    def identity(self) -> Identity:
+    def identity(self) -> SourceIdentity:
         """Identify the source by what it says of itself, and the columns that are read."""
         described = {"kind": "live", "live": self.live.describe(), "schema": self._schema}
-        return Identity(hashed(json.dumps(described, sort_keys=True)), described)
+        return SourceIdentity(hashed(json.dumps(described, sort_keys=True)), described)
 
     def rows(self, start: int = 0) -> Generator[Rows, None, None]:
         """Yield chunks of encoded rows from row ``start`` on, up to a pause."""
@@ -197,7 +197,7 @@ class FollowedSource(EncodedSource):
         encoder.restore(self._encoder.state(None))
         for batch, flaws in self.live.read(plan, encoder.columns):
             flawed = {at: InputError(said) for at, said in flaws.items()}
-            rows = encoder.encode(Block(batch, row, lambda position: ("", position), flawed))
+            rows = encoder.encode(EncodedBlock(batch, row, lambda position: ("", position), flawed))
             good = (rows.id if rows.names is None else rows.names) == id
             good[list(rows.bad)] = False
             if rows.op is not None:
@@ -244,7 +244,7 @@ class FollowedSource(EncodedSource):
                         for at, said in flaws.items()
                         if begin + cut <= at < begin + piece.num_rows
                     }
-                    yield self._encoder.encode(Block(piece.slice(cut), first, where, bad))
+                    yield self._encoder.encode(EncodedBlock(piece.slice(cut), first, where, bad))
                 row += piece.num_rows
         step.rows = row - step.row
 

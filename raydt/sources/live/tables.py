@@ -12,7 +12,7 @@ from raydt.messages import message
 from raydt.redaction import quoted
 
 
-class DataFile(NamedTuple):
+class TableFile(NamedTuple):
     """A Parquet file of a table, as the log of the table describes it."""
 
     path: str  #: Within the folder of the table.
@@ -20,7 +20,7 @@ class DataFile(NamedTuple):
     filled: Set[str] = frozenset()  #: Columns with at least one value, by the statistics of the log.
 
 
-def scan(files: Iterable[DataFile], schema: pa.Schema, filesystem: Any, name: str) -> Iterator[pa.RecordBatch]:
+def scan(files: Iterable[TableFile], schema: pa.Schema, filesystem: Any, name: str) -> Iterator[pa.RecordBatch]:
     """Read the rows of files of the table ``name`` in the order of their paths; null where a file lacks a column.
 
     InputError if a file lacks a column that has values by the statistics of the log: read as null, the rows would be
