@@ -245,18 +245,18 @@ def sweep(
     address: str | None,
     as_json: bool,
 ) -> int:
-    """Run every setting of a grid in parallel on Ray and write one table and one page. Each setting runs as in replay.
+    """Run every setting of a grid in parallel on Ray, write one table and compare them. Each setting runs as in replay.
 
     \b
     Example:  raydt sweep configs/fudyadt.yaml --grid learner.epsilon=0:2:0.1 --grid stream.window=100,1000
     Exit code 1 or 2 if a setting failed; all others are complete.
     """
-    from pipelines.display import reporter, sweep_lines
+    from pipelines.display import reporter
     from pipelines.sweeping import sweep as run
 
     result = run(config, grid, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
     printed = {"path": result.path, **result.summary, "table": result.table.to_pylist()}
-    print_result(printed, sweep_lines(result.summary, result.lines, result.path), as_json)
+    print_result(printed, "\n".join(result.lines), as_json)
     return result.exit_code
 
 

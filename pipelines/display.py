@@ -329,8 +329,8 @@ def _count(value: int | None) -> str:
     return message("commands.unknown_length") if value is None else f"{value:,}"
 
 
-def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> str:
-    """Return the outcome of a sweep: its table, and where the rest is."""
+def sweep_facts(summary: dict[str, Any], path: str) -> list[tuple[str, str]]:
+    """Return the outcome of a sweep as names and values, by its ``sweep.json``."""
     failed = f", {summary['failed']:,} failed" if summary["failed"] else ""
     counts = f"{summary['done']:,} of {summary['settings']:,} done{failed}"
     parallel = "one after another" if summary["parallel"] == 1 else f"{summary['parallel']} at a time"
@@ -339,6 +339,7 @@ def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> s
     rows = [
         ("sweep", path),
         ("settings", f"{counts}, {where}, in {summary['seconds']:.1f} s"),
+        ("source", f"{summary['rows']:,} rows, read in {summary['read_seconds']:.1f} s"),
         ("trials", f"{trials:,}; numbers are their means" if trials > 1 else ""),
     ]
     if best is not None:
@@ -349,8 +350,7 @@ def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> s
         rows.append(("best", f"accuracy {best['value']:.2%} with {keys}{no}  ({baselines})"))
         rows.append(("baselines", summary["verdict"]))
     interrupted = summary["status"] == "interrupted"
-    rows.append(("status", f"interrupted ({summary['exit_reason']})" if interrupted else ""))
-    return terminal(Text("\n".join(table_lines)), pairs([*rows, ("page", f"{path}/sweep.html")]))
+    return [*rows, ("status", f"interrupted ({summary['exit_reason']})" if interrupted else "")]
 
 
 # How far a job is: one bar on a terminal, one line per interval elsewhere; always on stderr.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from pipelines.report.charts import ACCURACY, SQUARED_ERROR, Quality, quality_of
 from pipelines.report.facts import common_to, compared_figures
@@ -29,6 +29,7 @@ from raydt.presentation.charts import (
     Panel,
     Series,
     Values,
+    clipped,
     count,
     counted,
     curve,
@@ -42,6 +43,7 @@ from raydt.presentation.charts import (
     names,
     number,
     per_unit,
+    points,
     share,
     time_axis,
     updates_axis,
@@ -88,7 +90,7 @@ def compared(runs: Sequence[ReportedRun], quality: Quality) -> Comparison:
     best, *others = ranked
     tables = {k: _predictions(runs[k]) for k in ranked}
     found: list[tuple[int, Difference | str]] = []
-    for k in [*others, *(k for k in range(len(runs)) if k not in known)]:
+    for k in [*others, *(k for k in range(len(runs)) if k not in known)][: CURVES - 1]:
         pair = runs[best], runs[k]
         if any(run.section("stream").get("delayed_labels") for run in pair):
             found.append((k, "reports.delayed"))
@@ -142,7 +144,11 @@ def differences(comparison: Comparison, labels: Sequence[str], quality: Quality)
     remarks = [message("reports.interval")] if any(not found.windows for _, found in known) else []
     remarks += [message("reports.window_interval", windows=count(min(by_windows)))] if by_windows else []
     remarks += [message("reports.mcnemar")] if paired else []
-    remarks += [message(found, run=labels[k]) for k, found in comparison.others if isinstance(found, str)]
+    reasons = _groups(
+        [found if isinstance(found, str) else "" for _, found in comparison.others],
+        [labels[k] for k, _ in comparison.others],
+    )
+    remarks += [message(reason, run=names(group, 3)) for reason, group in reasons.items()]
     columns = ["Compared with", "predictions", f"{quality.name}, difference", "95% interval"]
     columns += ["only the best right", "only this right", "McNemar's p"] if paired else []
     remark = " ".join(f"{remark}." for remark in dict.fromkeys(remarks))
@@ -154,6 +160,8 @@ def _predictions(run: ReportedRun) -> Any:
     parts = [str(part) for folder in run.folders for part in sorted((folder / "predictions").glob("part-*.parquet"))]
     if not parts:
         return None
+    import pyarrow.dataset as ds  # which takes longer than a comparison without predictions
+
     table = ds.dataset(parts, format="parquet", exclude_invalid_files=True).to_table(columns=[*_HEAD])
     return table.filter(pc.is_valid(table["truth"])).sort_by("seq")
 
@@ -253,35 +261,60 @@ _RATED = {
 }
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "erasure", "output")
 
+#: Runs up to which each has a column of the tables, more have a row; and runs that have curves, the best ones.
+COLUMNS, CURVES = 6, 16
 
-def compare(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Article:
-    """Return the article that compares at least two runs."""
+
+def compare(runs: Sequence[ReportedRun], labels: Sequence[str], *, folders: bool = True) -> Article:
+    """Return the article that compares at least two runs.
+
+    With ``folders`` it links to an article about each; settings of a sweep have none, and labels that name options.
+    """
     quality = quality_of(runs[0].summary.get("metrics"))
     comparison = compared(runs, quality)
-    tones = [look(k)[0] for k in range(len(runs))]
+    tables: list[Block] = [_beside(table, labels) for table in (_figures(runs, quality), _options(runs))]
+    if len(runs) > COLUMNS:
+        tables = [scores_of(runs, labels, quality), table_of_runs(runs, labels if folders else (), quality)]
     blocks: list[Block] = [
         differences(comparison, labels, quality),
-        _figures(runs, labels, quality),
+        *tables,
+        failures(runs, labels),
         Text(_models(runs, labels)),
-        _differing(runs, labels),
-        *_charts(runs, labels),
+        *_charts(runs, labels, _best(comparison, len(runs))),
     ]
+    tones = [look(k)[0] for k in range(len(runs))]
     links = [(f"run-{k}-name", label, tone) for k, (label, tone) in enumerate(zip(labels, tones, strict=True), start=1)]
     return Article(
         f"{len(runs)} runs compared",
         common_to(runs),
         [winner(comparison, runs, labels, quality), Text(_data(runs, labels), "notice bad")],
         [Section("Comparison of the runs", blocks, "compared")],
-        links=links,
+        links=links if folders else (),
     )
 
 
-def _figures(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Table:
-    """Return a row per figure that differs, the best of scores and speed marked; the remark has the others."""
-    own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
+def _best(comparison: Comparison, n: int) -> list[int]:
+    """Return at most ``CURVES`` of ``n`` runs, the best ones, in order."""
+    if n <= CURVES or comparison.best is None:
+        return [*range(min(n, CURVES))]
+    return sorted([comparison.best, *(k for k, _ in comparison.others[: CURVES - 1])])
+
+
+class Differing(NamedTuple):
+    """Options or figures as data: what differs by name, with a cell for each run, and a sentence about the others."""
+
+    title: str
+    rows: list[tuple[str, list[str]]]
+    remark: str
+
+
+def _figures(runs: Sequence[ReportedRun], quality: Quality, *, brief: bool = False) -> Differing:
+    """Return the figures that differ, the best of scores and speed marked; ``brief`` for a terminal."""
+    values = [(run.description.columns, run.description.values(run.summary)) for run in runs]
+    own = list(dict.fromkeys(one for columns, has in values for one in columns if has[one.name] is not None))
     restarted = any(number(run.summary, "restarts") for run in runs)
     rows, same = [], []
-    for column in zip(*(compared_figures(run, quality, own) for run in runs), strict=True):
+    for column in zip(*(compared_figures(run, quality, own, brief=brief) for run in runs), strict=True):
         name, form = column[0][0], column[0][2]
         if name == "Restarts" and not restarted:
             continue
@@ -289,20 +322,64 @@ def _figures(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Qualit
         known = [value for value in values if isinstance(value, float)]
         best = _RATED[name](known) if name in _RATED and len(set(known)) > 1 else None
         cells = [str(value) if form is None else form(value) for value in values]
-        if len(set(cells)) == 1:
+        if len(set(cells)) == 1 and not (brief and name in _RATED):
             same += [f"{name[0].lower()}{name[1:]} {cells[0]}"] if cells[0] != ABSENT else []
             continue
-        at = [k for k, value in enumerate(values) if best is not None and value == best]
-        rows.append(Row((name, *(Best(cell) if k in at else cell for k, cell in enumerate(cells)))))
+        marked = best is not None
+        rows.append(
+            (
+                name,
+                [Best(cell) if marked and value == best else cell for cell, value in zip(cells, values, strict=True)],
+            )
+        )
     remark = f"{message('reports.all_same', figures=', '.join(same))}." if same else ""
-    return _beside("Figures that differ; the best scores are bold", "Figure", labels, rows, remark)
+    return Differing("Figures that differ; the best scores are bold", rows, remark)
 
 
-def _beside(title: str, first: str, labels: Sequence[str], rows: list[Row], remark: str = "") -> Table:
+def _beside(found: Differing, labels: Sequence[str]) -> Table:
     """Return a table with a column per run, in the run's tone."""
-    words = range(1, len(labels) + 2) if first == "Key" else (1,)
+    options = any(isinstance(name, Name) for name, _ in found.rows)
+    rows = [Row((name, *cells)) for name, cells in found.rows]
+    columns = ("Key" if options else "Figure", *labels)
     tones = [look(k)[0] for k in range(len(labels))]
-    return Table(rows, remark, title, (first, *labels), words, "runs", tones=tones)
+    words = range(1, len(columns) + 1) if options else (1,)
+    return Table(rows, found.remark, found.title, columns, words, "runs", tones=tones)
+
+
+def table_of_runs(
+    runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality, *, brief: bool = False
+) -> Table:
+    """Return a row for each run, with the options and the figures that differ; ``brief`` for a terminal."""
+    options, figures = _options(runs), _figures(runs, quality, brief=brief)
+    shown = [*([("Run", labels)] if labels else []), *options.rows, *figures.rows]
+    rows = [Row(cells) for cells in zip(*(cells for _, cells in shown), strict=True)]
+    words = range(1, len(shown) - len(figures.rows) + 1)
+    remark = f"{figures.remark} {options.remark}".strip()
+    title = "Runs by the options and figures that differ; the best scores are bold"
+    return Table(rows, remark, title, [name for name, _ in shown], words, "dense")
+
+
+def failures(runs: Sequence[ReportedRun], labels: Sequence[str], *, brief: bool = False) -> Table:
+    """Return the runs that failed, and why; ``brief`` for a terminal."""
+    rows = []
+    for run, label in zip(runs, labels, strict=True):
+        error = str(run.summary.get("error") or "")
+        if error:
+            error = clipped(error.partition("\n")[0], 100) if brief else error
+            rows.append(Row((label, count(number(run.summary, "updates")), error)))
+    return Table(rows, "", "Failed runs", ("Run", "Updates", "Error"), (1, 3))
+
+
+def scores_of(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Chart:
+    """Return the score of each run, in their order."""
+    places = np.arange(len(runs))
+    scores = np.array([number(run.summary.get("metrics"), quality.score) for run in runs], dtype=np.float64)
+    x = Axis(-0.5, len(runs) - 0.5, ())
+    y = linear([scores], form="share" if quality.form is share else "number")
+    mark = points((x, y), places, Series(scores, "run", "learner"), quality.form)
+    panel = Panel(quality.unit, (replace(mark, now=""),), y)
+    title = f"{quality.name.capitalize()} of each run"
+    return Chart("compared-scores", title, "", (panel,), (), "runs, in order", x.at(places).tolist(), labels)
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -316,8 +393,8 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _differing(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Table:
-    """Return a row per key that differs; the remark counts the others, and options of single learners."""
+def _options(runs: Sequence[ReportedRun]) -> Differing:
+    """Return the keys that differ; the remark counts the others, and options of single learners."""
     leaves = [flat(run.config) for run in runs]
     own = set[str]()
     if len({run.kind for run in runs}) > 1:
@@ -325,13 +402,11 @@ def _differing(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Table:
         own = {key for config in options for key in config if not all(key in other for other in options)}
     keys = sorted(dict.fromkeys(key for config in leaves for key in config if key not in own), key=_section)
     values = {key: [_word(config.get(key)) for config in leaves] for key in keys}
-    rows = [Row((Name(key), *values[key])) for key in keys if len(set(values[key])) > 1]
+    rows: list[tuple[str, list[str]]] = [(Name(key), values[key]) for key in keys if len(set(values[key])) > 1]
     same = len(keys) - len(rows)
     remark = f"{counted(same, 'other key')} {'is' if same == 1 else 'are'} the same in all runs."
     remark = f"{message('reports.own_keys', keys=counted(len(own), 'option'))}. {remark}" if own else remark
-    return _beside(
-        "Differences between the configs", "Key", labels, rows, remark if rows else "The runs have the same config."
-    )
+    return Differing("Differences between the configs", rows, remark if rows else "The runs have the same config.")
 
 
 def _section(key: str) -> int:
@@ -363,10 +438,12 @@ def _models(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
     rest = f" {message('reports.no_digest', runs=counted(unknown, 'run'))}." if unknown else ""
     descriptions = {run.description.same for run in runs}
     same, another = descriptions.pop() if len(descriptions) == 1 else Description.same
+    if not groups:
+        return ""
     if len(groups) == 1 and not unknown:
         ended = "Both runs" if len(runs) == 2 else f"All {len(runs)} runs"
         return f"{message('reports.same_models', runs=ended, same=same)}."
-    equal = [", ".join(group) for group in groups.values() if len(group) > 1]
+    equal = [names(group, CURVES) for group in groups.values() if len(group) > 1]
     if not equal:
         return f"{message('reports.other_models', another=another)}.{rest}"
     return f"{message('reports.some_models', same=same.capitalize(), groups='; '.join(equal))}.{rest}"
@@ -381,8 +458,8 @@ def _data(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
     return f"{message('reports.other_sources', sources=len(groups), groups=listed)}."
 
 
-def _charts(runs: Sequence[ReportedRun], labels: Sequence[str]) -> list[Chart]:
-    drawn = {k: label for k, label in enumerate(labels) if has_curve(runs[k].metrics, "seq")}
+def _charts(runs: Sequence[ReportedRun], labels: Sequence[str], best: Sequence[int]) -> list[Chart]:
+    drawn = {k: labels[k] for k in best if has_curve(runs[k].metrics, "seq")}
     if not drawn:
         return []
     ruler = _ruler([runs[k] for k in drawn])
@@ -398,8 +475,8 @@ def _charts(runs: Sequence[ReportedRun], labels: Sequence[str]) -> list[Chart]:
     ]
     charts = []
     for shown, form in wanted:
-        have_it = [k for k, run in enumerate(runs) if shown not in own or shown in run.description.curves]
-        here = [k for k in have_it if k in drawn and (not shown.column or has_curve(runs[k].metrics, shown.column))]
+        have_it = [k for k in best if shown not in own or shown in runs[k].description.curves]
+        here = [k for k in have_it if k in drawn and has_curve(runs[k].metrics, shown.column or "seconds")]
         if here:
             lines = [(k, labels[k], runs[k]) for k in here]
             charts.append(_overlaid(shown, form, lines, len(have_it) - len(here), ruler))
@@ -430,7 +507,7 @@ def _ruler(runs: Sequence[ReportedRun]) -> _Ruler:
         axis, unit = time_axis(low, high, known[0].moments), in_words(low, max(clock.latest for clock in known), word)
         return _Ruler(axis, unit, lambda run, table: by_run[id(run)].at(table["seq"]), word, last)
     steps, one = "seq", "update"
-    if len({str(run.section("stream")) for run in runs}) > 1:
+    if len({str(run.section("stream")) for run in runs}) > 1 and all("inserts" in run.metrics for run in runs):
         steps, one = "inserts", "insertion"
         last = max(int(run.metrics[steps][-1]) for run in runs)
     axis = updates_axis(last)

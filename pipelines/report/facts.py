@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
@@ -17,11 +17,14 @@ from pipelines.report.folder import (
     unit_of,
 )
 from pipelines.run_folder import TIME
+from raydt.learners.description import Column
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Row, Table, Text, pairs
 from raydt.presentation.charts import (
     ABSENT,
+    FEATURE_SHOWN,
     Form,
+    clipped,
     count,
     counted,
     duration,
@@ -161,12 +164,18 @@ def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
     return [fact for fact in figures if fact.value != ABSENT]
 
 
-def compared_figures(run: ReportedRun, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
-    """Return the figures that runs are compared by, with their learners' ``own``, which a run may lack."""
+def compared_figures(
+    run: ReportedRun, quality: Quality, own: Sequence[Column], *, brief: bool = False
+) -> list[ComparedFigure]:
+    """Return the figures that runs are compared by, with their learners' ``own``, which a run may lack.
+
+    A terminal shows some of them: those that are ``brief``.
+    """
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
-    has = dict(run.description.compared(summary))
-    return [
+    has = run.description.values(summary)
+    promised = {"True": "promised", "False": "none"}.get(str(summary.get("promised")), ABSENT)
+    found: list[ComparedFigure] = [
         ("Status", _status(run), None),
         ("Updates", number(summary, "updates"), count),
         ("Updates/s", number(summary, "updates_per_second"), figure),
@@ -174,10 +183,25 @@ def compared_figures(run: ReportedRun, quality: Quality, own: Sequence[str]) -> 
         *((name.capitalize(), number(baselines, key), quality.form) for key, name in quality.baselines.items()),
         *((quality.titles[key], number(scores, key), form) for key, form in quality.compared.items()),
         ("Live", number(summary, "active"), count),
-        *((name, has.get(name, ABSENT), None) for name in own),
+        *((column.title, _value(has, column), _FORMS[column.kind]) for column in own),
         ("Restarts", number(summary, "restarts"), count),
+        ("Guarantee", promised, None),
         ("Audit", _audited(summary.get("audit")), None),
     ]
+    shown = {*_BRIEF, quality.titles[quality.score], *(column.title for column in own if column.brief)}
+    return [figure for figure in found if figure[0] in shown] if brief else found
+
+
+#: Figures that a terminal shows of runs compared, with the score and the learners' own.
+_BRIEF = ("Updates/s", "F1", "Kappa", "Guarantee")
+_FORMS: dict[type, Form | None] = {int: count, float: figure, str: None}
+
+
+def _value(values: Mapping[str, Any], column: Column) -> float | str | None:
+    """Return a learner's own figure."""
+    if column.kind is str:
+        return clipped(str(values.get(column.name) or "none"), FEATURE_SHOWN) if column.name in values else ABSENT
+    return number(values, column.name)
 
 
 def _audited(audit: Any) -> str:

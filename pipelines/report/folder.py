@@ -85,7 +85,7 @@ class ReportedRun(RunRecords):
     @property
     def folders(self) -> list[Path]:
         """Return the folders of the tables, in order."""
-        return [Path(chapter["folder"]) for chapter in self.chapters] or [self.path]
+        return [Path(chapter["folder"]) for chapter in self.chapters] or ([] if self.path == Path() else [self.path])
 
     def section(self, key: str) -> dict[str, Any]:
         """Return a section of the config; empty if it has none."""

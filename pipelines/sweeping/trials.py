@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import shlex
 import signal
 import sys
 import time
@@ -29,7 +30,7 @@ import pyarrow.parquet as pq
 import raydt
 from actors.cluster import starts_ray
 from pipelines.config import Config, load_config, load_variants
-from pipelines.display import STARTING_RAY, Reporter, terminal
+from pipelines.display import STARTING_RAY, Reporter, sweep_facts, terminal
 from pipelines.logs import log_to
 from pipelines.receipts import quoting
 from pipelines.report.page import document
@@ -40,23 +41,24 @@ from pipelines.running.loop import scored
 from pipelines.running.plans import features_of, location_of, require_ray
 from pipelines.running.records import writing
 from pipelines.saved_runs import inputs_of, keyed_stream, no_rows, require_apart
-from pipelines.sweeping.page import (
+from pipelines.sweeping.grid import (
     COUNTS,
+    CURVE,
     SCORES,
-    WORK,
+    WINDOWS,
     Axis,
     Grid,
     Row,
+    Settings,
     against_baselines,
-    article,
     best,
     curves_of,
     pooled,
     read_grid,
     settings_of,
     table_of,
-    tables,
     winners,
+    written,
 )
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.evaluation import warmup as warm_up_evaluation
@@ -66,6 +68,7 @@ from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
 from raydt.messages import message
 from raydt.parallel import in_order, limited, threads
+from raydt.presentation.blocks import pairs
 from raydt.presentation.charts import counted
 from raydt.redaction import text
 from raydt.sessions.session import BY_KEY, ONE_MODEL, InProcessSession, Use, compile_kernels, compile_missing
@@ -206,11 +209,6 @@ def _value_of(config: Config, key: str) -> Any:
 
 # One setting of a sweep: its own stream over the stored rows, its own engine, scored as a replay is.
 
-#: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
-CURVE = ("updates", "leaves", "accuracy", "f1")
-
-_REBUILT = ("rebuilds", "rebuilt_rows")
-
 
 def cached(config: Config) -> None:
     """Compile the kernels of streams and a learner that are not in the cache."""
@@ -244,7 +242,7 @@ def run_setting(
     if by_key(config):
         return _run_keys(source, config, arm)
     updates = 0
-    moments: list[tuple[int, int | None, float, float]] = []
+    moments: list[tuple[int, int, int | None]] = []
     try:
         stream = make_stream(config.stream, source)
         features = features_of(source, config.learner)
@@ -264,8 +262,8 @@ def run_setting(
 
         def note(batch: UpdateBatch, result: BatchResult) -> None:
             if tally.updates % config.output.metrics_every == 0:
-                scores = tally.prequential.scores()
-                moments.append((tally.updates, tally.statistics.get("leaves"), scores["accuracy"], scores["f1"]))
+                moments.append((tally.updates, tally.predictions, tally.statistics.get("leaves")))
+                tally.prequential.mark()
 
         began = time.thread_time()
         try:
@@ -279,8 +277,8 @@ def run_setting(
             return None
         metrics = {**tally.metrics(), **holdout.get("metrics", {})}
         baselines = {**tally.baselines(), **holdout.get("baselines", {})}
-        statistics = session.statistics()
-        description = description_of(config.learner)
+        scores = tally.prequential.take_rows()
+        columns = [*zip(*moments, strict=True), *(scores[name].tolist() for name in ("accuracy", "f1", *WINDOWS))]
 
         def name(feature: int) -> str:
             return features.name(feature, source.tokens.to_pylist())
@@ -292,11 +290,8 @@ def run_setting(
             **baselines,
             "seconds": tally.seconds,
             **_cost(cpu_seconds, updates),
-            **_work(config.learner, statistics),
-            **description.sweep_values(description.outcome(statistics, name)),
-            "promised": learners()[config.learner.kind].promise(config.learner).promised,
-            "digest": session.digest(),
-            "curve": dict(zip(CURVE, zip(*moments, strict=True), strict=True)) if moments else {},
+            **_work(config.learner, session, name),
+            "curve": dict(zip(CURVE, columns, strict=True)) if moments else {},
         }
     except Exception as error:  # one setting's defect must not end the others
         return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
@@ -319,9 +314,7 @@ def _run_keys(
         return {
             **columns,
             **_cost(columns["cpu_seconds"], columns["updates"]),
-            **_work(config.learner, setting.session.statistics()),
-            "promised": learners()[config.learner.kind].promise(config.learner).promised,
-            "digest": setting.session.digest(),
+            **_work(config.learner, setting.session),
             "curve": {},
         }
     except Exception as error:  # one setting's defect must not end the others
@@ -334,10 +327,17 @@ def _cost(cpu_seconds: float, updates: int) -> dict[str, float | None]:
     return {"cpu_seconds": cpu_seconds, "us_per_update": 1e6 * cpu_seconds / updates if updates else None}
 
 
-def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the columns of a tree; None for the rebuilds of a learner that never rebuilds, whose count is always 0."""
-    found = {name: statistics.get(name) for name in WORK}
-    return found if traits_of(options).rebuilds else {**found, **dict.fromkeys(_REBUILT)}
+def _work(options: LearnerOptions, session: Any, name: Callable[[int], str] | None = None) -> dict[str, Any]:
+    """Return the learner's figures, its promise and the digest; ``name`` names features, None of models by key.
+
+    A learner that never rebuilds has no rebuilds: their count would always be 0.
+    """
+    statistics, description, learner = session.statistics(), description_of(options), learners()[options.kind]
+    outcome = {} if name is None else description.outcome(statistics, name)
+    found = description.values({**statistics, **outcome})
+    if not traits_of(options).rebuilds:
+        found |= dict.fromkeys(found.keys() & {"rebuilds", "rebuilt_rows"})
+    return {**found, "promised": learner.promise(options).promised, "digest": session.digest()}
 
 
 log = logging.getLogger(__name__)
@@ -355,7 +355,7 @@ class SweepResult:
     table: pa.Table  #: content of ``sweep.parquet``: a row for each setting that was run, in the order of the grid
     curves: pa.Table  #: content of ``curves.parquet``: the logged moments of each setting
     summary: dict[str, Any]  #: content of ``sweep.json``
-    lines: list[str]  #: the table for a terminal
+    lines: list[str]  #: what a terminal shows
 
     def __repr__(self) -> str:
         return f"SweepResult({self.path!r}, {self.status}, {self.summary['done']:,} settings)"
@@ -669,10 +669,15 @@ class _Sweep:
             "positive": source.positive,
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        top = best(rows).get("accuracy")
-        keys = (axis.key for axis in axes)
-        sets = {} if top is None else sets_of(self.first, self.configs[top["setting"]], keys)
-        shown = article(self.axes, self.rows, summary, sets, self.first.to_yaml(), self.folder.location)
+        top, command = best(rows).get("accuracy"), ""
+        if top is not None:
+            sets = sets_of(self.first, self.configs[top["setting"]], (axis.key for axis in axes))
+            words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
+            command = shlex.join(["raydt", "replay", f"{self.folder.location}/config.yaml", *words])
+        plain = {index: config.resolved() for index, config in self.configs.items()}
+        facts = sweep_facts(summary, self.folder.location)
+        runs = Settings(self.axes, self.rows, plain, self.curves)
+        shown = runs.article(summary, facts, command, self.first.to_yaml())
         self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
-        shown_here = terminal(*tables([axis.key for axis in axes], rows, summary["trials"], brief=True))
-        return SweepResult(self.folder.location, table, curves, summary, shown_here.split("\n"))
+        lines = terminal(*runs.tables(), pairs([*facts, ("page", f"{self.folder.location}/sweep.html")]))
+        return SweepResult(self.folder.location, table, curves, summary, lines.split("\n"))

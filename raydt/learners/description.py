@@ -78,7 +78,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a sweep's table."""
+    """A figure by which runs are compared, and a column of a sweep's table."""
 
     name: str
     title: str
@@ -155,9 +155,11 @@ class Description:
     measures: ClassVar[Mapping[str, str]] = {}
     shares: ClassVar[Mapping[str, str]] = {}
     curves: ClassVar[tuple[Curve, ...]] = (Curve("nodes", "Nodes of the tree", "nodes", "nodes"),)
-    columns: ClassVar[tuple[Column, ...]] = (Column("leaves", "leaves"), Column("depth", "depth"))
-    #: Titles and keys of the summary's figures by which runs are compared.
-    figures: ClassVar[tuple[tuple[str, str], ...]] = (("Nodes", "nodes"), ("Depth", "depth"))
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("nodes", "Nodes", brief=False),
+        Column("leaves", "Leaves"),
+        Column("depth", "Depth"),
+    )
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         """Take the options of the learner."""
@@ -188,9 +190,9 @@ class Description:
         """Return the lines a terminal shows of the run above the verdicts of its audit."""
         return []
 
-    def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of :attr:`columns` that are not statistics, from :meth:`outcome`."""
-        return {}
+    def values(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of :attr:`columns`; ``summary`` has statistics and :meth:`outcome`."""
+        return {column.name: summary.get(column.name) for column in self.columns}
 
     # ------------------------------------------------------------ receipt
 
@@ -227,10 +229,6 @@ class Description:
             Section("Tree", tree_blocks(run)),
             Section("Work", [Text("The run recorded nothing about it.", "none")]),
         )
-
-    def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """Return the figures by which runs are compared."""
-        return [(title, count(number(summary, key))) for title, key in self.figures]
 
 
 # ---------------------------------------------------------------- what descriptions of trees share
@@ -297,14 +295,9 @@ class RebuildingDescription(Description):
         *Description.curves,
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("rebuilds", "rebuilds"),
-        Column("rebuilt_rows", "rows rebuilt", brief=False),
         *Description.columns,
-    )
-    figures: ClassVar[tuple[tuple[str, str], ...]] = (
-        *Description.figures,
-        ("Rebuilds", "rebuilds"),
-        ("Rows rebuilt", "rebuilt_rows"),
+        Column("rebuilds", "Rebuilds"),
+        Column("rebuilt_rows", "Rows rebuilt", brief=False),
     )
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:

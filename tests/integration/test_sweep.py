@@ -21,8 +21,7 @@ import pytest
 import pipelines
 from pipelines import replay, sweep
 from pipelines.cli import cli
-from pipelines.sweeping import sweep as job
-from pipelines.sweeping import sweep as rows
+from pipelines.sweeping import trials as job
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message
 from tests.refusals import refused
@@ -178,7 +177,7 @@ def test_trials_have_rows_of_their_own(tmp_path, backend, request):
     sets = [word for word in shlex.split(command)[3:] if word != "--set"]
     again = replay(tmp_path / "sweep" / "config.yaml", tmp_path / "again", overrides=sets).summary
     assert again["model_digest"] == rows[best["setting"]]["digest"]
-    assert "mean of 2 trials" in page
+    assert "2; numbers are their means" in page
 
 
 def test_the_command_replays_the_best_setting_also_of_another_learner(tmp_path):
@@ -196,14 +195,14 @@ def test_the_command_replays_the_best_setting_also_of_another_learner(tmp_path):
 def test_a_trial_whose_rows_break_off_fails_alone(tmp_path, monkeypatch):
     pq.write_table(pa.table({"x": np.arange(60.0), "y": [0, 1] * 30}), tmp_path / "data.parquet")
     source = {"kind": "parquet", "path": str(tmp_path / "data.parquet")}
-    first = rows.Trial.read
+    first = job.Trial.read
 
     def read(trial):
         if trial.configs[0].source.permutation == 2:
             raise InputError("it is gone", file="data.parquet", row=0)
         return first(trial)
 
-    monkeypatch.setattr(rows.Trial, "read", read)
+    monkeypatch.setattr(job.Trial, "read", read)
     one = config(source=source, stream={"model": "incremental"})
     done = sweep(one, ["source.permutation=1:3:1", "learner.epsilon=0.1,0.2"], tmp_path / "a")
     assert done.table["error"].to_pylist() == [None, None, *["data.parquet, row 0: it is gone"] * 2, None, None]
@@ -285,7 +284,7 @@ def test_the_command_line(tmp_path, capsys):
     arguments = ["sweep", str(file), "--grid", "learner.epsilon=0.1:4:0.1", "--out", str(tmp_path / "a")]
     assert cli.main(args=arguments, standalone_mode=False) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].split()[:2] == ["learner.epsilon", "accuracy"]
+    assert out[0].split()[:2] == ["learner.epsilon", "Updates/s"]
     assert out[31] == message("sweeps.best_shown", shown=30, settings=40)
     assert out[-1].endswith("/a/sweep.html")
     assert cli.main(args=[*arguments, "--overwrite", "--json"], standalone_mode=False) == 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.display import sweep_facts
 from pipelines.report.page import document
-from pipelines.sweeping.page import Axis, Row, article, best, pooled, read_grid, settings_of
+from pipelines.sweeping.grid import Axis, Row, Settings, read_grid, settings_of
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.presentation.blocks import Article
 
@@ -48,14 +49,12 @@ def fabricated_sweep(
     summary = {
         "name": text, "learner": "fudyadt", "rows": 9, "status": "interrupted", "exit_reason": "SIGINT",
         "done": len(rows), "settings": len(rows) + 1, "failed": sum("error" in row for row in rows),
-        "verdict": verdict, "backend": "ray", "parallel": 2, "positive": [text], "label": text, "seconds": 1.0,
-        "read_seconds": 1.0, "startup_seconds": 1.0, "started": "2024-01-01", "raydt_version": "1", "versions": {},
-        "trials": trials,
+        "verdict": verdict, "backend": "ray", "parallel": 2, "seconds": 1.0, "read_seconds": 1.0, "trials": trials,
+        "best": {},
     }  # fmt: skip
-    kept, means = pooled(axes, rows)
-    top = best(means).get("accuracy", {})
-    sets = {axis.key: top[axis.key] for axis in kept if axis.key in top}
-    return article(axes, rows, summary, sets, f"a: {text}", "/x")
+    config = {section: {"kind": text} for section in ("learner", "stream", "source")}
+    runs = Settings(axes, rows, {0: config}, {})
+    return runs.article(summary, sweep_facts(summary, "/x"), f"raydt replay --set {text}", f"a: {text}")
 
 
 def fabricated_page(*arguments: Any, **options: Any) -> str:

@@ -18,7 +18,7 @@ from pipelines.auditing import audit_run
 from pipelines.report.compare import compare
 from pipelines.report.folder import ReportedRun, read_run
 from pipelines.report.page import run_article
-from pipelines.sweeping.page import read_grid, settings_of
+from pipelines.sweeping.grid import read_grid, settings_of
 from raydt.presentation.blocks import Article
 from tests.cases import CASES
 from tests.golden.small import CONFIGS, HERE, SMALL

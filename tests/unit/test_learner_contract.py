@@ -135,10 +135,9 @@ def test_every_learner_presents_its_cases(learner: Learner, case: Case) -> None:
     named = ("nodes", "leaves", "depth", "rebuilds", "rebuilt_rows", "active")
     summary = {name: statistics[name] for name in named} | {"updates": len(batch), "inserts": len(batch)} | outcome
     assert all(isinstance(word, str) and word for line in description.lines(summary) for word in line)
-    assert {name for name, _ in description.compared(summary)}
-    assert {column.name for column in description.columns} <= statistics.keys() | description.sweep_values(
-        outcome
-    ).keys()
+    values = description.values(summary | statistics)
+    assert values.keys() == {column.name for column in description.columns}
+    assert all(isinstance(values[column.name], column.kind | None) for column in description.columns)
     assert {curve.column for curve in description.curves} <= statistics.keys()
     metrics = {name: np.array([0, value]) for name, value in statistics.items()}
     metrics |= {"seq": np.array([1, len(batch)]), "seconds": np.array([0.1, 0.2]), "inserts": metrics["active"]}

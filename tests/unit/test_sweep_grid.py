@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.sweeping.page import read_grid, settings_of
+from pipelines.sweeping.grid import read_grid, settings_of
 from raydt.errors import ConfigError
 from tests.refusals import refused
 

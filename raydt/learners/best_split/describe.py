@@ -239,9 +239,9 @@ class BestSplitDescription(Description):
         Curve("buckets", "Buckets with features", "buckets", "buckets"),
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("best_feature", "best feature", str),
-        Column("score", "score", float),
-        Column("changes", "changes"),
+        Column("best_feature", "Best feature", str),
+        Column("score", "Score", float),
+        Column("changes", "Changes"),
     )
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -285,12 +285,10 @@ class BestSplitDescription(Description):
         """Return the split."""
         return [("best split", split_in_words(summary["split"]))] if "split" in summary else []
 
-    def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the best feature at the end."""
-        if "split" not in outcome:
-            return {}
-        split = outcome["split"] or {}
-        return {"best_feature": split.get("name"), "score": split.get("score"), "changes": outcome["changes"]}
+    def values(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the split at the end, and how often the best feature changed."""
+        split = summary.get("split") or {}
+        return {"best_feature": split.get("name"), "score": split.get("score"), "changes": summary.get("changes")}
 
     # ------------------------------------------------------------ receipt
 
@@ -319,15 +317,6 @@ class BestSplitDescription(Description):
     def present(self, run: RunRecords) -> Presentation:
         """Return which feature was best when, and what the search for it took."""
         return Presentation(figures(run.summary), best_split(run), structure_section(run), gap=gap_of(run))
-
-    def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """Return the split at the end."""
-        split = summary.get("split") or {}
-        return [
-            ("Best feature", clipped(str(split.get("name") or "none"), FEATURE_SHOWN)),
-            ("Score", figure(number(split, "score"))),
-            ("Changes", count(number(summary, "changes"))),
-        ]
 
 
 def figures(summary: Mapping[str, Any]) -> list[Fact]:

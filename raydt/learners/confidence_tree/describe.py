@@ -19,6 +19,7 @@ from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE, SplitRul
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import SplitRecord
 from raydt.learners.description import (
+    Column,
     Description,
     Effects,
     Lines,
@@ -103,7 +104,11 @@ class ConfidenceTreeDescription(Description):
         "theorem_lead": "two widths of Theorem 4",
     }
 
-    figures: ClassVar[tuple[tuple[str, str], ...]] = (*Description.figures, ("Splits", "splits"), ("Checks", "checks"))
+    columns: ClassVar[tuple[Column, ...]] = (
+        *Description.columns,
+        Column("splits", "Splits"),
+        Column("checks", "Checks", brief=False),
+    )
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = _options(options) if options else None

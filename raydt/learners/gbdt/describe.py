@@ -76,21 +76,12 @@ class GBDTDescription(RebuildingDescription):
 
     columns: ClassVar[tuple[Column, ...]] = (
         *RebuildingDescription.columns,
-        Column("trainings", "trainings", brief=False),
-    )
-
-    figures: ClassVar[tuple[tuple[str, str], ...]] = (
-        *RebuildingDescription.figures,
-        ("Trainings of all trees", "trainings"),
+        Column("trainings", "Trainings of all trees", brief=False),
     )
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
         """Return ``trainings``: how often all trees were trained, with the first time."""
         return {"trainings": statistics["trainings"]} if "trainings" in statistics else {}
-
-    def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the same for the table of a sweep."""
-        return dict(outcome)
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """Return size, rebuilds of parts of trees, and trainings of all trees."""
