@@ -1,6 +1,6 @@
 """Every public estimator and one run, from end to end, with nothing but raydt and its extras: no test library.
 
-``python tests/smoke.py FOLDER``, with the repository on ``PYTHONPATH``; ``tests/integration/test_pythons.py`` runs it
+``python tests/smoke.py FOLDER``, with the repository on ``PYTHONPATH``; ``tests/integration/test_names.py`` runs it
 with other versions of Python.
 """
 

@@ -45,7 +45,7 @@ AnyFolder = TypeVar("AnyFolder", bound=Folder)
 
 FORMAT: Literal["raydt-folder"] = "raydt-folder"
 #: Raised with every change of what a model or a state consists of: names and types of arrays, options of learners, keys
-#: of ``meta``. ``tests/unit/test_formats.py`` fails if it is not.
+#: of ``meta``. ``tests/unit/test_persistence.py`` fails if it is not.
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 

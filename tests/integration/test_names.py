@@ -1,16 +1,27 @@
-"""Packages of a user's own that are called ``pipelines`` and ``actors``: raydt finds its own, or says what is wrong."""
+"""Names that other projects use, examples, other Pythons, and golden digests."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import resource
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from raydt.learners.base import WorkPlan
 from raydt.messages import message
+from tests.golden.streams import FILE, STREAMS, digest_of
+
+# -- names -----------------------------------------------------------------------------------------------------------
+#
+# Packages of a user's own that are called ``pipelines`` and ``actors``: raydt finds its own, or says what is wrong.
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "from raydt_command import main; main()"
@@ -117,3 +128,125 @@ def test_workers_of_an_installed_raydt_find_its_own(
         installed / "raydt", *command, tmp_path / "job.yaml", "--out", tmp_path / "run", cwd=where, path=str(project)
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# -- examples --------------------------------------------------------------------------------------------------------
+#
+# Every program of ``examples`` ends well, within a minute of processor time.
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Those that start a Ray.
+WITH_RAY = {"two_shards.py"}
+
+
+def program(name: str) -> object:
+    return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.ray] if name in WITH_RAY else [])
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("name", [program(path.name) for path in sorted(EXAMPLES.glob("*.py"))])
+def test_an_example_ends_well(name: str, tmp_path: Path) -> None:
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert not list(tmp_path.iterdir())
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert used.ru_utime + used.ru_stime - began.ru_utime - began.ru_stime < 60
+
+
+# -- pythons ---------------------------------------------------------------------------------------------------------
+#
+# The oldest Python that raydt says it takes, with the oldest libraries, and the newest one, with the newest.
+
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+EXTRAS = ("sign", "treelite", "onnx", "lightgbm", "sklearn")
+
+
+def required(name: str) -> list[str]:
+    """The requirements in one list of ``pyproject.toml`` (Python 3.10 has no reader of TOML)."""
+    found = re.search(rf"^{name} = \[(.*?)\]$", PYPROJECT, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return re.findall(r'"([^"]+)"', found[1])
+
+
+def lowest(requirement: str) -> str:
+    """The smallest version that a requirement allows."""
+    return re.sub(r">=([\d.]+).*", r"==\1", requirement)
+
+
+def pythons() -> Iterator[tuple[tuple[int, int], str]]:
+    """The Pythons of this machine: those on the path, and those of pyenv."""
+    folders = [*os.get_exec_path(), *map(str, Path("~/.pyenv/versions").expanduser().glob("*/bin"))]
+    for folder in folders:
+        for minor in range(10, 30):
+            file = shutil.which(f"python3.{minor}", path=folder)
+            works = file and subprocess.run([file, "-c", ""], capture_output=True, check=False).returncode == 0
+            if file and works:
+                yield (3, minor), file
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("end", ["oldest", "newest"])
+def test_every_estimator_and_a_run(end: str, tmp_path: Path) -> None:
+    minimum = re.search(r'requires-python = ">=3\.(\d+)"', PYPROJECT)
+    assert minimum is not None
+    found = dict(pythons())
+    version = (3, int(minimum[1])) if end == "oldest" else max(found, default=sys.version_info[:2])
+    if version not in found:
+        pytest.skip(f"there is no Python {version[0]}.{version[1]} on the path or in ~/.pyenv")
+    requirements = [one for name in ("dependencies", *EXTRAS) for one in required(name)]
+    if end == "oldest":
+        requirements = [lowest(one) for one in requirements]
+    subprocess.run([found[version], "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    command = [python, "-m", "pip", "install", "-q", *requirements]
+    installed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "Could not find a version" in installed.stderr:
+        pytest.skip(f"Python {version[0]}.{version[1]}: {installed.stderr.strip().splitlines()[-1]}")
+    assert installed.returncode == 0, installed.stderr
+    (tmp_path / "work").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    command = [python, "-W", "error::DeprecationWarning:raydt", ROOT / "tests" / "smoke.py", tmp_path / "work"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
+    assert ended.stdout.endswith("all is well\n")
+
+
+# -- golden ----------------------------------------------------------------------------------------------------------
+#
+# Digests of generated streams are the committed ones, on this machine and on every other.
+
+GOLDEN = json.loads(FILE.read_text())
+
+
+def test_every_stream_has_a_digest() -> None:
+    assert GOLDEN.keys() == STREAMS.keys()
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_digest_is_the_committed_one(name: str) -> None:
+    assert digest_of(name) == GOLDEN[name]
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("name", STREAMS)
+def test_shards_that_do_all_the_work_give_the_same(name: str) -> None:
+    assert digest_of(name, 3, 777, WorkPlan(local_work_limit=2000, row_cache_bytes=0)) == GOLDEN[name]
+
+
+@pytest.mark.turns(1)
+@pytest.mark.parametrize(
+    ("shards", "size", "limit"),
+    [(1, 1, 2**40), pytest.param(2, 64, 0, marks=pytest.mark.nightly), (4, 10**6, 2**40), (3, 7, 500)],
+)
+def test_rows_that_come_and_go_give_the_same_in_any_batches(shards: int, size: int, limit: int) -> None:
+    name = "sea permuted, batches, random removal"
+    assert digest_of(name, shards, size, WorkPlan(local_work_limit=limit)) == GOLDEN[name]

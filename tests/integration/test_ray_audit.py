@@ -1,8 +1,9 @@
-"""Audits of runs that are divided by buckets of rows: each part reads the run and its source for itself."""
+"""Audits that are divided on Ray, and the channel between actors."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from itertools import product
 from pathlib import Path
@@ -22,8 +23,13 @@ from raydt.audits.bins import PartsHere
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.examples.row_owners import RowOwners
 from raydt.learners import learners
-from raydt.learners.base import audit_divided
+from raydt.learners.base import WorkPlan, audit_divided
+from tests.integration.test_ray_kills import results
 from tests.refusals import refused
+
+# -- ray audit -------------------------------------------------------------------------------------------------------
+#
+# Audits of runs that are divided by buckets of rows: each part reads the run and its source for itself.
 
 pytestmark = pytest.mark.ray
 
@@ -149,3 +155,59 @@ def test_what_cannot_be_divided_says_so(table, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(divided_audit, "SHARDS_PER_CPU", 0)
     with refused("audits.many_parts", ConfigError, shards=2):
         audit_run(run_of(table, "numbers, weights", tmp_path / "boosted", None), shards=2, address="local")
+
+
+# -- ray channel -----------------------------------------------------------------------------------------------------
+#
+# Shards of a GBDT on Ray meet over their channel: who dies in the middle of a pass does not show.
+
+CONFIG = {
+    "source": {"kind": "synthetic", "generator": "hyperplane", "n": 900, "n_features": 6, "drift": 4, "seed": 11},
+    "stream": {"model": "sliding_window", "window": 500, "warmup": 400},
+    "learner": {"kind": "gbdt", "max_iter": 3, "max_bins": 32, "update_every": 200, "retrain": "never"},
+    "cluster": {"backend": "in_process", "shards": 2, "batch_size": 100},
+    "checkpoint": {"every_updates": 400, "every_seconds": None},
+    "output": {"report": False, "predictions": True, "metrics_every": 400},
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return results(pipelines.replay(CONFIG, tmp_path_factory.mktemp("undisturbed") / "run"))
+
+
+@pytest.fixture
+def replay(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(WorkPlan, "within", lambda *_, **__: WorkPlan(local_work_limit=0))
+
+    def replayed(faults="", **settings):
+        monkeypatch.setenv("RAYDT_FAULTS", faults)
+        overrides = ["cluster.backend=ray", *(f"cluster.{name}={value}" for name, value in settings.items())]
+        return pipelines.replay(CONFIG, tmp_path / "run", overrides=overrides)
+
+    return replayed
+
+
+def test_what_a_shard_raises_in_the_middle_of_a_pass_arrives(replay):
+    with refused("exchange.fault", RaydtError, point="shard.between_meetings"):
+        replay("shard.between_meetings/1@5#1=raise")
+
+
+@pytest.mark.parametrize(("processes", "cpus"), [(2, 1), (1, 2), (1, 3), (2, 2)])
+@pytest.mark.nightly
+def test_processes_of_several_shards_meet_as_shards_do(processes, cpus, replay, undisturbed):
+    run = replay(shards=processes, **{"resources.shard.num_cpus": cpus, "resources.coordinator.num_cpus": 0})
+    assert results(run) == undisturbed
+    assert run.summary["rounds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("act", "settings"),
+    [("kill", {}), pytest.param("stop", {"patience_seconds": 3}, marks=pytest.mark.nightly)],
+)
+def test_a_shard_that_is_lost_in_the_middle_of_a_pass_does_not_show(act, settings, replay, undisturbed):
+    run = replay(f"shard.between_meetings/1@5#1={act}", **settings)
+    assert results(run) == undisturbed
+    assert run.summary["rounds"] > 0
+    (lost,) = run.summary["recoveries"]
+    assert re.match(r"shard 1 \(pid \d+ on ", lost["what"]), lost

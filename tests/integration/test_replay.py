@@ -1,32 +1,50 @@
-"""The replay job as a whole, in this process: what it leaves behind, and how it ends when something is wrong."""
+"""Replays, how they end, their streams, their report, and the audit of what they leave."""
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyarrow import fs
 
+import pipelines
 from pipelines import load_config, replay
-from pipelines.auditing import audit_run
+from pipelines.auditing import audit_run, verify_run
+from pipelines.cli import cli
 from pipelines.doctor import run_demo, story
 from pipelines.prediction import predict_file
+from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
-from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
+from raydt import load_model
+from raydt.errors import ConfigError, DeadlineMissedError, InputError, NotWrittenError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
-from raydt.folders.checkpoint import read_checkpoint
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.sessions.session import InProcessSession
+from tests import volume
+from tests.cases import CASES
+from tests.fuzz.reseal import with_arrays
 from tests.refusals import refused
+
+# -- replay ----------------------------------------------------------------------------------------------------------
+#
+# The replay job as a whole, in this process: what it leaves behind, and how it ends when something is wrong.
 
 ROOT = Path(__file__).parents[2]
 
@@ -265,3 +283,283 @@ def test_a_signal_stops_cleanly(number, code, tmp_path):
     assert 0 < summary["updates"] < 50_000_000
     components = read_checkpoint(Folder(tmp_path / "run" / "checkpoints" / str(summary["updates"]))).components
     assert components["stream"]["seq"] == components["coordinator"]["seq"][0] == summary["updates"]
+
+
+# -- replay ends -----------------------------------------------------------------------------------------------------
+#
+# How a run ends when saving fails, and what its model predicts from other formats.
+
+RNG = np.random.default_rng(5)
+N = 600
+
+
+@pytest.fixture
+def table_ends() -> pa.Table:
+    colour = RNG.integers(0, 5, N)
+    return pa.table({"colour": colour, "size": RNG.random(N), "y": np.isin(colour, [1, 4]).astype(int)})
+
+
+def config_ends(path: Path) -> dict[str, Any]:
+    kind = "csv" if path.suffix == ".csv" else "parquet"
+    return {
+        "source": {"kind": kind, "path": str(path), "label": "y", "categorical": ["colour"]},
+        "stream": {"model": "incremental", "warmup": 200},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "shards": 1},
+        "output": {"report": False},
+    }
+
+
+@pytest.mark.parametrize("trained", ["rows.parquet", "rows.csv"])
+def test_a_model_predicts_the_same_from_parquet_and_csv(trained: str, table_ends: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(table_ends, tmp_path / "rows.parquet")
+    pyarrow.csv.write_csv(table_ends, tmp_path / "rows.csv")
+    pipelines.replay(config_ends(tmp_path / trained), tmp_path / "run")
+    truth = table_ends["y"].to_pylist()
+    for name in ("rows.parquet", "rows.csv"):
+        out = tmp_path / f"{Path(name).suffix[1:]}.out.parquet"
+        predict_file(tmp_path / "run", tmp_path / name, out)
+        assert pq.read_table(out)["prediction"].to_pylist() == truth, f"trained on {trained}, predicted {name}"
+    if trained == "rows.parquet":
+        frame = table_ends.select(["colour", "size"])
+        assert load_model(tmp_path / "run").predict(frame).tolist() == truth
+
+
+def test_a_failure_while_saving_is_in_the_summary(
+    table_ends: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(table_ends, tmp_path / "rows.parquet")
+
+    def broken(*_: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("raydt.folders.checkpoint.write_manifest", broken)
+    with pytest.raises(NotWrittenError, match=r"checkpoints/600: cannot be written: no space left") as caught:
+        pipelines.replay(config_ends(tmp_path / "rows.parquet"), tmp_path / "run")
+    assert caught.value.exit_code == 1
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["exit_reason"]) == ("failed", "NotWrittenError")
+    assert not (tmp_path / "run" / "model").exists(), "a model without its state"
+
+
+def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints begin to fail while an older one holds examples that are deleted: the command says so and exits 1."""
+    write, apply, checkpoints = CheckpointStore.write, InProcessSession.apply, []
+
+    def full(self: Any, number: int, *arguments: Any) -> int:
+        checkpoints.append(number)
+        if len(checkpoints) > 1:
+            raise NotWrittenError("cannot be written: the disk is full", file="checkpoints")
+        return write(self, number, *arguments)
+
+    def slow(self: Any, *arguments: Any, **more: Any) -> Any:
+        time.sleep(0.02)
+        return apply(self, *arguments, **more)
+
+    monkeypatch.setattr(CheckpointStore, "write", full)
+    monkeypatch.setattr(InProcessSession, "apply", slow)
+    job = {
+        "source": {"kind": "synthetic", "generator": "sea", "n": 2000},
+        "stream": {"model": "sliding_window", "window": 60},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "batch_size": 10},
+        "checkpoint": {"every_seconds": 1, "max_age": "1s"},
+        "erasure": {"deadline": "2s"},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    result = CliRunner().invoke(
+        cli, ["replay", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run")], standalone_mode=False
+    )
+    assert isinstance(result.exception, DeadlineMissedError), result.output
+    said = result.exception.message
+    assert (said.id, said.parameters["deadline"]) == ("runs.deadline_missed", "2s")
+    assert "the disk is full" in said.parameters["cause"]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["exit_code"]) == ("failed", 1)
+    assert "erasure.deadline" in summary["error"]
+    monkeypatch.undo()
+    resumed = pipelines.resume(tmp_path / "run", overrides=["erasure.deadline=null"])
+    whole = pipelines.replay({**job, "erasure": {}, "checkpoint": {}}, tmp_path / "whole")
+    assert resumed.summary["model_digest"] == whole.summary["model_digest"]
+    assert purge(tmp_path / "run")["digest"] == resumed.summary["model_digest"]
+
+
+# -- replay streams --------------------------------------------------------------------------------------------------
+#
+# Whole runs over streams that read rows again or work by event time: what is recorded, audited and saved.
+
+STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "batches": (
+        {"permutation": 4},
+        {"model": "batches", "steps": [0.5, 0.1, 1.0, 0.25, 500], "removal_order": "random"},
+        "batches to 0.5, 0.1, 1.0, 0.25, 500, random",
+    ),
+    "time_window": ({}, {"model": "time_window", "duration": "120m", "lateness": "600s"}, "time window of 2h"),
+}
+
+
+def config_streams(folder: Path, name: str, **cluster: Any) -> dict[str, Any]:
+    source, stream, _ = STREAMS[name]
+    return {
+        "source": {"kind": "parquet", "path": str(folder / "t.parquet"), "id": "k", "ts": "when", **source},
+        "stream": {**stream, "on_error": "skip"},
+        "learner": {"kind": "fudyadt", "epsilon": 0.2, "max_depth": 6},
+        "cluster": {"backend": "in_process", **cluster},
+        "output": {"metrics_every": 100},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A minute a row, a little out of order; rows 100 and 300 are bad, rows 200 and 400 two hours late."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(N, 2))
+    minute = np.arange(N) - rng.integers(0, 10, N)
+    minute[[200, 400]] -= 120
+    x[[100, 300], 0] = np.inf
+    columns = {
+        "k": [f"c{i}" for i in range(N)],
+        "a": x[:, 0],
+        "b": x[:, 1],
+        "y": np.where(x[:, 0] > x[:, 1], "yes", "no"),
+        "when": np.datetime64("2024-05-31T12:00", "us") + minute.astype("timedelta64[m]"),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_run_is_recorded_audited_and_the_same_in_any_batches(name: str, folder: Path) -> None:
+    found = replay(config_streams(folder, name), folder / "run")
+    summary = found.summary
+    when = pq.read_table(folder / "t.parquet")["when"].to_numpy()
+    young = np.count_nonzero(when > when.max() - np.timedelta64(120, "m"))
+    assert summary["active"] == {"batches": 500, "time_window": young}[name]
+    bad = {"batches": [100, 300], "time_window": [100, 200, 300, 400]}[name]
+    quarantine = pq.read_table(folder / "run" / "quarantine")
+    assert summary["skipped"] == len(bad) == len(quarantine)
+    named = sorted(int(reason.split("row ")[1].split(",")[0]) for reason in quarantine["reason"].to_pylist())
+    assert named == bad
+    assert STREAMS[name][2] in (folder / "run" / "report.html").read_text()
+
+    audit = audit_run(folder / "run")
+    assert audit.conformance == "holds"
+
+    other = replay(config_streams(folder, name, shards=1, batch_size=7), folder / "other").summary
+    for key in ("model_digest", "updates", "inserts", "deletes", "metrics", "skipped"):
+        assert other[key] == summary[key], key
+
+
+# -- report ----------------------------------------------------------------------------------------------------------
+#
+# The report of runs as the job leaves them, not of made-up folders.
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replay of 1,500 rows whose label follows from a number and a colour."""
+    folder = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(3)
+    x, colour = rng.normal(size=1500), rng.choice(["red", "<b>green", "blue"], 1500)
+    label = np.where((x > 0) ^ (colour == "red"), "yes", "no")
+    pq.write_table(pa.table({"x": x, "colour": colour, "label": label}), folder / "data.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(folder / "data.parquet"), "label": "label"},
+        "stream": {"model": "sliding_window", "window": 300},
+        "learner": {"kind": "fudyadt", "epsilon": 0.2, "max_depth": 4},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": True, "metrics_every": 100},
+    }
+    return Path(replay(config, folder / "run").path)
+
+
+def cards(page: str) -> list[str]:
+    return [html.unescape(detail) for detail in re.findall(r'class="card[^"]*" title="([^"]*)"', page)]
+
+
+def test_categories_have_their_names(run: Path) -> None:
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert any(card.startswith("colour = red. ") for card in cards(page))
+    assert "= code" not in page
+
+
+def test_every_node_has_a_card_with_its_counters(run: Path) -> None:
+    model = load_folder(run / "model", "model")[1]["arrays"]
+    shown = cards((run / "report.html").read_text(encoding="utf-8"))
+    assert len(shown) == len(model["feature"])
+    for s, c in zip(model["s"].tolist(), model["c"].tolist(), strict=True):
+        left = s // 5 - c  # epsilon is a little above 1/5, so that the floor is that of s / 5
+        words = f"{left:,} of {s // 5:,} left" if s >= 5 else "no budget"
+        assert any(f" from {s:,}, {c:,} update" in card and card.endswith(words) for card in shown), (s, c)
+
+
+# -- verify command --------------------------------------------------------------------------------------------------
+#
+# ``raydt verify``: the model is the one that the remaining examples give, or verify says what is not.
+
+#: The docs promise it of ``fudyadt`` with ``epsilon: 0``, whatever the labels, and a range that the warm-up has found.
+WITHOUT_A_PAST = [
+    replace(trial, case=replace(trial.case, name=f"{trial.case.name}, epsilon 0", options=options))
+    for trial in CASES
+    if trial.learner.kind == "fudyadt"
+    for options in [{**trial.case.options, "epsilon": 0.0}]
+]
+VERIFIED = [trial for trial in CASES if trial.learner.traits(trial.options).retrained] + WITHOUT_A_PAST
+
+
+def raydt(*arguments: Any) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], standalone_mode=False)
+    return result.return_value, result.output
+
+
+def different(place: Any) -> list[str]:
+    """Ids of what differs from the model trained from nothing."""
+    return [said.id for said in verify_run(place)["different"]]
+
+
+@pytest.mark.share
+@pytest.mark.parametrize("trial", volume.spread(VERIFIED, 6), ids=lambda trial: trial.name)
+def test_a_run_and_its_states_are_what_remains_gives(trial: Any, tmp_path: Path) -> None:
+    run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
+    assert run.summary["deletes"] > 20
+    code, out = raydt("verify", run.path, "--json")
+    found = json.loads(out)
+    assert (code, found["equal"], found["digest"]) == (0, True, run.digest)
+    assert found["examples"] < found["inserted"]
+    state = max((Path(run.path) / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert raydt("verify", state)[0] == 0
+
+
+@pytest.mark.share
+@pytest.mark.parametrize("trial", volume.spread(VERIFIED, 6), ids=lambda trial: trial.name)
+def test_what_is_not_of_this_run_is_found(trial: Any, tmp_path: Path) -> None:
+    """The saved model of a run without most deletions; the last state with other thresholds, resealed; a digest."""
+    run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
+    (tmp_path / "fewer").mkdir()
+    other = pipelines.replay(trial.config(tmp_path / "fewer", updates=60), tmp_path / "other")
+    shutil.rmtree(Path(run.path) / "model")
+    shutil.copytree(Path(other.path) / "model", Path(run.path) / "model")
+    assert different(run.path) == ["verdicts.model"]
+    state = max((Path(run.path) / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
+    names = {entry["name"] for entry in json.loads((state / "manifest.json").read_text())["files"]} | {"manifest.json"}
+
+    def change(components: dict[str, Any]) -> None:
+        arrays = components["coordinator"]
+        arrays["threshold"] = np.where(arrays["feature"] >= 0, arrays["threshold"] + 0.25, arrays["threshold"])
+
+    if trial is VERIFIED[0]:
+        for name, content in with_arrays({name: (state / name).read_bytes() for name in names}, change).items():
+            (state / name).write_bytes(content)
+        assert different(run.path) == ["verdicts.run_state"]
+        assert different(state) == ["verdicts.state"]
+    summary = Path(run.path) / "summary.json"
+    summary.write_text(summary.read_text().replace(run.digest, "sha256:" + "0" * 64))
+    assert different(run.path)[0] == "verdicts.digest"
+    assert raydt("verify", run.path)[0] == 3
+
+
+def test_a_model_with_a_past_cannot_be_verified(tmp_path: Path) -> None:
+    trial = next(trial for trial in CASES if trial.shipped and not trial.learner.traits(trial.options).retrained)
+    run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
+    with refused("verdicts.order", kind=trial.learner.kind):
+        verify_run(run.path)

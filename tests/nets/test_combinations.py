@@ -1,12 +1,32 @@
-"""Jobs drawn from what a config can say all at once: any number of shards, a kill, a resume, an update, a purge."""
+"""Jobs drawn from all that a config can say, and the files of a run."""
 
 from __future__ import annotations
 
+import functools
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 
-from tests import combinations
+import pipelines
+from pipelines.prediction import explain_row, predict_file
+from pipelines.purging import purge
+from pipelines.updating import apply_changes, update
+from raydt.errors import InputError
+from tests import combinations, volume
+from tests.refusals import refused
+
+# -- combinations ----------------------------------------------------------------------------------------------------
+#
+# Jobs drawn from what a config can say all at once: any number of shards, a kill, a resume, an update, a purge.
 
 #: Of every test run: jobs that nothing refuses, two of which have found a fault. Nightly ones take all.
 DAILY = (1, 10, 18, 43, 44, 55)
@@ -19,3 +39,237 @@ NIGHTLY = range(150)
 )
 def test_a_drawn_job(seed: int, tmp_path: Path) -> None:
     combinations.check(seed, tmp_path)
+
+
+# -- files of a run --------------------------------------------------------------------------------------------------
+#
+# A run's later commands read files as the run read those of its source, also where their names say nothing.
+#
+# Every way to write a table (format, delimiter, compression, ending) is drawn with options that name columns, and
+# given to every command that takes a file. The result is that of the format's usual spelling, in which the same run
+# is made of the same rows.
+
+
+class Spelling(NamedTuple):
+    """Delimiter and format of files."""
+
+    kind: str
+    ending: str
+    delimiter: str | None = None
+
+    @property
+    def usual(self) -> Spelling:
+        """The spelling of the same format in which every command has always read it."""
+        return USUAL[self.kind]
+
+    def source(self) -> dict[str, Any]:
+        return {"kind": self.kind, **({"delimiter": self.delimiter} if self.delimiter else {})}
+
+    def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
+        file = folder / f"{name}{self.ending}"
+        codec = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}.get(file.suffix)
+        with pa.CompressedOutputStream(file, codec) if codec else pa.OSFile(str(file), "wb") as sink:
+            if self.kind == "csv":
+                pacsv.write_csv(rows, sink, pacsv.WriteOptions(delimiter=self.delimiter or ",", quoting_style="needed"))
+            elif self.kind == "jsonl":
+                sink.write("".join(json.dumps(row) + "\n" for row in rows.to_pylist()).encode())
+            elif self.kind == "parquet":
+                pq.write_table(rows, sink)
+            else:
+                feather.write_feather(rows, sink, compression="uncompressed")
+        return file
+
+
+USUAL = {kind: Spelling(kind, f".{kind}") for kind in ("csv", "jsonl", "parquet", "arrow")}
+SPELLINGS = [
+    *USUAL.values(),
+    *(Spelling("csv", ending, sign) for sign in (",", ";", "\t", "|") for ending in (".csv", ".tsv", ".txt", "")),
+    *(Spelling("csv", f".csv{ending}", ";") for ending in (".gz", ".bz2", ".zst", ".lz4")),
+    *(Spelling(kind, ending) for kind in ("jsonl", "parquet", "arrow") for ending in (".data", "")),
+]
+
+
+class Trial(NamedTuple):
+    """A run of rows that are written in one way, and more files of the same table."""
+
+    run: Path
+    folder: Path  #: Of the files that a command is given.
+    spelling: Spelling
+    options: dict[str, Any]
+    rows: pa.Table
+
+    def file(self, name: str, rows: pa.Table) -> Path:
+        return self.spelling.write(self.folder, name, rows)
+
+    @property
+    def ids(self) -> list[Any]:
+        return self.rows.column("who").to_pylist()
+
+
+def table(seed: int) -> tuple[pa.Table, dict[str, Any]]:
+    """Rows, the last 20 of them for later, and the options of a source."""
+    draw = random.Random(seed)
+    n, text_ids = 140, draw.random() < 0.5
+    columns: dict[str, list[Any]] = {
+        "who": [f"p{i}" if text_ids else 1000 + i for i in range(n)],
+        "city": [draw.choice(["Ulm; east", "Rom, west", "Linz", "7"]) for _ in range(n)],
+        "size": [round(draw.gauss(0, 1), 2) for _ in range(n)],
+        "code": [draw.choice([3, 5, 11]) for _ in range(n)],
+    }
+    columns["won"] = [
+        ("yes" if city == "Linz" or size > 0.5 else draw.choice(["no", "perhaps"]))
+        for city, size in zip(columns["city"], columns["size"], strict=True)
+    ]
+    options: dict[str, Any] = {"id": "who", "label": "won", "categorical": draw.choice([[], ["code"]])}
+    if draw.random() < 0.5:
+        options["positive"] = "yes"
+    if draw.random() < 0.5:
+        columns["person"], options["subject"] = [f"s{i % 50}" for i in range(n)], "person"
+    if draw.random() < 0.3:
+        columns["times"], options["weight"] = [draw.choice([1, 2]) for _ in range(n)], "times"
+    if draw.random() < 0.5:
+        columns["day"], options["ts"] = [1_700_000_000 + 3600 * i for i in range(n)], "day"
+    if draw.random() < 0.4:
+        columns["shop"], options["key"] = [draw.choice(["north", "south"]) for _ in range(n)], "shop"
+    names = draw.sample(list(columns), len(columns))
+    return pa.table({name: columns[name] for name in names}), options
+
+
+def predicted(trial: Trial) -> Any:
+    out = trial.folder / "predictions.parquet"
+    done = predict_file(trial.run, trial.file("rows", trial.rows), out, overwrite=True)
+    return done["unseen"], pq.read_table(out).to_pylist()
+
+
+def predicted_by_the_model(trial: Trial) -> Any:
+    out = trial.folder / "predictions.parquet"
+    predict_file(trial.run / "model", trial.file("rows", trial.rows), out, id_column="who", overwrite=True)
+    return pq.read_table(out).to_pylist()
+
+
+def explained(trial: Trial) -> Any:
+    found = explain_row(trial.run, str(trial.file("rows", trial.rows)), 3, key=key_of(trial))
+    return found["output"], found["values"]
+
+
+def deleted(trial: Trial) -> Any:
+    gone = pa.table({"who": trial.ids[5:9], "reason": ["moved, east", "asked; twice", "", "x"]})
+    return update(trial.run, delete=trial.file("gone", gone), dry_run=True).digest_after
+
+
+def inserted_twice(trial: Trial) -> Any:
+    """The second state is made of a state that was made by an update."""
+    receipts = []
+    state = trial.run
+    for number, rows in enumerate((trial.rows[120:130], trial.rows[130:])):
+        out = trial.folder / f"state{number}"
+        receipts.append(update(state, insert=trial.file(f"more{number}", rows), out=out).digest_after)
+        state = out
+    return receipts, predict_file(state, trial.file("rows", trial.rows), trial.folder / "p.parquet")["rows"]
+
+
+def changed(trial: Trial) -> Any:
+    rows = trial.rows[118:124]
+    changes = rows.append_column("op", pa.array(["d", "d", "c", "c", "c", "c"]))
+    file = trial.file("changes", changes)
+    done = apply_changes(trial.run, [str(file)], out=trial.folder / "states", op="op")
+    return done.receipt.digest_after, predict_file(trial.folder / "states", file, trial.folder / "p.parquet")["rows"]
+
+
+def purged(trial: Trial) -> Any:
+    gone = trial.file("gone", pa.table({"who": trial.ids[5:9], "reason": ["a, b", "c; d", "", "e"]}))
+    run = trial.folder / "run"
+    shutil.copytree(trial.run, run)
+    update(run, delete=gone, out=trial.folder / "state")
+    purge(trial.folder / "state", ids=gone)
+    return predict_file(trial.folder / "state", trial.file("rows", trial.rows), trial.folder / "p.parquet")["rows"]
+
+
+def logged(trial: Trial) -> Any:
+    """A deletion log of a replay."""
+    log = trial.file("log", pa.table({"who": trial.ids[5:9], "after": [10, 20, 30, None]}))
+    return replayed(trial.folder / "again", trial, stream={"model": "deletion_log", "deletion_log": str(log)}).digest
+
+
+def replayed(folder: Path, trial: Trial, stream: dict[str, Any]) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = trial.spelling.write(folder, "train", trial.rows[:120])
+    config = {
+        "source": {**trial.spelling.source(), "path": str(path), **trial.options},
+        "learner": {"kind": "fudyadt"},
+        "stream": stream,
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    return pipelines.replay(config, folder / "run")
+
+
+def key_of(trial: Trial) -> str | None:
+    return trial.rows.column("shop")[3].as_py() if "key" in trial.options else None
+
+
+COMMANDS: dict[str, Callable[[Trial], Any]] = {
+    "predict": predicted,
+    "predict by MODEL": predicted_by_the_model,
+    "predict --explain": explained,
+    "update --delete": deleted,
+    "update --insert, twice": inserted_twice,
+    "update --changes": changed,
+    "purge --ids": purged,
+    "deletion_log": logged,
+}
+
+
+def cases() -> Iterator[Any]:
+    for i, spelling in enumerate(SPELLINGS):
+        for j, command in enumerate(COMMANDS):
+            by_day = (i + j) % len(COMMANDS) == 0 and spelling not in USUAL.values()
+            name = f"{spelling.kind}{spelling.ending} {spelling.delimiter!r}, {command}"
+            yield pytest.param(spelling, command, id=name, marks=[] if by_day else pytest.mark.nightly)
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Spelling, int], Path]:
+    @functools.cache
+    def run(spelling: Spelling, seed: int) -> Path:
+        rows, options = table(seed)
+        folder = tmp_path_factory.mktemp("files")
+        trial = Trial(folder, folder, spelling, options, rows)
+        return Path(replayed(folder, trial, {"model": "incremental"}).path)
+
+    return run
+
+
+@pytest.mark.turns(8)
+@pytest.mark.parametrize(("spelling", "command"), list(cases()))
+def test_a_command_reads_what_its_run_has_read(
+    spelling: Spelling, command: str, run_of: Callable[[Spelling, int], Path], tmp_path: Path
+) -> None:
+    seeds = range(6) if volume.nightly else [len(command) % 3]
+    for seed in seeds:
+        rows, options = table(seed)
+        results = []
+        for one in (spelling, spelling.usual):
+            folder = tmp_path / f"{seed} {len(results)}"
+            folder.mkdir()
+            results.append(COMMANDS[command](Trial(run_of(one, seed), folder, one, options, rows)))
+        assert results[0] == results[1], f"seed {seed}, {options}"
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_a_list_may_have_the_usual_commas_or_no_delimiter(
+    usual: bool, run_of: Callable[[Spelling, int], Path], tmp_path: Path
+) -> None:
+    spelling = Spelling("csv", ".csv", ";")
+    rows, options = table(0)
+    trial = Trial(run_of(spelling, 0), tmp_path, spelling, options, rows)
+    (tmp_path / "gone.csv").write_text(
+        "".join(f"{one}{',moved; east' * usual}\n" for one in ("who", *trial.ids[5:9])).replace("moved; east", "why", 1)
+    )
+    assert update(trial.run, delete=tmp_path / "gone.csv", dry_run=True).digest_after == deleted(trial)
+
+
+def test_a_header_with_neither_delimiter_is_refused(run_of: Callable[[Spelling, int], Path], tmp_path: Path) -> None:
+    (tmp_path / "gone.csv").write_text("who|why\n1|x\n")
+    with refused("files.no_commas", InputError, delimiter='"|"'):
+        update(run_of(Spelling("csv", ".csv", ";"), 0), delete=tmp_path / "gone.csv", dry_run=True)

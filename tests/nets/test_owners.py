@@ -37,7 +37,7 @@ from raydt.messages import message_of
 from tests import volume
 from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, place_of
 from tests.layouts import FRAMES, LISTS, MATRICES, SPARSE_MATRICES, VECTORS, Layouts, footprint, overwrite
-from tests.nets.test_contract_river import ADAPTERS
+from tests.nets.test_contract import ADAPTERS
 from tests.small_tables import Row, derived, examples, table_of
 
 #: Arguments of public methods that hold values of the caller: of rows, or of examples and models.

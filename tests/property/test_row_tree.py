@@ -1,19 +1,45 @@
-"""The root of a tree over rows follows any inserts, deletes and changes, and is that of its slow twin.
-
-It does not depend on the order in which rows came, on those that were there before, or on ids that share their keys'
-first bits; and any other row, label, or number of rows gives another root.
-"""
+"""Rows in blocks, dictionaries, trees of digests, and packed trees."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
+from raydt.arrays.blocks import HUGE, LARGE, SparseRows, block, blocks, empty, grown, taken, turned_block
+from raydt.batches.rows_on_shards import HeldRows
+from raydt.encoding.columns import Dictionary
 from raydt.examples.row_digest import RowTree
 from raydt.examples.row_owners import CHILDREN, keys_of
+from raydt.examples.updates import DELETE_VALUE, INSERT, QUERY, Features, UpdateBatch
+from raydt.learners.base import WorkPlan
+from raydt.learners.confidence_tree.coordinator import SingleRows
+from raydt.learners.confidence_tree.learner import LEARNER
+from raydt.parallel import limited
+from raydt.sessions.session import InProcessSession
+from raydt.trees import packed_trees
+from raydt.trees.packed_trees import add_values, add_votes, leaves, packed
+from raydt.trees.shapley import TreeSum
+from tests.cases import Trial, first_cases
+from tests.nets.test_identity import result
 from tests.oracles.digests import key_of, row_root
+from tests.refusals import refused
 from tests.volume import examples
+
+# -- row tree --------------------------------------------------------------------------------------------------------
+#
+# The root of a tree over rows follows any inserts, deletes and changes, and is that of its slow twin.
+#
+# It does not depend on the order in which rows came, on those that were there before, or on ids that share their
+# keys' first bits; and any other row, label, or number of rows gives another root.
 
 
 def id_of(key: int) -> int:
@@ -119,3 +145,313 @@ def test_each_row_has_room_for_less_than_four(steps):
                 begin = int(trie.ids[begin])
         assert sum(room for _, room in rooms) == places, "no place is lost"
         assert [begin for begin, _ in sorted(rooms)[1:]] == [sum(one) for one in sorted(rooms)[:-1]], "and none has two"
+
+
+# -- blocks ----------------------------------------------------------------------------------------------------------
+#
+# Parts of a matrix are what NumPy picks out one number at a time, also where they have memory of their own.
+
+
+@given(st.data())
+def test_a_block_is_what_numpy_picks(data: st.DataObject) -> None:
+    n, d = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 9))
+    rows = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=30) if n else st.just([])), dtype=np.int64)
+    first = data.draw(st.integers(0, d))
+    columns = np.arange(first, data.draw(st.integers(first, d)))
+    X = np.asarray(np.random.default_rng(n).normal(size=(n, d)), order=data.draw(st.sampled_from("CF")))
+    wanted = X[np.ix_(rows, columns)]
+    part, turned = block(X, rows, columns), turned_block(X, rows, columns)
+    assert_array_equal(part, wanted)
+    assert_array_equal(turned, wanted.T)
+    assert part.flags.c_contiguous
+    assert turned.flags.c_contiguous
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_threads_pick_the_same(n: int) -> None:
+    draw = np.random.default_rng(n)
+    X, rows = draw.normal(size=(60_000, 6)), draw.permutation(60_000).astype(np.int32)
+    at = draw.integers(0, 3, size=300_001)
+    with limited(n):
+        for part, columns in zip(
+            blocks(X, rows, np.split(np.arange(6), [1, 3])), ([0], [1, 2], [3, 4, 5]), strict=True
+        ):
+            assert_array_equal(part, X[np.ix_(rows, columns)])
+        for values in (np.array(["no", "yes", "maybe"]), np.arange(3, dtype=np.int32), X[:3]):
+            assert_array_equal(taken(values, at), values[at])
+            assert taken(values, at).dtype == values.dtype
+
+
+@pytest.mark.parametrize(("rows", "columns"), [([3], [0]), ([-1], [0]), ([0], [2]), ([0], [-1, 0]), ([0], [1, 0])])
+def test_nothing_outside_the_matrix_is_read(rows: list[int], columns: list[int]) -> None:
+    for part in (block, turned_block):
+        with refused("states.outside", IndexError, shape=(3, 2)):
+            part(np.zeros((3, 2)), np.array(rows), np.array(columns))
+
+
+@pytest.mark.parametrize("size", [LARGE - 8, LARGE, HUGE, HUGE + 8])
+def test_large_arrays_are_writable_and_grow(size: int) -> None:
+    array = empty(size // 8, np.int64)
+    array[:] = np.arange(len(array))
+    longer = grown(array, 2 * len(array))
+    longer[len(array) :] = -1
+    assert_array_equal(longer[: len(array)], np.arange(len(array)))
+    assert_array_equal(array, np.arange(len(array)))  # memory of its own
+
+
+@pytest.mark.parametrize("at", [[0, 3], [-1, 0], [5]])
+def test_a_place_that_there_is_not_is_an_error(at: list[int]) -> None:
+    with pytest.raises(IndexError, match="of 3"):
+        taken(np.arange(3.0), np.array(at))
+
+
+# -- dictionary ------------------------------------------------------------------------------------------------------
+#
+# The codes of values are those of a plain loop: first appearances, rows passed over, cuts, and restored values.
+
+VALUES = st.sampled_from([None, "a", "b", "c", "d", "e"])
+BLOCKS = st.lists(st.lists(st.tuples(VALUES, st.booleans()), max_size=6), max_size=5)
+
+
+@given(BLOCKS, st.lists(st.sampled_from("abcde"), unique=True, max_size=3), st.booleans(), st.integers(0, 5))
+def test_codes_are_those_of_a_loop(blocks: list, known: list[str], encoded: bool, cut: int) -> None:
+    dictionary, values, first = Dictionary(known), list(known), [-1] * len(known)
+    row = 10
+    for cells in blocks:
+        column = pa.array([value for value, _ in cells], pa.string())
+        keep = np.array([kept for _, kept in cells], dtype=np.bool_)
+        expected = []
+        for i, (value, kept) in enumerate(cells):
+            if kept and value is not None and value not in values:
+                values.append(value)
+                first.append(row + i)
+            expected.append(values.index(value) if kept and value is not None else -1)
+        assert dictionary.encode(column.dictionary_encode() if encoded else column, row, keep).tolist() == expected
+        row += len(cells)
+    assert (dictionary.values, dictionary.known()) == (values, len(values))
+    for at in range(row + 2):
+        assert dictionary.known(at) == sum(begin < at for begin in first)
+    dictionary.cut(min(cut, len(values)))
+    assert (dictionary.values, dictionary.find(pa.array(list("abcde"))).tolist()) == (
+        values[:cut],
+        [values[:cut].index(value) if value in values[:cut] else -1 for value in "abcde"],
+    )
+
+
+# -- rows on shards --------------------------------------------------------------------------------------------------
+#
+# Gathered rows may be views of what a shard keeps: no learner looks at one after the shard has taken other rows.
+
+
+@pytest.mark.parametrize("trial", first_cases(), ids=lambda trial: trial.name)
+def test_no_view_is_seen_to_change(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that were handed out become NaN as soon as a slot is written."""
+    ways = [(1, WorkPlan()), (3, trial.case.plan)]
+    expected = [result(trial, tmp_path, shards, 16, plan) for shards, plan in ways]
+    out: dict[int, list[Any]] = {}
+    gather, put, restore = HeldRows.gather, HeldRows.put, HeldRows.restore
+
+    def copied(self: HeldRows, slots: Any) -> dict[str, Any]:
+        rows = gather(self, slots)
+        rows["X"] = rows["X"].copy()
+        out.setdefault(id(self), []).append(rows["X"])
+        return rows
+
+    def spoil(self: HeldRows) -> None:
+        for X in out.pop(id(self), []):
+            X[:] = np.nan
+
+    def written(self: HeldRows, *rows: Any, **named: Any) -> None:
+        spoil(self)
+        put(self, *rows, **named)
+
+    def restored(self: HeldRows, state: Any) -> None:
+        spoil(self)
+        restore(self, state)
+
+    monkeypatch.setattr(HeldRows, "gather", copied)
+    monkeypatch.setattr(HeldRows, "put", written)
+    monkeypatch.setattr(HeldRows, "restore", restored)
+    assert [result(trial, tmp_path, shards, 16, plan) for shards, plan in ways] == expected
+
+
+# -- single rows -----------------------------------------------------------------------------------------------------
+#
+# What updates of one example keep from one to the next, in a confidence tree, is what would be made anew.
+
+WARMUP, CLASSES, FEATURES = 8, 4, Features(("a", "b"), (False, True))
+KINDS = ("majority", "naive_bayes", "adaptive", "adaptive_normal", "adaptive_inherited")
+
+
+class Rows:
+    """A session of one shard, and rows that it takes one by one or in batches; more classes come with time."""
+
+    def __init__(self, options: dict[str, Any], seed: int) -> None:
+        self.session = InProcessSession(LEARNER, LEARNER.Options(**options), FEATURES)
+        self.draw, self.seq, self.classes, self.live = random.Random(seed), 0, 2, list[tuple[list[float], int]]()
+
+    def drawn(self) -> tuple[list[float], int]:
+        """An example of the classes known."""
+        code = self.draw.randrange(self.classes)
+        return [code + round(self.draw.random() * 2, 1), float(self.draw.randrange(3))], code
+
+    def take(self, count: int) -> None:
+        """Insert examples by one batch."""
+        drawn = [self.drawn() for _ in range(count)]
+        self.apply(INSERT, np.array([x for x, _ in drawn]), [code for _, code in drawn])
+        self.live += drawn
+
+    def apply(self, op: int, X: Any, codes: list[int]) -> None:
+        ids = np.arange(self.seq, self.seq + len(X))
+        ops, none = np.full(len(X), op, dtype=np.int8), np.full(len(X), -1)
+        batch = UpdateBatch(self.seq, ops, ids, X, np.array(codes, np.int32), self.classes, none, WARMUP)
+        assert self.session.apply(batch).applied == len(X)
+        self.seq += len(X)
+
+    def update(self) -> None:
+        """Insert one example, or delete one by its values; by a batch only if that is needed."""
+        inserts = len(self.live) < 10 or self.draw.random() < 0.7
+        x, code = self.drawn() if inserts else self.live.pop(self.draw.randrange(len(self.live)))
+        op, row = INSERT if inserts else DELETE_VALUE, np.array([x])
+        if self.session.take_row(op, self.seq, row, code) is None:
+            self.apply(op, row, [code])
+        else:
+            self.seq += 1
+        if inserts:
+            self.live.append((x, code))
+
+    def require_current(self, what: str) -> None:
+        """Require that no argument is an array that was replaced, and that all have room."""
+        coordinator: Any = self.session.coordinator
+        worker = self.session.shards[0].worker
+        kept = coordinator._single._held(worker)
+        anew = SingleRows(coordinator.live, coordinator._logs, 1)._held(worker)
+        assert told(kept) == told(anew), what
+        assert coordinator.predict_row(np.array([self.drawn()[0]]), worker) is not None
+
+
+def told(arguments: Any) -> list[Any]:
+    """Which objects all arrays are; of those that are written to for one row only, shape and type."""
+    naive, other = arguments[3:]
+    scratch = (naive.found, naive.found_normal, naive.sums, other.codes)
+    own = [(array.shape, array.dtype) for array in scratch]
+    return own + [id(array) for array in flat(arguments) if not any(array is one for one in scratch)]
+
+
+def flat(parts: Any) -> Iterator[Any]:
+    """All that is in tuples, and in tuples in these."""
+    for part in parts:
+        yield from flat(part) if isinstance(part, tuple) else (part,)
+
+
+@examples(12)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from((0, 5, 60)), st.sampled_from((1, 1008)))
+def test_what_is_kept_is_what_would_be_made_anew(seed: int, kind: str, renewal: int, first: int) -> None:
+    """Leaves are split and sites added, bins renewed, rows come in batches, classes are new, states are restored.
+
+    After 1,022 examples the table of logarithms grows.
+    """
+    options = {"c": 0.001, "grace_period": 2, "leaf_prediction": kind, "renew_bins": renewal, "max_bins": 32}
+    rows = Rows(options, seed)
+    rows.take(WARMUP)
+    rows.take(first)
+    for i in range(60):
+        what = rows.draw.random()
+        if what < 0.05:
+            rows.take(rows.draw.randrange(1, 20))
+        elif what < 0.1:
+            rows.classes = min(rows.classes + 1, CLASSES)
+            rows.apply(QUERY, np.array([rows.drawn()[0]]), [-1])  # which tells of a class before it comes
+        elif what < 0.12:
+            rows.session.restore(*rows.session.state())
+        else:
+            rows.update()
+        rows.require_current(f"update {i}")
+    state, groups = rows.session.state()
+    LEARNER.check(LEARNER.Options(**options), FEATURES, CLASSES, state, groups)
+    assert len(state["feature"]) > 1
+    digest = rows.session.digest()
+    rows.session.restore(state, groups)
+    assert rows.session.digest() == digest
+
+
+# -- packed trees ----------------------------------------------------------------------------------------------------
+#
+# Packed trees walk as :meth:`TreeSum.apply` does, row by row: any tests and values, any number of threads.
+
+NUMBERS = (-np.inf, -1.5, -0.0, 0.0, 1.0, 2.0, 3.0, np.finfo(np.float64).max, np.inf, np.nan)
+DENSE, SPARSE = 4, 5
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> TreeSum:
+    """Trees of random shapes, whose tests are of numbers, of one or several categories, and of sparse features.
+
+    Missing numbers go either way.
+    """
+    left: list[int] = []
+    right: list[int] = []
+    feature: list[int] = []
+    threshold: list[float] = []
+    members: list[list[float]] = []
+    missing_left: list[bool] = []
+    starts = [0]
+
+    def grow(budget: int) -> int:
+        node = len(feature)
+        for array, nothing in ((left, -1), (right, -1), (feature, -1), (threshold, 0.0)):
+            array.append(nothing)  # type: ignore[arg-type]
+        members.append([])
+        missing_left.append(False)
+        if budget and draw(st.integers(0, 3)):
+            kind = draw(st.sampled_from(("number", "number", "category", "categories", "sparse")))
+            feature[node] = draw(
+                st.integers(DENSE, DENSE + SPARSE - 1) if kind == "sparse" else st.integers(0, DENSE - 1)
+            )
+            threshold[node] = 0.5 if kind == "sparse" else draw(st.sampled_from(NUMBERS[1:-2]))
+            if kind.startswith("categor"):
+                most = 1 if kind == "category" else 3
+                members[node] = sorted(draw(st.sets(st.sampled_from(NUMBERS[3:7]), min_size=most, max_size=most)))
+            # Thresholds are below a number, but for the largest one, which parts all numbers from missing ones.
+            missing_left[node] = kind == "number" and threshold[node] != NUMBERS[-3] and draw(st.booleans())
+            left[node] = grow(budget - 1)
+            right[node] = grow(budget - 1)
+        return node
+
+    for _ in range(draw(st.integers(1, 4))):
+        grow(draw(st.integers(0, 6)))
+        starts.append(len(feature))
+    first = np.concatenate([[0], np.cumsum([len(some) for some in members])])
+    value = np.where(np.array(feature)[:, None] < 0, np.arange(2.0 * len(feature)).reshape(-1, 2) + 0.1, 0.0)
+    return TreeSum(
+        *(DENSE, SPARSE, np.array(starts), np.array(feature), np.array(threshold), first),
+        np.array([x for some in members for x in some], dtype=np.float64),
+        *(np.array(left), np.array(right), value, None, np.zeros(2), False, "identity", np.arange(2)),
+        np.array(missing_left),
+    )
+
+
+@given(sums(), st.integers(0, 700), st.integers(0, 2**32 - 1), st.sampled_from((1, 2, 3, 5)))
+def test_rows_reach_the_same_leaves(trees: TreeSum, n: int, seed: int, many: int) -> None:
+    draw = np.random.default_rng(seed)
+    X = draw.choice(NUMBERS, size=(n, DENSE))
+    matrix = draw.random((n, SPARSE)) < 0.4
+    ones = SparseRows(
+        np.concatenate([[0], np.cumsum(matrix.sum(axis=1))]).astype(np.int64),
+        np.nonzero(matrix)[1].astype(np.int32),
+        SPARSE,
+    )
+    expected = trees.apply(X, ones)
+    value, votes = trees.value[:, 0].copy(), trees.value.astype(np.int64)
+    scores, sums = np.full((n, 2), 0.3), np.zeros((n, 2), dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch, limited(many):
+        patch.setattr(packed_trees, "_TASK_NS", 0)  # every work is large enough for threads
+        walked = packed(trees)
+        assert (leaves(walked, X, ones) == expected).all()
+        add_values(walked, value, X, ones, scores)
+        add_votes(walked, votes, X, ones, sums)
+    twin = np.full((n, 2), 0.3)
+    for t in range(trees.trees):
+        twin[:, t % 2] += value[expected[:, t]]
+    assert (scores == twin).all()
+    assert (sums == votes[expected].sum(axis=1)).all()

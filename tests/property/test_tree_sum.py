@@ -1,19 +1,36 @@
-"""Every case as a sum of trees: equal in every bit to what the learner predicts, and to a slow twin."""
+"""Sums of trees, of targets, and statistics within a batch."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pipelines.running.intake import answered, split_at_multiples
 from raydt.arrays.blocks import SparseRows
+from raydt.audits.bins import TargetSums, of_all, target_sums
 from raydt.errors import InputError
+from raydt.examples.updates import MOST, UNIT, BatchResult, UpdateBatch
 from raydt.learners.base import Case
 from raydt.sessions.session import InProcessSession, small_stream
 from raydt.trees.shapley import HasTreeSum, TreeSum, tree_sum_of
-from tests.cases import Trial, every_case
+from tests.cases import CASES, Trial, every_case
 from tests.oracles import tree_sum as twin
 from tests.refusals import refused
+from tests.volume import examples
+
+# -- tree sum --------------------------------------------------------------------------------------------------------
+#
+# Every case as a sum of trees: equal in every bit to what the learner predicts, and to a slow twin.
 
 
 def rows_of(case: Case, n: int, seed: int) -> tuple[Any, SparseRows | None]:
@@ -110,3 +127,114 @@ def test_a_model_of_another_kind_is_refused() -> None:
     assert not isinstance(object(), HasTreeSum)
     with refused("learners.no_trees", InputError):
         tree_sum_of(object(), 2)
+
+
+# -- target sums -----------------------------------------------------------------------------------------------------
+#
+# Sums of numeric targets of parts of all rows (``raydt.audits.bins``) are those of all, exactly.
+
+numbers = st.floats(-1e300, 1e300) | st.sampled_from((0.0, 5e-324, -5e-324, 0.1, 2.0**53 + 1))
+rows = st.lists(st.tuples(numbers, st.just(UNIT) | st.integers(0, MOST), st.integers(0, 3)), max_size=12)
+
+
+@examples(300)
+@given(rows, st.booleans())
+def test_sums_of_parts_are_exact(rows: list[tuple[float, int, int]], alike: bool) -> None:
+    y = np.array([target for target, *_ in rows], np.float64)
+    weight = np.array([UNIT if alike else units for _, units, _ in rows], np.int64)
+    part = np.array([owner for *_, owner in rows], np.int64)
+    of_parts = [target_sums(y[part == one], weight[part == one]) for one in range(4)]
+    assert all(type(number) in (Fraction, int, float) for one in of_parts for number in one)  # nothing by row
+    found, total = of_all(of_parts), int(weight.sum())
+    exact = sum((Fraction(one) * units for one, units in zip(y.tolist(), weight.tolist(), strict=True)), Fraction(0))
+    assert found == TargetSums(exact, total, min(y, default=math.inf), max(y, default=-math.inf))
+    if alike and rows:
+        assert found.mean == math.fsum(y.tolist()) / len(y)
+    else:
+        assert found.mean == (float(exact / UNIT) / (total / UNIT) if total else 0.0)
+
+
+# -- statistics within -----------------------------------------------------------------------------------------------
+#
+# Statistics within a batch are those of batches that end there: every case of every learner that reports them.
+
+UPDATES = 240
+#: Statistics that are known at the end of a batch only.
+AT_THE_END = ("active", "rounds", "bytes_exchanged")
+REPORTING = [trial for trial in CASES if trial.learner.traits(trial.options).reports_within]
+
+
+class Seen:
+    """What a run records: statistics at each multiple of ``every``, and predictions, refusals and log of all."""
+
+    def __init__(self, pairs: Iterable[tuple[UpdateBatch, BatchResult]], every: int) -> None:
+        self.statistics: dict[int, dict[str, int]] = {}
+        self.predictions: list[Any] = []
+        self.refused: list[tuple[int, int]] = []
+        self.log: list[tuple[Any, ...]] = []
+        for batch, result in pairs:
+            stop = batch.start + result.applied
+            if stop % every == 0:
+                self.statistics[stop] = {n: v for n, v in result.statistics.items() if n not in AT_THE_END}
+            self.predictions += result.predictions[: result.applied].tolist()
+            self.refused += [(batch.start + refusal.position, refusal.reason) for refusal in result.refused]
+            self.log += zip(*(column.tolist() for column in result.log.values()), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("trial", "every", "size"),
+    [
+        pytest.param(trial, *cut, id=f"{trial.name}-{cut}", marks=pytest.mark.nightly if (i + j) % 2 else [])
+        for i, trial in enumerate(REPORTING)
+        for j, cut in enumerate(((1, 240), (5, 64), (7, 16), (50, 240)))
+    ],
+)
+def test_statistics_within_a_batch_are_those_of_batches_that_end_there(
+    trial: Trial, every: int, size: int, tmp_path: Path
+) -> None:
+    stream = trial.stream(tmp_path, UPDATES)
+    batches = list(stream.batches(size))
+    cut, whole = trial.session(stream), trial.session(stream)
+
+    pieces = chain.from_iterable(split_at_multiples(batch, every) for batch in batches)
+    wanted = Seen(cut.process(pieces, skip_refused=True), every)
+    asked = [replace(batch, every=every) for batch in batches]
+    results = whole.process(asked, skip_refused=True)
+    found = Seen(chain.from_iterable(answered(batch, result) for batch, result in results), every)
+
+    assert found.statistics == wanted.statistics
+    assert len(found.statistics) >= UPDATES // every
+    assert found.predictions == wanted.predictions
+    assert found.refused == wanted.refused
+    assert str(found.log) == str(wanted.log)  # NaN equals NaN
+    assert whole.digest() == cut.digest()
+    assert found.statistics[max(found.statistics)]["splits"] > 0, "a tree that never splits proves nothing"
+
+
+@pytest.mark.parametrize("trial", REPORTING, ids=lambda trial: trial.name)
+def test_statistics_within_a_batch_take_no_message(trial: Trial, tmp_path: Path) -> None:
+    stream = trial.stream(tmp_path, UPDATES)
+    batches = list(stream.batches(64))
+    sessions = {every: trial.session(stream) for every in (0, 5)}
+    traffic = []
+    for every, session in sessions.items():
+        list(session.process([replace(batch, every=every) for batch in batches], skip_refused=True))
+        traffic.append((session.statistics()["rounds"], session.statistics()["bytes_exchanged"]))
+    assert traffic[0] == traffic[1]
+    assert traffic[0][0] >= len(batches)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 5, 6, 9])
+def test_pieces_end_with_the_update_that_stops_the_stream(stop: int, tmp_path: Path) -> None:
+    trial = REPORTING[0]
+    batch = next(trial.stream(tmp_path, UPDATES).batches(10))
+    session = trial.session(trial.stream(tmp_path, UPDATES))
+    bad = batch.id.copy()
+    bad[stop] = bad[0] if stop else 0
+    op = batch.op.copy()
+    if not stop:
+        op[0] = 1  # a deletion of nothing
+    (asked, result), *_ = session.process([replace(batch, id=bad, op=op, every=5)])
+    pieces = list(answered(asked, result))
+    assert sum(piece.applied for _, piece in pieces) == result.applied
+    assert [piece.start for piece, _ in pieces] == ([0, 5] if result.applied > 5 else [0])

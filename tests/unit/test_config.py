@@ -1,20 +1,42 @@
-"""Configs: how they are read, overrides, paths, hash and schema. The corpus has what is refused in a file."""
+"""Configs, their defaults, and numbers in text."""
 
 from __future__ import annotations
 
+import inspect
 import re
+import warnings
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.utils.estimator_checks import check_estimator
 
+import pipelines
+import raydt
 from pipelines.config import Config, json_schema, load_config, load_variants
 from pipelines.operation import ClusterOptions, Output, dump_yaml, load_yaml
+from pipelines.validation import look_at
+from raydt import FullyDynamicTreeClassifier
+from raydt.encoding.columns import doubt
 from raydt.errors import ConfigError
-from raydt.learners import learners
+from raydt.estimators.arguments import Parameters
+from raydt.estimators.river import RiverClassifier
+from raydt.learners import learners, traits_of
 from raydt.messages import message
 from tests.refusals import refused
+from tests.volume import examples
+
+# -- config ----------------------------------------------------------------------------------------------------------
+#
+# Configs: how they are read, overrides, paths, hash and schema. The corpus has what is refused in a file.
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SEA = {"source": {"kind": "synthetic", "generator": "sea"}, "learner": {"kind": "fudyadt"}}
@@ -299,3 +321,244 @@ def test_the_schema_knows_every_learner_and_kind():
     options = schema["$defs"]["FuDyADTOptions"]["properties"]
     assert options["epsilon"]["default"] == "auto"
     assert schema["properties"]["learner"]["discriminator"]["mapping"]["fudyadt"].endswith("/FuDyADTOptions")
+
+
+# -- defaults --------------------------------------------------------------------------------------------------------
+#
+# All estimators: scikit-learn's checks, the options and defaults of YAML, bad values.
+#
+# Adapters for river have the parameters and defaults of their estimator.
+
+PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
+ESTIMATORS = [public for public in PUBLIC if inspect.isclass(public) and issubclass(public, Parameters)]
+ADAPTERS = [public for public in PUBLIC if inspect.isclass(public) and issubclass(public, RiverClassifier)]
+#: Parameters that fit the small data of scikit-learn's checks, of the learners that take dense rows alone.
+FOR_SMALL_DATA: dict[str, dict[str, Any]] = {
+    "confidence_tree": {"grace_period": 20, "c": 0.05},
+    "forest": {"n_estimators": 12, "sample_share": 1.0, "max_depth": 8, "min_samples_split": 4},
+    "fudyadt": {},
+    "gbdt": {"max_iter": 30},
+}
+#: Options that are fixed by the kind of labels, of which an estimator takes one.
+OF_LABELS = {"class_weight", "criterion", "objective", "label_range", "smoothing"}
+#: Parameters of an estimator that its adapter does not have.
+NOT_FOR_RIVER = {"class_weight", "n_features", "feature_groups", "n_jobs"}
+#: Options of the learner that only the adapter has: a call of the estimator is a batch.
+FOR_RIVER = {"update_every"}
+#: Defaults of adapters that differ, for streams whose old examples are forgotten.
+OF_RIVER = {
+    "RiverConfidenceTreeClassifier": {},
+    "RiverGradientBoostingClassifier": {"update_every": "auto"},
+    "RiverTreeClassifier": {"smoothing": 0.0},
+    "RiverForestClassifier": {
+        "n_estimators": 10,
+        "sample_share": 1.0,
+        "max_features": "sqrt",
+        "thresholds": 2,
+        "max_depth": 15,
+        "min_samples_split": 4,
+        "rebuild": "lazy",
+    },
+}
+
+
+def defaults_of(public: type) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(public).parameters.items()}
+
+
+def test_estimators_are_found() -> None:
+    assert {estimator.kind for estimator in ESTIMATORS} == {
+        kind for kind, learner in learners().items() if type(learner).__module__.startswith("raydt.")
+    }
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
+def test_an_estimator_without_arguments_is_a_learner_without_options(estimator: type[Parameters]) -> None:
+    """Options that an estimator fixes are set in both."""
+    found = estimator()._options()
+    assert found == learners()[estimator.kind].Options.model_validate({"kind": estimator.kind, **estimator._fixed})
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
+def test_parameters_are_the_options_with_their_defaults(estimator: type[Parameters]) -> None:
+    options, given = estimator()._options(), defaults_of(estimator)
+    fields = set(type(options).model_fields) - {"kind", *estimator._fixed}
+    assert fields - set(given) <= OF_LABELS
+    assert set(given) - fields <= set(estimator.described)
+    assert {name: given[name] for name in fields & set(given)} == {
+        name: getattr(options, name) for name in fields & set(given)
+    }
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.__name__)
+def test_an_adapter_has_the_parameters_and_defaults_of_its_estimator(adapter: type[RiverClassifier]) -> None:
+    mine, other = defaults_of(adapter), defaults_of(adapter.estimator)
+    assert set(mine) - FOR_RIVER == set(other) - NOT_FOR_RIVER
+    assert mine == {name: other[name] for name in mine if name in other} | OF_RIVER[adapter.__name__]
+
+
+@pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)
+def test_every_parameter_is_described(public: type) -> None:
+    assert set(re.findall(r"^    (\w+) : .*\n        [A-Z]", str(public.__doc__), re.MULTILINE)) == {
+        *defaults_of(public)
+    }
+
+
+def a_bad_parameter(public: type) -> dict[str, float]:
+    """The first number among the parameters, below what is allowed."""
+    return {next(name for name, value in defaults_of(public).items() if type(value) in (int, float)): -1}
+
+
+@pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)
+def test_a_bad_parameter_is_named_with_its_value(public: Any) -> None:
+    bad = a_bad_parameter(public)
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))}=-1"):
+        public(**bad).learn_one({"a": 1}, True) if public in ADAPTERS else public(**bad).fit([[1], [2]], [0, 1])
+
+
+#: What scikit-learn checks of estimators with ``sample_weight``.
+OF_WEIGHTS = (
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_all_zero_sample_weights_error",
+)
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(
+    "estimator",
+    [estimator for estimator in ESTIMATORS if estimator.kind in FOR_SMALL_DATA],
+    ids=lambda estimator: estimator.__name__,
+)
+@pytest.mark.filterwarnings(r"ignore:Estimator \w+ does not inherit:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_it(estimator: Any) -> None:
+    model = estimator(**FOR_SMALL_DATA[estimator.kind])
+    refused = {} if traits_of(model._options()).reading.weights else dict.fromkeys(OF_WEIGHTS, "refused")
+    refused |= {"check_class_weight_classifiers": "a leaf may have rows of a light class only"}
+    if estimator.kind == "gbdt":  # as of scikit-learn's own histogram gradient boosting
+        refused |= {"check_sample_weight_equivalence_on_dense_data": "bins are made of rows of weight 0, too"}
+    if estimator.kind == "confidence_tree":
+        refused |= {"check_sample_weight_equivalence_on_dense_data": "what leaves predict by is chosen row by row"}
+    done = check_estimator(model, expected_failed_checks=refused)
+    assert sum(check["status"] == "passed" for check in done) > 40
+    others = {check["check_name"] for check in done if check["status"] != "passed"}
+    assert others <= {"check_array_api_input", *refused}
+
+
+# -- numerals --------------------------------------------------------------------------------------------------------
+#
+# Text that looks like numbers or times becomes categories only with a warning: in files of every kind, and frames.
+
+NUMBERS = {
+    "decimals": lambda i: str(Decimal(i * 7) / 100),
+    "integers": str,
+    "exponents": lambda i: f"{i}.5e-3",
+    "commas": lambda i: f"{i},25",
+    "thousands": lambda i: f"{1000 * i + 999:,}.50",
+    "money": lambda i: f"${i}.99",
+    "euros": lambda i: f"{i}.99 €",
+    "shares": lambda i: f"{i} %",
+}
+TIMES = {
+    "days": lambda i: str(datetime(2024, 1, 1) + timedelta(days=i))[:10],
+    "zones": lambda i: f"2024-05-31T12:{i % 60:02}:00Z",
+}
+NAMES = {
+    "words": lambda i: f"w{i}",
+    "codes": lambda i: f"A-{i:03}",
+    "versions": lambda i: f"{i}.0.1-b",
+    "one": lambda i: "x",
+}
+N = 40
+
+
+@examples(60)
+@given(
+    st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=3), min_size=1),
+    st.sampled_from(["", "{:+}", "{:,}", "{:E}"]),
+)
+def test_every_way_to_write_a_number(values: list[Decimal], form: str) -> None:
+    texts = [(form or "{}").format(value) for value in values]
+    assert doubt(pa.array(texts)), texts
+
+
+@examples(60)
+@given(st.lists(st.text(st.characters(categories=["L"]), min_size=1), min_size=1))
+def test_words_are_names(values: list[str]) -> None:
+    assert doubt(pa.array(values)) is None
+
+
+def warnings_of(folder: Path, table: pa.Table, kind: str, **source: object) -> list[str]:
+    path = folder / f"data.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        table.to_pandas().to_csv(path, index=False)
+    config = {
+        "source": {"kind": kind, "path": str(path), **source},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+    }
+    if "envelope" in source:
+        config["stream"] = {"model": "changelog"}
+    return [text for text in look_at(load_config(config))["warnings"] if "looks like" in text or "look like" in text]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv"])
+@pytest.mark.parametrize("form", [*NUMBERS, *TIMES, *NAMES])
+def test_validate_warns(form: str, kind: str, tmp_path: Path) -> None:
+    texts = [({**NUMBERS, **TIMES, **NAMES})[form](i) for i in range(N)]
+    table = pa.table({"price": texts, "x": np.arange(N) * 1.5, "y": ["a", "b"] * (N // 2)})
+    if kind == "csv" and form in ("decimals", "integers", "exponents", "commas", "days", "zones"):
+        return  # which have types there, or are refused
+    found = warnings_of(tmp_path, table, kind)
+    assert len(found) == (form not in NAMES), found
+    if found:
+        said = message("columns.like_times" if form in TIMES else "columns.like_numbers")
+        assert f"column 'price' {said}" in found[0]
+        assert warnings_of(tmp_path, table, kind, categorical=["price"]) == []
+
+
+def test_replay_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = pa.table({"price": [f"{i}.5" for i in range(N)], "y": ["a", "b"] * (N // 2)})
+    pq.write_table(table, tmp_path / "data.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "data.parquet")},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "batch_size": 7},
+    }
+    pipelines.replay(config, tmp_path / "run")
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert f"'price' {message('columns.like_numbers')}" in record.getMessage()
+
+
+def test_validate_warns_of_debezium_decimals(tmp_path: Path) -> None:
+    after = [{"id": i, "price": f"{i}.99", "y": "ab"[i % 2]} for i in range(N)]
+    table = pa.table({"before": pa.nulls(N, pa.array(after).type), "after": after, "op": ["c"] * N})
+    (warning,) = warnings_of(tmp_path, table, "parquet", envelope="debezium", id="id")
+    assert message("columns.like_numbers") in warning
+
+
+def test_frames_warn() -> None:
+    y = np.arange(N) % 2
+    for form, make in {**NUMBERS, **TIMES, **NAMES}.items():
+        frame = pd.DataFrame({"price": [make(i) for i in range(N)], "x": np.arange(N) * 1.5})
+        for X in (frame, pa.Table.from_pandas(frame)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                FullyDynamicTreeClassifier().fit(X, y)
+                found = [str(warning.message) for warning in caught if "look like" in str(warning.message)]
+                assert len(found) == (form not in NAMES), (form, found)
+                assert {warning.filename for warning in caught} <= {__file__}
+                caught.clear()
+                FullyDynamicTreeClassifier(categorical_features=["price"]).fit(X, y)
+                FullyDynamicTreeClassifier().fit(frame.astype({"price": "category"}), y)
+                assert not caught, [str(warning.message) for warning in caught]

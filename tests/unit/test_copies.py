@@ -1,11 +1,14 @@
-"""How long checkpoints hold a deleted example: never longer than ``checkpoint.max_age``, or the run says so."""
+"""Copies of examples, and the memory of models."""
 
 from __future__ import annotations
 
 import json
 import random
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,16 +22,25 @@ from pipelines.operation import CheckpointOptions
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
+from raydt.arrays import blocks as memory
+from raydt.arrays.blocks import empty, extended, grown
 from raydt.errors import ConfigError, DeadlineMissedError
 from raydt.exchange.messages import GroupSnapshot, Snapshot
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, Copies, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.sessions.session import next_segment
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import SmallModel, most_cells, next_segment, ones_of, small_stream
+from raydt.trees.records import MEMBER
 from tests.refusals import refused
 from tests.unit.small_checkpoints import META, alive
 from tests.unit.small_checkpoints import snapshot as snapshot_after
 from tests.unit.small_job import JOB
 from tests.volume import examples
+
+# -- copies ----------------------------------------------------------------------------------------------------------
+#
+# How long checkpoints hold a deleted example: never longer than ``checkpoint.max_age``, or the run says so.
 
 #: Seconds between two checkpoints, and the oldest that a copy may become.
 EVERY, MOST = 10.0, 35.0
@@ -230,3 +242,123 @@ def test_a_run_that_is_level_gives_up_copies_in_time(tmp_path: Path) -> None:
     with pytest.raises(DeadlineMissedError):
         pause(120)
     checkpointer.close()
+
+
+# -- small model -----------------------------------------------------------------------------------------------------
+#
+# When a model stays with the coordinator, and what stays the same when it does not.
+
+
+def small(kind: str, plan: WorkPlan, sparse: bool = False) -> SmallModel:
+    """A model over three dense features."""
+    learner = learners()[kind]
+    case = next(case for case in learner.cases() if case.dense and case.sparse == sparse)
+    options = learner.Options.model_validate({**case.options, "kind": kind})
+    most = most_cells(learner.traits(options).divided, plan)
+    return SmallModel(learner, options, small_stream(case)[0], most)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rows", "stays"),
+    [
+        (WorkPlan(90), 29, True),
+        (WorkPlan(90), 30, False),
+        (WorkPlan(0), 0, False),
+        (WorkPlan(10**9, 720), 29, True),
+        (WorkPlan(10**9, 720), 30, False),
+        (WorkPlan(10**9, 0), 0, False),
+    ],
+)
+def test_limits_of_a_learner_with_large_work(plan: WorkPlan, rows: int, stays: bool) -> None:
+    assert small("fudyadt", plan).holds(rows, 0) == stays
+
+
+def test_a_learner_without_large_work_leaves_only_for_memory() -> None:
+    assert small("confidence_tree", WorkPlan(90)).holds(10**9, 0)
+    assert not small("confidence_tree", WorkPlan(90, 720)).holds(30, 0)
+    assert not small("confidence_tree", WorkPlan(0)).holds(1, 0)
+
+
+def test_ones_in_sparse_features_count_as_cells() -> None:
+    model = small("gbdt", WorkPlan(90, 720))
+    assert model.holds(10, 59)
+    assert not model.holds(10, 60)
+
+
+def test_live_rows_and_those_of_the_batch_count() -> None:
+    """Of the live rows the ones are estimated by those of all rows."""
+    learner = learners()["gbdt"]
+    case = next(case for case in learner.cases() if case.dense and case.sparse)
+    features, batch = small_stream(case)
+    assert batch.sparse is not None
+    cells = len(batch.X) * 3 + len(batch.sparse.indices)
+    options = learner.Options.model_validate({**case.options, "kind": "gbdt"})
+    for limit in (cells, cells + 1):
+        model = SmallModel(learner, options, features, limit)
+        assert model.holds_with(batch) == (cells < limit)
+    model.session.apply(batch)
+    later = replace(batch, start=batch.stop)
+    assert not model.holds_with(later)
+
+
+def test_a_restored_model_counts_its_ones() -> None:
+    learner = learners()["gbdt"]
+    case = next(case for case in learner.cases() if case.dense and case.sparse)
+    features, batch = small_stream(case)
+    options = learner.Options.model_validate({**case.options, "kind": "gbdt"})
+    first, second = (SmallModel(learner, options, features, 10**9) for _ in range(2))
+    first.session.apply(batch)
+    state, groups = first.session.state()
+    assert ones_of(groups) == len(state["id"])  # each row of the stream has one
+    second.restore(state, groups)
+    assert second.session.digest() == first.session.digest()
+    assert np.array_equal(second.session.coordinator.in_order_of_birth(), np.arange(len(state["id"])))
+
+
+# -- memory arrays ---------------------------------------------------------------------------------------------------
+#
+# Arrays that grow: what they hold, and that a former one gives its pages back.
+
+
+@pytest.mark.parametrize("grow", [grown, extended])
+@pytest.mark.parametrize("length", [0, 5, 3_000, 3_000_000])
+def test_new_rows_are_0_behind_the_former_ones(grow: object, length: int) -> None:
+    array = grown(np.empty(0, dtype=MEMBER), length)
+    array["leaf"] = np.arange(length)
+    longer = grow(array, 2 * length + 1)  # type: ignore[operator]
+    assert longer["leaf"].tolist() == [*range(length), *[0] * (length + 1)]
+
+
+def test_an_array_that_was_extended_holds_no_page() -> None:
+    array = grown(np.empty(0, dtype=MEMBER), 3_000_000)
+    array["leaf"] = 1
+    extended(array, 4_000_000)
+    assert not array["leaf"].any()
+
+
+@pytest.mark.parametrize("looks", range(1, 12))
+def test_an_array_whose_extension_is_interrupted_is_as_before(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt comes at each line of the loop in turn."""
+    monkeypatch.setattr(memory, "_COPIED", 1 << 20)
+    array = empty((400_000,), np.dtype(np.int64))
+    array[:] = np.arange(len(array))
+    left = looks
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code is not extended.__code__:
+            return None
+        if event == "line" and "copied" in frame.f_locals:
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            extended(array, 500_000)
+    finally:
+        sys.settrace(None)
+    assert np.array_equal(array, np.arange(len(array)))

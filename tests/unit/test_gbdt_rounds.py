@@ -1,21 +1,37 @@
-"""Trees that several shards grow: how many rounds they take, and that what is opened ahead leaves no trace."""
+"""GBDT: rounds, candidates, targets and vectors, and the oracle of Online GBDT."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from raydt.examples.updates import DELETE, INSERT, Features, UpdateBatch
+from raydt.arrays.elementary import TOGETHER, add_pair, power_of_two, probabilities
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.batches.binning import learn_bins
+from raydt.examples.updates import CATEGORICAL, DELETE, INSERT, NUMERIC, Features, UpdateBatch
 from raydt.exchange.messages import MET
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt.candidates import classes_in, constant_of, draw, joined_summary, scale_of, summary_of
+from raydt.learners.gbdt.derivatives import Loss, derive, derive_together, quantise, quantised
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import FIELDS
+from raydt.learners.gbdt.staleness import compare, staleness
 from raydt.sessions.session import InProcessSession
+from tests.oracles.online_gbdt import OnlineGBDT
+from tests.oracles.online_gbdt_tree import Row
+from tests.volume import examples
+
+# -- gbdt rounds -----------------------------------------------------------------------------------------------------
+#
+# Trees that several shards grow: how many rounds they take, and that what is opened ahead leaves no trace.
 
 FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
 
@@ -119,3 +135,276 @@ def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> 
         told = Told(shards, max_iter=1, max_leaf_nodes=leaves)
         told.train(*rows_of(400, seed))
         assert len(told.searched) <= 1 + told.depth(0)
+
+
+# -- gbdt candidates -------------------------------------------------------------------------------------------------
+#
+# Which cuts are candidates: one of each run of neighbours.
+
+ITERATIONS = 200
+
+
+def test_each_run_of_neighbours_has_one_and_each_cut_its_turn():
+    """Two numeric features of many values and one of few, and a categorical one."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([rng.normal(size=900), rng.exponential(size=900), *rng.integers(0, [[4], [40]], (2, 900))])
+    kinds = np.array([NUMERIC, NUMERIC, NUMERIC, CATEGORICAL], dtype=np.int8)
+    bins = learn_bins(X, kinds, 64, "quantile", np.empty(0, dtype=np.int32))
+    cuts = bins.cuts()
+    drawn = draw(bins, np.arange(4), cuts, 10, 3, ITERATIONS)
+    for j in range(4):
+        mine = drawn.cuts[:, drawn.first[j] : drawn.first[j + 1]]
+        runs = mine.shape[1]
+        assert runs == min(10, cuts[j])
+        begins = np.arange(runs) * cuts[j] // runs
+        assert np.array_equal(np.searchsorted(begins, mine, side="right") - 1, np.tile(np.arange(runs), (len(mine), 1)))
+        length = np.diff(np.append(begins, cuts[j]))
+        expected = ITERATIONS / np.repeat(length, length)
+        times = np.bincount(mine.ravel(), minlength=cuts[j])
+        assert (np.abs(times - expected) < 5 * np.sqrt(expected)).all()
+
+
+# -- gbdt targets ----------------------------------------------------------------------------------------------------
+#
+# Summaries of labels: those of parts of the rows say what all labels do, bit for bit.
+
+NUMBERS = st.floats(-1e200, 1e200) | st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 5e-324, 2.0**-1030])
+
+
+def scale(y: np.ndarray) -> tuple[float, int]:
+    """The slow twin of ``scale_of``."""
+    equal = len(set(y.tolist())) == 1
+    origin = float(y[0]) if equal else math.fsum(y) / len(y)
+    farthest = abs(origin) if equal else max(abs(value - origin) for value in y.tolist())
+    mantissa, exponent = math.frexp(farthest)
+    return origin, exponent - (mantissa == 0.5)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False))
+@examples(200)
+def test_numbers(values: list[float], parts: int, random: object) -> None:
+    y = np.array(values)
+    owner = np.array([random.randrange(parts) for _ in values])  # type: ignore[attr-defined]
+    summary = joined_summary([summary_of(y[owner == part]) for part in range(parts)])
+    assert constant_of(summary) == constant_of(summary_of(y)) == math.fsum(y) / len(y)
+    assert scale_of(summary) == scale_of(summary_of(y)) == scale(y)
+
+
+@given(st.lists(st.integers(0, 5), max_size=30), st.integers(1, 4))
+def test_classes(values: list[int], parts: int) -> None:
+    y = np.array(values, dtype=np.int32)
+    summary = joined_summary([summary_of(y[part::parts]) for part in range(parts)])
+    assert constant_of(summary) == min(range(6), key=lambda k: (-values.count(k), k))
+    assert classes_in(summary) == max(values, default=-1) + 1
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32])
+def test_no_rows(dtype: type) -> None:
+    none = summary_of(np.empty(0, dtype=dtype))
+    assert constant_of(joined_summary([none, none])) == 0
+    if dtype is np.float64:
+        assert scale_of(none) == (0.0, 0)
+
+
+# -- gbdt vectors ----------------------------------------------------------------------------------------------------
+#
+# Loops that are written for vectors give the bits of the plain ones.
+
+
+@kernel
+def _together(F: Any, first: int, stop: int, p: Any, out: Any) -> None:
+    derive_together(F, first, stop, p, out)
+
+
+@kernel
+def _compare(model: Any, batch: Any, first: int, stop: int, stale: Any, p: Any) -> None:
+    compare(model, batch, 1, first, stop, stale, p)
+
+
+@inner_kernel
+def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any, out: Any, at: int, i: int) -> None:
+    """Entries of a row in the trees of an iteration, the first of which is ``first``, into ``out[at:, i]``.
+
+    Those of the ledger where they stay, else those of the present score ``F``, shape (K',).
+    """
+    if len(p) == 1:
+        entry = np.int64(ledger[first, slot])
+        if not (stays[entry, 0] <= F[0] <= stays[entry, 1]):
+            probabilities(F, p)
+            entry = quantise(p[0])
+        out[at, i] = entry
+        return
+    probabilities(F, p)
+    for k in range(len(p)):
+        entry = np.int64(ledger[first + k, slot])
+        if not (stays[entry, 0] <= p[k] <= stays[entry, 1]):
+            entry = quantise(p[k])
+        out[at + k, i] = entry
+
+
+@kernel
+def _compare_plainly(F: Any, ledger: Any, slots: Any, stays: Any, p: Any, out: Any) -> None:
+    for i in range(len(slots)):
+        kept_entries(F[i], ledger, F.shape[1], slots[i], stays, p, out, 0, i)
+
+
+@kernel
+def _powers(k: Any, out: Any) -> None:
+    for i in range(len(k)):
+        out[i] = power_of_two(k[i])
+
+
+@kernel
+def _add(cells: Any, first: Any, second: Any, sums: Any) -> None:
+    for i in range(len(cells)):
+        add_pair(sums, cells[i], first[i], second[i])
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 10])
+@pytest.mark.parametrize("rows", [0, 1, TOGETHER, 2 * TOGETHER + 5])
+@pytest.mark.parametrize("scale", [1e-3, 3.0, 400.0])
+def test_derivatives(classes: int, rows: int, scale: float) -> None:
+    F = np.random.default_rng(rows).normal(size=(rows + 1, classes)) * scale
+    F[-1] = 0.0
+    plain, vectors = (np.zeros((classes, rows + 1), dtype=np.int32) for _ in range(2))
+    derive(F, np.zeros(rows + 1, dtype=np.int32), Loss(classes, False, 0.0, 1.0), np.empty(classes), plain)
+    first = rows // 3
+    _together(np.ascontiguousarray(F.T), first, rows, np.empty((classes + 2, TOGETHER)), vectors)
+    assert np.array_equal(plain[:, first:rows], vectors[:, first:rows])
+    assert not vectors[:, :first].any()
+    assert not vectors[:, rows:].any()
+
+
+class _Model(NamedTuple):
+    """What ``compare`` needs of a model."""
+
+    loss: Loss
+    ledger: npt.NDArray[np.uint16]
+
+
+class _Batch(NamedTuple):
+    """What ``compare`` needs of a batch."""
+
+    slots: npt.NDArray[np.int32]
+    F: npt.NDArray[np.float64]
+    entry: npt.NDArray[np.int32]
+    differs: npt.NDArray[np.bool_]
+    y: npt.NDArray[np.int32]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10])
+@pytest.mark.parametrize("tolerance", [0.05, 0.3])
+def test_entries_that_stay(classes: int, tolerance: float) -> None:
+    """Some rows of a batch, each in any slot, whose scores have moved by about the tolerance."""
+    rng, rows, first = np.random.default_rng(classes), 3 * TOGETHER + 7, 5
+    loss = Loss(classes, False, 0.0, 1.0)
+    before = rng.normal(size=(2 * rows, classes)) * 4.0
+    entries = quantised(before, np.zeros(len(before), dtype=np.int32), loss)
+    ledger = np.concatenate([np.ones_like(entries), entries]).astype(np.uint16)  # of iterations 0 and 1
+    slots = rng.permutation(2 * rows)[:rows].astype(np.int32)
+    F = before[slots] + rng.normal(size=(rows, classes)) * tolerance / 2
+    stale = staleness(tolerance, 2, 0, loss)
+    differs = np.zeros(classes, dtype=np.bool_)
+    plain, blocks = (np.zeros((classes, rows), dtype=np.int32) for _ in range(2))
+    _compare_plainly(F, ledger, slots, stale.stays, np.empty(classes), plain)
+    batch = _Batch(slots, np.ascontiguousarray(F.T), blocks, differs, np.zeros(1, dtype=np.int32))
+    _compare(_Model(loss, ledger), batch, first, rows, stale, np.empty((classes + 2, TOGETHER)))
+    assert np.array_equal(plain[:, first:], blocks[:, first:])
+    assert not blocks[:, :first].any()
+    assert differs[(blocks != entries[:, slots])[:, first:].any(axis=1)].all()
+    stayed = (blocks == entries[:, slots])[:, first:].mean()
+    assert 0.2 < stayed < 0.99
+
+
+def test_powers_of_two() -> None:
+    k = np.arange(-1022.0, 1024.0)
+    found = np.empty_like(k)
+    _powers(k, found)
+    assert np.array_equal(found, np.ldexp(1.0, k.astype(np.int64)))
+
+
+def test_pairs_are_two_sums_of_int64() -> None:
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, 7, 1000).astype(np.uint16)
+    first, second = rng.integers(-(2**62), 2**62, (2, 1000))
+    sums, plain = np.zeros((7, 2), dtype=np.int64), np.zeros((7, 2), dtype=np.int64)
+    _add(cells, first, second, sums)
+    np.add.at(plain, cells, np.stack([first, second], axis=1))
+    assert np.array_equal(sums, plain)
+
+
+# -- online gbdt oracle ----------------------------------------------------------------------------------------------
+#
+# The slow twin of the online GBDT by itself: figures worked out by hand, invariants, and that it learns.
+
+
+def model(rows: list[tuple[tuple[float, ...], float]], categorical: tuple[bool, ...] = (False,), **options: Any) -> Any:
+    settings = {"max_iter": 1, "candidate_fraction": 1.0, "max_bins": 16, "learning_rate": 1.0, **options}
+    twin = OnlineGBDT(categorical, GBDTOptions(**settings))
+    twin.train(Row(i, x, y) for i, (x, y) in enumerate(rows))
+    return twin
+
+
+LINE = [((float(i),), float(i >= 2)) for i in range(4)]
+
+
+def test_one_split_by_hand() -> None:
+    twin = model(LINE, max_leaf_nodes=2)
+    root = twin.trees[0, 0]
+    assert twin.candidates[0] == [(0, 0), (0, 1), (0, 2)]
+    assert (root.feature, root.cut, root.G, root.H) == (0, 1, 0, 4 * 32768**2)
+    # p = 1/2: g = -1/2 each, h = 1/4 each, and lambda is 1.
+    assert (root.left.G, root.left.H) == (-65536, 2 * 32768**2)
+    assert root.left.value == -1 / (0.5 + 1)
+    assert root.right.value == 1 / (0.5 + 1)
+    assert twin.gains(0, 0, list(twin.rows.values()))[0, 1] == 2 * (1 / 1.5)
+    assert twin.predict((0.4,)) == 0
+    assert twin.predict((9.0,)) == 1
+    assert root.left.tried is None  # the budget ended growth, so nothing is known of its leaves
+
+
+def test_several_classes_have_a_tree_each_and_the_factor() -> None:
+    twin = model([((float(i),), float(i)) for i in range(3)], max_leaf_nodes=2, l2_regularization=0.0)
+    assert sorted(twin.trees) == [(0, 0), (0, 1), (0, 2)]
+    q = round(65536 / 3)
+    leaf = twin.trees[0, 0].left
+    g, h = leaf.G, leaf.H
+    assert g == 65536 - q
+    assert h == q * (65536 - q)
+    assert leaf.value == (65536 - q) / 65536 / (q * (65536 - q) / 65536**2) * (2 / 3)
+    assert [twin.predict((float(i),)) for i in range(3)] == [0, 1, 2]
+
+
+def test_squared_error_by_hand() -> None:
+    twin = model([((0.0,), 1.0), ((1.0,), 6.0)], objective="squared_error", l2_regularization=0.0)
+    assert (twin.origin, twin.exponent) == (3.5, 2)  # 2.5 needs a scale of 4
+    assert twin.trees[0, 0].left.G / 2**22 == -2.5
+    assert twin.predict((0.0,)) == 1.0
+    assert twin.predict((7.0,)) == 6.0
+    assert model([((0.0,), 2.0), ((1.0,), 6.0)], objective="squared_error").exponent == 1  # 2 is a power of two itself
+    assert model([((0.0,), 2.0)], objective="squared_error").exponent == 1  # of one target, its own size
+
+
+def test_a_split_that_is_not_the_best_any_more_is_replaced() -> None:
+    rows = [((0.0, 0.0), 0.0)] * 4 + [((0.0, 1.0), 1.0)] + [((1.0, 1.0), 1.0)] * 5
+    twin = model(rows, (False, False), max_leaf_nodes=2, robustness_tolerance=0.0)
+    assert twin.trees[0, 0].feature == 1
+    new = [Row(20 + i, (1.0, 0.0), 1.0) for i in range(3)]
+    twin.update([], new)
+    assert twin.trees[0, 0].feature == 0
+    check_sums(twin)
+    kept = model(rows, (False, False), max_leaf_nodes=2, robustness_tolerance=1.0)
+    kept.update([], [Row(20 + i, (1.0, 0.0), 1.0) for i in range(3)])
+    assert kept.trees[0, 0].feature == 1  # second of two is within the tolerance
+
+
+def check_sums(twin: OnlineGBDT) -> None:
+    """Stored sums are recomputed ones, every row lies where it routes to, and no tree is too large."""
+    for place, root in twin.trees.items():
+        assert len(root.leaves()) <= twin.options.max_leaf_nodes
+        for v in root.preorder():
+            assert twin.sums(twin.rows_below(v), place) == (v.G, v.H)
+        for row in twin.rows.values():
+            assert row.leaf[place] is twin.leaf_of(row.codes, place)
+            assert row in row.leaf[place].rows
+        assert all(math.isfinite(v.value) for v in root.leaves())

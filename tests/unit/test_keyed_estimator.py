@@ -1,12 +1,10 @@
-"""KeyedClassifier and KeyedRegressor: keys that are hard to tell apart, bad calls, requests by id, priors, saving.
-
-That each key's model is that of its rows alone is in tests/property/test_keyed_estimators.py.
-"""
+"""Models by key: estimators, packed models, and streams."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,21 @@ from raydt import (
     load_model,
 )
 from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
-from raydt.keyed.groups import digest_of
+from raydt.keyed import stream
+from raydt.keyed.groups import digest_of, group_of
+from raydt.keyed.packing import keys_of, packed, unpacked
+from raydt.keyed.stream import KeyedStream
+from raydt.messages import message
+from raydt.sources.divided import open_source
+from raydt.sources.options import ArrowFiles
 from tests.refusals import refused, warned
+from tests.small_tables import written
+
+# -- keyed estimator -------------------------------------------------------------------------------------------------
+#
+# KeyedClassifier and KeyedRegressor: keys that are hard to tell apart, bad calls, requests by id, priors, saving.
+#
+# That each key's model is that of its rows alone is in tests/property/test_keyed_estimators.py.
 
 RNG = np.random.default_rng(7)
 X = np.round(RNG.normal(size=(60, 3)), 1)
@@ -384,3 +395,177 @@ def test_weights_of_no_rows_are_of_the_wrong_length() -> None:
             model.fit(X, Y, sample_weight=[], **keys)
         with refused("estimators.zero_weights"):
             model.fit(X, Y, sample_weight=np.zeros(60), **keys)
+
+
+# -- keyed packing ---------------------------------------------------------------------------------------------------
+#
+# What is packed comes back, and what no packing has made is refused as damage of the folder.
+
+VALUES: dict[Any, dict[str, Any]] = {
+    "a": {"x": np.arange(6.0).reshape(2, 3), "below": {"y": np.arange(3)}, "words": ["b", None]},
+    "c": {"x": np.zeros((0, 3)), "below": {}, "words": []},
+}
+X_PACKING, Y_PACKING = "x#f8#2", "below/y#i8#1"
+
+
+def text(change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    """A change of the JSON values."""
+
+    def changed(arrays: dict[str, Any]) -> None:
+        value = change(json.loads(bytes(arrays["json"])))
+        arrays["json"] = np.frombuffer((value if isinstance(value, str) else json.dumps(value)).encode(), np.uint8)
+
+    return changed
+
+
+def put(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda arrays: arrays.update(values)
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a key twice": text(lambda rest: [rest[0], rest[0]]),
+    "keys in another order": text(lambda rest: rest[::-1]),
+    "a key less": text(lambda rest: rest[1:]),
+    "keys of two kinds": text(lambda rest: [[7, rest[0][1]], rest[1]]),
+    "a truth value for a key": text(lambda rest: [[True, rest[0][1]], rest[1]]),
+    "a list for a key": text(lambda rest: [[["a"], rest[0][1]], rest[1]]),
+    "no values": text(lambda rest: [["a", None], rest[1]]),
+    "no keys": text(lambda rest: {}),
+    "a number": text(lambda rest: 3),
+    "NaN": text(lambda rest: '[["a", {"z": NaN}], ["c", {}]]'),
+    "deep": text(lambda rest: "[" * 100_000),
+    "a value where an array belongs": text(lambda rest: [["a", {**rest[0][1], "x": 1}], rest[1]]),
+    "a value above an array": text(lambda rest: [["a", {**rest[0][1], "below": 1}], rest[1]]),
+    "text of another type": lambda arrays: arrays.update(json=arrays["json"].astype(np.int8)),
+    "no text": lambda arrays: arrays.pop("json"),
+    "no places": lambda arrays: arrays.pop(f"{X_PACKING}#key"),
+    "no shapes": lambda arrays: arrays.pop(f"{X_PACKING}#shape"),
+    "no array": lambda arrays: arrays.pop(X_PACKING),
+    "a stranger": put(z=np.zeros(3)),
+    "a negative place": put(**{f"{X_PACKING}#key": np.array([-1, 1])}),
+    "a place beyond": put(**{f"{X_PACKING}#key": np.array([0, 2])}),
+    "one place twice": put(**{f"{X_PACKING}#key": np.array([0, 0])}),
+    "a place less": put(**{f"{X_PACKING}#key": np.array([0])}),
+    "places of floats": put(**{f"{X_PACKING}#key": np.array([0.0, 1.0])}),
+    "a place alone": put(**{f"{X_PACKING}#key": np.array(0)}),
+    "a negative shape": put(**{f"{X_PACKING}#shape": np.array([[-2, -3], [0, 3]])}),
+    "a huge shape": put(**{f"{X_PACKING}#shape": np.array([[2**62, 2**62], [0, 3]])}),
+    "a shape too many": put(**{f"{X_PACKING}#shape": np.array([[2, 3], [1, 0], [0, 3]])}),
+    "a shape of one dimension": put(**{f"{X_PACKING}#shape": np.array([[6], [0]])}),
+    "a value less": put(**{X_PACKING: np.arange(5.0)}),
+    "a value more": put(**{X_PACKING: np.arange(7.0)}),
+    "values of another type": put(**{X_PACKING: np.arange(6, dtype=np.float32)}),
+    "values of two dimensions": put(**{X_PACKING: np.arange(6.0).reshape(2, 3)}),
+    "one array by two names": lambda arrays: arrays.update(
+        {f"below/y#f8#1{part}": arrays[f"{Y_PACKING}{part}"] for part in ("#key", "#shape")},
+        **{"below/y#f8#1": np.arange(3.0)},
+    ),
+}
+
+
+def test_what_is_packed_comes_back() -> None:
+    found = unpacked(packed(VALUES))
+    assert {key: repr(sorted(value.items())) for key, value in found.items()} == {
+        key: repr(sorted(value.items())) for key, value in VALUES.items()
+    }
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_cannot_be_is_refused(name: str) -> None:
+    arrays = packed(VALUES)
+    DAMAGE[name](arrays)
+    with pytest.raises(ModelFileError, match="do not fit together"):
+        keys_of(arrays, group_of("a"), "folder")
+
+
+def test_a_key_of_another_group_is_refused() -> None:
+    arrays = packed({"a": VALUES["a"]})
+    assert list(keys_of(arrays, group_of("a"), "folder")) == ["a"]
+    with pytest.raises(ModelFileError, match="another group"):
+        keys_of(arrays, group_of("a") ^ 1, "folder")
+
+
+# -- keyed stream ----------------------------------------------------------------------------------------------------
+#
+# Blocks of a stream of many keys: rows that are read apart come together, with the bad ones among them.
+
+N, KEYS, BAD_STREAM = 90, 20, (41, 77)
+
+
+def opened(folder: Path, *, skip_bad: bool) -> KeyedStream:
+    """A stream of a file that is read two rows at a time, two of which have no number where one is wanted."""
+    x: list[float | None] = [None if row in BAD_STREAM else row / 7 for row in range(N)]
+    key = [f"k{row % KEYS}" for row in range(N)]
+    table = pa.table({"x": pa.array(x, pa.float64()), "y": [row % 2 for row in range(N)], "key": key})
+    source: Any = open_source(ArrowFiles(path=str(written(folder / "rows.arrow", table)), label="y", key="key"))
+    source._chunk_rows = 2
+    return KeyedStream(source, skip_bad=skip_bad)
+
+
+def test_blocks_grow_with_the_keys_and_have_all_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they are cut by: at most as many rows as keys call for, or as memory allows."""
+    for most in (1 << 22, 30):
+        monkeypatch.setattr(stream, "MOST_CELLS", most)
+        blocks = list(opened(tmp_path, skip_bad=True).batches(3))
+        assert np.concatenate([block.rows.row for block in blocks]).tolist() == list(range(N))
+        assert [block.start for block in blocks] == [int(block.rows.row[0]) for block in blocks]
+        assert len(blocks[0]) == 3
+        assert 10 < max(map(len, blocks)) <= most + 1  # they end with what is read together
+        bad = [block.start + place for block in blocks for place in sorted(block.rows.bad)]
+        assert tuple(bad) == BAD_STREAM
+
+
+def test_the_rows_before_a_bad_one_come_first(tmp_path: Path) -> None:
+    rows: list[int] = []
+    blocks = (block.rows.row.tolist() for block in opened(tmp_path, skip_bad=False).batches(3))
+    with pytest.raises(InputError, match=f"row {BAD_STREAM[0]}"):
+        rows.extend(row for block in blocks for row in block)
+    assert rows == list(range(BAD_STREAM[0]))
+
+
+def test_a_stream_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    """Though rows beyond had been read."""
+    whole = list(opened(tmp_path, skip_bad=True).batches(3))
+    before = opened(tmp_path, skip_bad=True)
+    blocks = before.batches(3)
+    taken = [next(blocks) for _ in range(3)]
+    state = before.state()
+    after = opened(tmp_path, skip_bad=True)
+    after.restore(state)
+    taken += after.batches(3)
+    rows = np.concatenate([block.rows.row for block in taken])
+    assert rows.tolist() == list(range(N))
+    assert state["row"] == whole[2].stop
+
+
+def fresh_each_time(keyed: KeyedStream) -> Iterator[int]:
+    """Rows of blocks, each of which is asked for anew."""
+    while (block := next(keyed.batches(3), None)) is not None:
+        yield from block.rows.row.tolist()
+
+
+def in_one_go(keyed: KeyedStream) -> Iterator[int]:
+    """Rows of blocks, one after the other."""
+    for block in keyed.batches(3):
+        yield from block.rows.row.tolist()
+
+
+@pytest.mark.parametrize("rows_of", [fresh_each_time, in_one_go])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_what_is_good_before_an_error_comes_first(breaks: bool, rows_of: Any, tmp_path: Path) -> None:
+    """Of a file that breaks off as of one with a bad row, and also if somebody goes on after a block."""
+    keyed, end = opened(tmp_path, skip_bad=breaks), 54 if breaks else BAD_STREAM[0]
+    read = keyed.source.rows
+
+    def broken(start: int = 0) -> Iterator[Any]:
+        for rows in read(start):
+            if rows.start >= 54:
+                raise InputError(message("sources.no_path"), row=54)
+            yield rows
+
+    if breaks:
+        keyed.source.rows = broken  # type: ignore[method-assign, assignment]
+    rows: list[int] = []
+    with pytest.raises(InputError, match=f"row {end}"):
+        rows.extend(rows_of(keyed))
+    assert rows == list(range(end))

@@ -1,19 +1,30 @@
-"""No command writes over what it reads, nor into a run, a model or a state, by whatever name the place is called."""
+"""Outputs, folders of runs, and storage."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
+from pyarrow import fs as pafs
 from small_job import JOB
 
 from pipelines.operation import dump_yaml
+from pipelines.run_folder import RunFolder, default_location
 from pipelines.saved_runs import Input, require_apart
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, InputError
+from raydt.folders import folder as lock
+from raydt.folders.folder import LOCK, Folder, locked
 from tests.refusals import refused
+from tests.storage_faults import Disk, Fault, FaultyStorage
+
+# -- outputs ---------------------------------------------------------------------------------------------------------
+#
+# No command writes over what it reads, nor into a run, a model or a state, by whatever name the place is called.
 
 
 def contents(folder):
@@ -141,3 +152,272 @@ def test_uris_are_compared_by_their_text():
     require_apart("--out", "s3://bucket/run", [Input("source.path", "s3://bucket/runs/x"), Input("CONFIG", "job.yaml")])
     with refused("outputs.same", ConfigError, name="DATA"):
         require_apart("--out", str(Path(__file__)), [Input("DATA", Path(__file__).as_uri())])
+
+
+# -- run folder ------------------------------------------------------------------------------------------------------
+#
+# Run folders: refused where something is, complete or absent, the same on every file system.
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """A run folder on a file system that is not local: a sub-tree of the disk, seen through another class."""
+    folder = RunFolder(tmp_path / "unused")
+    folder.filesystem = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    folder.root, folder.is_local = "run", False
+    folder.filesystem.create_dir("run")
+    return folder
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "x").touch()
+    with refused("runs.other_files", ConfigError):
+        RunFolder.create(tmp_path)
+    with refused("runs.file", ConfigError):
+        RunFolder.create(tmp_path / "x")
+
+
+def test_a_run_that_ends_while_another_begins_stays(tmp_path, monkeypatch):
+    has = RunFolder.has
+
+    def quicker(self, name):
+        if not name:  # the folder was empty when the other looked
+            for file in ("config.yaml", "summary.json"):
+                (tmp_path / file).write_text("{}")
+        return has(self, name)
+
+    monkeypatch.setattr(RunFolder, "has", quicker)
+    folder = RunFolder.create(tmp_path)
+    assert sorted(folder.files()) == ["config.yaml", "summary.json"]
+    with refused("runs.other_writer", ConfigError):
+        folder.require_untouched()
+
+
+def test_a_run_is_replaced_only_on_request_and_nothing_else_ever(tmp_path):
+    run = RunFolder.create(tmp_path / "run")
+    run.write_text("config.yaml", "")
+    run.write_text("notes.txt", "mine")
+    with refused("runs.other_files", ConfigError):
+        RunFolder.create(tmp_path / "run", overwrite=True)
+    run.write_text("log.jsonl", "")
+    with refused("runs.other_run", ConfigError, status="unfinished"):
+        RunFolder.create(tmp_path / "run")
+    run.write_text("summary.json", '{"status": "failed"}')
+    with refused("runs.other_run", ConfigError, status="failed"):
+        RunFolder.create(tmp_path / "run")
+    (run_file := tmp_path / "home" / "part-00000.parquet").parent.mkdir()
+    run_file.touch()
+    for name in (
+        "predictions/part-00000.parquet",
+        "predictions/part.bak",
+        "checkpoints/20/mine",
+        "model/manifest.json",
+    ):
+        run.publish(name, b"")
+    (tmp_path / "run" / "metrics").symlink_to(tmp_path / "home")
+    (tmp_path / "run" / "home").symlink_to(tmp_path / "home")
+    left = RunFolder.create(tmp_path / "run", overwrite=True)
+    assert sorted(left.files()) == ["checkpoints/20/mine", "home", "notes.txt", "predictions/part.bak"]
+    assert run_file.exists()
+
+
+def test_an_empty_folder_is_discarded_only_if_it_was_made_here(tmp_path):
+    RunFolder.create(tmp_path / "new").discard_if_empty()
+    assert not (tmp_path / "new").exists()
+    RunFolder.create(tmp_path).discard_if_empty()
+    assert tmp_path.exists()
+    used = RunFolder.create(tmp_path / "used")
+    used.write_text("a", "")
+    used.discard_if_empty()
+    assert used.has("a")
+
+
+def test_a_folder_that_another_process_has_locked_meanwhile_is_not_discarded(tmp_path, monkeypatch):
+    first, second = RunFolder.create(tmp_path / "new"), RunFolder.create(tmp_path / "new")
+    with locked(first):
+        second.discard_if_empty()
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(lock, "_HELD", {})
+            second.discard_beginning()
+        assert first.has(LOCK)
+        first.discard_beginning()  # its own
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_lock_that_is_another_process_s_by_now_stays(tmp_path):
+    with locked(RunFolder(tmp_path)):
+        (tmp_path / LOCK).unlink()
+        (tmp_path / LOCK).write_text("another's")
+    assert (tmp_path / LOCK).exists()
+
+
+def test_a_uri_names_its_file_system(tmp_path):
+    folder = RunFolder.create(f"file://{tmp_path}/run")
+    folder.write_text("a.txt", "é")
+    assert (tmp_path / "run" / "a.txt").read_text(encoding="utf-8") == "é"
+    assert folder.location == f"{tmp_path}/run"
+
+
+def test_what_is_no_uri_is_a_config_error():
+    with pytest.raises(ConfigError, match="nothing://x"):
+        RunFolder("nothing://x")
+
+
+def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
+    remote.write_text("a.txt", "x")
+    with remote.local() as copy:
+        assert (copy / "a.txt").read_text() == "x"
+        (copy / "b.txt").write_text("y")
+        remote.receive(copy / "b.txt", "b.txt")
+    assert not copy.exists()
+    assert (tmp_path / "run" / "b.txt").read_text() == "y"
+
+
+def test_the_default_place_is_under_the_working_directory():
+    place = default_location("job")
+    assert place.parts[0] == "runs"
+    assert place.name.endswith("Z-job")
+
+
+# -- storage ---------------------------------------------------------------------------------------------------------
+#
+# Files of a folder are absent or complete, on every filesystem, whatever operation fails.
+
+
+@pytest.fixture(params=["path", "uri", "mock", "subtree"])
+def folder(request, tmp_path):
+    return {
+        "path": lambda: Folder(tmp_path / "deep" / "folder"),
+        "uri": lambda: Folder((tmp_path / "folder").as_uri()),
+        "mock": lambda: Folder("bucket/folder/", fs._MockFileSystem()),
+        "subtree": lambda: Folder("folder", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())),
+    }[request.param]()
+
+
+class TestEveryFilesystem:
+    def test_what_is_published_is_read(self, folder):
+        folder.publish("a", b"1")
+        folder.publish("deep/er/b", memoryview(b"22"))
+        folder.publish("a", b"333")
+        assert (folder.read("a"), folder.read("deep/er/b")) == (b"333", b"22")
+        assert folder.names() == ["a", "deep"]
+        assert folder.names("deep") == ["er"]
+        assert (folder.size("a"), folder.size("deep"), folder.size("no")) == (3, None, None)
+        assert (folder.has("a"), folder.has("deep"), folder.has("no")) == (True, True, False)
+
+    def test_what_is_not_there(self, folder):
+        assert not folder.has("")
+        assert folder.names() == folder.names("no") == []
+        folder.delete("no")
+        folder.discard("no")
+        with pytest.raises(FileNotFoundError):
+            folder.read("no")
+        folder.make()
+        folder.make()
+        assert folder.has("")
+        folder.delete("no")
+        folder.discard("no")
+
+    def test_moved_and_removed(self, folder):
+        folder.publish("a", b"1")
+        folder.publish("b", b"2")
+        folder.move("a", "b")
+        assert (folder.names(), folder.read("b")) == (["b"], b"1")
+        folder.publish("c/d/e", b"")
+        assert sorted(folder.files()) == ["b", "c/d/e"]
+        folder.discard("c/d")
+        folder.delete("b")
+        assert list(folder.files("c")) == ["c/d/e"]
+        folder.delete("c/d/e")
+        folder.discard("c/d")
+        folder.discard("c")
+        assert folder.names() == []
+
+    def test_a_folder_inside_and_beside(self, folder):
+        inside = folder.inside("c")
+        inside.publish("x", b"1")
+        inside.publish("../rows/y", b"2")
+        assert type(inside) is Folder
+        assert folder.read("c/x") == b"1"
+        assert folder.names() == ["c", "rows"]
+        assert folder.inside("rows").read("y") == inside.read("../rows/y") == b"2"
+        assert inside.location == f"{folder.location}/c"
+
+    def test_a_file_is_no_folder(self, folder):
+        folder.publish("a", b"1")
+        with pytest.raises(OSError):  # noqa: PT011
+            folder.publish("a/b", b"2")
+        assert folder.names() == ["a"]
+
+
+def test_what_is_local_and_where(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Folder("x").location == Folder("x").root == str(tmp_path / "x")
+    assert Folder("x").is_local
+    assert Folder(f"file://{tmp_path}/x").root == str(tmp_path / "x")
+    mock = Folder("bucket/x/", fs._MockFileSystem())
+    assert (mock.location, mock.is_local) == ("bucket/x", False)
+    with refused("models.uri", InputError, file="nonsense://x"):
+        Folder("nonsense://x")
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EACCES])
+def test_a_folder_that_cannot_be_flushed_is_no_error_but_a_file_is(tmp_path, monkeypatch, number):
+    folder, fsync = Folder(tmp_path), os.fsync
+
+    def refuse(descriptor, of=os.path.isdir):
+        if of(f"/proc/self/fd/{descriptor}"):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    folder.publish("a", b"1")
+    assert folder.read("a") == b"1"
+    monkeypatch.setattr(os, "fsync", lambda descriptor: refuse(descriptor, os.path.isfile))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        folder.publish("b", b"1")
+    assert folder.names() == ["a"]
+
+
+class TestTheModelOfTheDisk:
+    """The storage of the tests notices what it is there to notice."""
+
+    def test_bytes_that_were_not_flushed_are_lost(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(Disk, "_flush", lambda disk, path: None)
+        with FaultyStorage(disk=tmp_path) as storage:
+            Folder(tmp_path).publish("a", b"1")
+        storage.disk.lose_power(None)
+        assert (tmp_path / "a").read_bytes() == b""
+
+    def test_a_name_that_was_not_flushed_is_lost(self, tmp_path, monkeypatch):
+        Folder(tmp_path).publish("a", b"old")
+        monkeypatch.setattr(Disk, "_flush_folder", lambda disk, path: None)
+        with FaultyStorage(disk=tmp_path) as storage:
+            Folder(tmp_path).publish("a", b"new")
+            Folder(tmp_path).publish("b/c", b"new")
+        storage.disk.lose_power(None)
+        assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]
+
+    def test_a_removal_may_be_undone(self, tmp_path):
+        for name in ("a", "b/c"):
+            Folder(tmp_path).publish(name, b"1")
+        with FaultyStorage(disk=tmp_path) as storage:
+            for name in ("a", "b/c"):
+                Folder(tmp_path).delete(name)
+            Folder(tmp_path).discard("b")
+        storage.disk.lose_power(None)
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c"]
+
+    def test_a_full_disk_still_removes(self, tmp_path):
+        folder = Folder(tmp_path)
+        folder.publish("a", b"1")
+        with FaultyStorage(Fault.FULL, 1):
+            folder.delete("a")
+            with pytest.raises(OSError, match="No space"):
+                folder.publish("e", b"1")
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_with_something_in_it_stays(self, folder):
+        folder.publish("c/d", b"1")
+        folder.discard("c")
+        assert list(folder.files()) == ["c/d"]

@@ -1,9 +1,17 @@
-"""Folders come back bit for bit, or are refused with an error that names the damaged file."""
+"""Models and states in folders, faults of the storage, and the number of the format."""
 
+from __future__ import annotations
+
+import functools
 import hashlib
 import json
+import random
+import re
+import shutil
+import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +19,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
+from pipelines import replay
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.folders import arrays
-from raydt.folders.arrays import FORMAT_VERSION, MANIFEST, encode, load_folder, open_folder, save_folder, seal
+from raydt.folders.arrays import (
+    FORMAT_VERSION,
+    MANIFEST,
+    encode,
+    load_folder,
+    newest,
+    open_folder,
+    publish_component,
+    read_entry,
+    read_manifest,
+    save_folder,
+    seal,
+    write_manifest,
+)
+from raydt.folders.folder import Folder
+from raydt.learners import learners
 from raydt.messages import message
+from tests.cases import CASES
 from tests.refusals import refused
+from tests.storage_faults import DeathError, Fault, FaultyStorage
+
+# -- persistence -----------------------------------------------------------------------------------------------------
+#
+# Folders come back bit for bit, or are refused with an error that names the damaged file.
 
 META = {
     "learner": {"kind": "fudyadt", "epsilon": 0.1},
@@ -331,3 +361,210 @@ def test_a_large_array_has_a_file_that_is_read_when_it_is_asked_for(tmp_path, mo
     assert len(read) == 2, "JSON, and the small arrays"
     assert_equal({"coordinator": dict(found)}, {"coordinator": values})
     assert len(read) == 4
+
+
+# -- persistence faults ----------------------------------------------------------------------------------------------
+#
+# A folder holds its old contents or its new ones, whole, whichever operation of the storage fails.
+
+#: What happens after the fault: the power stays on, or fails and what was not flushed is lost, or a seed chooses of it.
+POWER = dict.fromkeys(Fault, ("stays", 1)) | {Fault.DEATH: ("stays", "fails", 1, 2)}
+
+META_FAULTS = {"learner": {"kind": "x"}, "features": [], "classes": ["a", "b"]}
+OLD = {"same": {"a": np.arange(3)}, "changes": {"v": np.arange(4), "n": 1}, "goes": {"a": np.zeros(2)}}
+NEW = {"same": {"a": np.arange(3)}, "changes": {"v": np.arange(5), "n": 2}, "comes": {"a": np.ones((2, 2))}}
+
+
+def save(place, components, filesystem=None):
+    save_folder(place, "model", META_FAULTS, components, filesystem=filesystem)
+
+
+def found(place, filesystem=None):
+    """Which of the contents are there."""
+    try:
+        components = load_folder(place, "model", filesystem=filesystem)[1]
+    except ModelFileError:
+        assert not Folder(place, filesystem).has("manifest.json")
+        return "none"
+    for name, contents in (("old", OLD), ("new", NEW)):
+        if components.keys() == contents.keys():
+            for component, values in contents.items():
+                assert components[component].keys() == values.keys()
+                for key, value in values.items():
+                    np.testing.assert_array_equal(components[component][key], value)
+            return name
+    raise AssertionError(f"a mixture: {sorted(components)}")
+
+
+def attempt(place, fault, at, disk=None, filesystem=None):
+    """Save the new contents; the storage, and whether it said that it succeeded."""
+    with FaultyStorage(fault, at, disk) as storage:
+        try:
+            save(place, NEW, filesystem)
+        except (ModelFileError, DeathError):
+            assert storage.failed
+            return storage, False
+    return storage, True
+
+
+def files_of(folder):
+    return {"manifest.json"} | read_manifest(folder).own
+
+
+@pytest.mark.parametrize("old", ["old", "none"])
+@pytest.mark.parametrize("fault", list(Fault))
+def test_every_operation_on_a_local_folder(tmp_path, fault, old):
+    before = tmp_path / "before"
+    before.mkdir()
+    if old == "old":
+        save(before / "deep" / "model", OLD)
+    at, failed, seen = 0, True, set()
+    while failed:
+        at += 1
+        for power in POWER[fault]:
+            disk = tmp_path / f"{at}-{power}"
+            shutil.copytree(before, disk)
+            place = disk / "deep" / "model"
+            storage, succeeded = attempt(place, fault, at, disk)
+            if fault is not Fault.DEATH:
+                assert not list(disk.rglob(".*")), "something temporary was left"
+                if found(place) == "old":
+                    assert set(Folder(place).names()) == files_of(Folder(place)), "new files were left"
+                elif found(place) == "none":
+                    assert not list(place.glob("*")), "new files were left"
+            if power != "stays":
+                storage.disk.lose_power(None if power == "fails" else random.Random(power))
+            assert found(place) == "new" if succeeded else found(place) in (old, "new")
+            seen.add(found(place))
+            with FaultyStorage(disk=disk) as storage:
+                save(place, NEW)
+            assert found(place) == "new"
+            assert set(Folder(place).names()) == files_of(Folder(place)), "what was killed has left files"
+            failed = not succeeded
+            shutil.rmtree(disk)
+    assert at > 12
+    assert seen == {old, "new"}
+
+
+@pytest.mark.parametrize("old", ["old", "none"])
+@pytest.mark.parametrize("fault", list(Fault))
+def test_every_operation_on_another_filesystem(fault, old):
+    at, succeeded = 0, False
+    while not succeeded:
+        at += 1
+        memory = fs._MockFileSystem()
+        folder = Folder("bucket/model", memory)
+        if old == "old":
+            save("bucket/model", OLD, memory)
+        _, succeeded = attempt("bucket/model", fault, at, filesystem=memory)
+        state = found("bucket/model", memory)
+        assert state == "new" if succeeded else state in (old, "new")
+        if fault is not Fault.DEATH:
+            assert not [name for name in folder.names() if name.startswith(".")]
+            if state == "old":
+                assert set(folder.names()) == files_of(folder)
+        save("bucket/model", NEW, memory)
+        assert found("bucket/model", memory) == "new"
+        assert set(folder.names()) == files_of(folder), "what was killed has left files"
+    assert at > 8
+
+
+def test_a_refused_read_names_the_file(tmp_path):
+    save(tmp_path, OLD)
+    with FaultyStorage() as counted:
+        load_folder(tmp_path)
+    assert len(counted.operations) > 12
+    for at, operation in enumerate(counted.operations, 1):
+        with FaultyStorage(Fault.ERROR, at), pytest.raises(ModelFileError, match="Input/output error") as caught:
+            load_folder(tmp_path)
+        assert Path(operation.split()[-1]).name in str(caught.value)
+
+
+class TestSharedFiles:
+    """Row segments lie beside the folder of the manifest."""
+
+    def test_a_component_beside_the_folder_comes_back(self, tmp_path):
+        folder = Folder(tmp_path / "100")
+        (entry,) = publish_component(folder, "rows-000", {"X": np.arange(4.0)}, beside="../rows/")
+        assert (tmp_path / entry.name.removeprefix("../")).exists()
+        np.testing.assert_array_equal(read_entry(folder, entry)["X"], np.arange(4.0))
+
+    def test_plain_values_cannot_be_shared(self, tmp_path):
+        with pytest.raises(ValueError, match="name"):
+            publish_component(Folder(tmp_path / "100"), "rows-000", {"X": np.arange(4.0), "n": 1}, beside="../rows/")
+        assert not list(tmp_path.iterdir())
+
+    def test_another_place_is_refused(self, tmp_path):
+        for beside in ("../", "../other/", "/", "rows/", "../../rows/", "../rows/../"):
+            with pytest.raises(ValueError, match="name"):
+                publish_component(Folder(tmp_path / "100"), "rows-000", {"X": np.arange(4.0)}, beside=beside)
+        assert not list(tmp_path.iterdir())
+
+    def test_replacing_a_folder_leaves_what_it_shared(self, tmp_path):
+        folder = Folder(tmp_path / "100")
+        entries = publish_component(folder, "rows-000", {"X": np.arange(4.0)}, beside="../rows/")
+        entries += publish_component(folder, "coordinator", {"a": np.arange(2)})
+        write_manifest(folder, "model", META_FAULTS, entries)
+        assert load_folder(folder.root)[1].keys() == {"rows-000", "coordinator"}
+        save(folder.root, NEW)
+        assert found(folder.root) == "new"
+        assert (tmp_path / "100" / entries[0].name).exists()
+        assert set(folder.names()) == files_of(folder)
+
+
+# -- formats ---------------------------------------------------------------------------------------------------------
+#
+# The number of the format changes with the format: what a run writes is compared with what its format is known by.
+#
+# ``python -m tests.unit.test_persistence`` writes ``tests/former/format.json`` anew.
+
+KNOWN = Path(__file__).parents[1] / "former" / "format.json"
+SHIPPED = [trial for trial in CASES if trial.shipped]
+KINDS = sorted({trial.learner.kind for trial in SHIPPED})
+
+
+def parts_of(folder: Folder) -> set[str]:
+    """Keys of ``meta``, and arrays and values of each component, with types and numbers of dimensions."""
+    manifest = read_manifest(folder)
+    found = {f"{manifest.kind} meta {key}" for key in manifest.meta}
+    for entry in manifest.files:
+        component = re.sub(r"\d+", "N", entry.component)
+        arrays = {f"{name} {kind.dtype} {len(kind.shape)}" for name, kind in (entry.arrays or {}).items()}
+        values = set() if entry.arrays else set(json.loads(folder.read(entry.name)))
+        found |= {f"{manifest.kind} {component} {part}" for part in arrays | values}
+    return found
+
+
+@functools.cache
+def schema(kind: str) -> dict[str, Any]:
+    """Everything that models, states and configs of a learner consist of."""
+    parts: set[str] = set()
+    for trial in (trial for trial in SHIPPED if trial.learner.kind == kind):
+        with tempfile.TemporaryDirectory() as scratch:
+            run = Folder(replay(trial.config(Path(scratch), updates=40), Path(scratch) / "run").path)
+            parts |= parts_of(run.inside("model")) | parts_of(newest(run.inside("checkpoints")))
+    return {"options": sorted(learners()[kind].Options.model_fields), "parts": sorted(parts)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_of_the_format_changes_its_number(kind: str) -> None:
+    known = json.loads(KNOWN.read_text(encoding="utf-8"))
+    assert known["format"] == FORMAT_VERSION, (
+        "write tests/former/format.json anew: python -m tests.unit.test_persistence"
+    )
+    assert schema(kind) == known["learners"][kind], (
+        "models or states have changed: raise FORMAT_VERSION (raydt/folders/arrays.py); if the learner does not read "
+        "the ones before any more, set its `oldest`; then python -m tests.unit.test_persistence, and make runs of the "
+        "new "
+        "format with tests/former/runs.py"
+    )
+
+
+def main() -> None:
+    """Write down what the present format consists of."""
+    content = {"format": FORMAT_VERSION, "learners": {kind: schema(kind) for kind in KINDS}}
+    KNOWN.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,35 +1,64 @@
-"""The pages of runs and sweeps: what they show and may load, and what hostile names and lost files do to them."""
+"""Reports of runs: pages, words, time axes, and the comparison of two runs."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 import pipelines.report
+from pipelines import replay
 from pipelines.display import run_lines
-from pipelines.report.compare import compare, flat
+from pipelines.report.charts import ACCURACY, SQUARED_ERROR
+from pipelines.report.compare import compare, compared, differences, flat, winner
 from pipelines.report.facts import labels, recoveries
 from pipelines.report.folder import checkpoints_in_words, read_run, recovered_in_words
-from pipelines.report.page import document, embedded_json, render, write_report
+from pipelines.report.page import against_baselines, document, embedded_json, render, write_report
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
+from raydt.evaluation.adwin import EXACT_PAIRS, interval, interval_of_blocks, mcnemar
+from raydt.learners.confidence_tree.describe import rule_in_words, why_no_split
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.presentation import charts as words
 from raydt.presentation.blocks import Article, Text
+from raydt.presentation.charts import (
+    ABSENT,
+    Chart,
+    Clock,
+    Line,
+    Series,
+    line_panel,
+    over_stream,
+    time_axis,
+    timed,
+    whole_windows,
+)
 from tests.refusals import refused
 from tests.unit.fabricated_run import FEATURES, RECOVERED, fabricated_run, fabricated_tree, write_model, write_table
 from tests.unit.report_cases import FILE, PAGES
 from tests.unit.report_outline import outline
+
+# -- report ----------------------------------------------------------------------------------------------------------
+#
+# The pages of runs and sweeps: what they show and may load, and what hostile names and lost files do to them.
 
 
 class Page(HTMLParser):
@@ -358,3 +387,329 @@ def test_equal_digests_are_equal_models(tmp_path: Path, digests: list[str | None
 
 def test_leaves_of_a_config() -> None:
     assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}) == {"a.b": 1, "a.c.d": [2], "e": {}}
+
+
+# -- report words ----------------------------------------------------------------------------------------------------
+#
+# Numbers as people read them, and verdicts.
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "text"),
+    [
+        (words.count, 1234567, "1,234,567"),
+        (words.count, np.int64(12), "12"),
+        (words.count, None, ABSENT),
+        (words.share, 0.88049, "88.05%"),
+        (words.share, math.nan, ABSENT),
+        (words.figure, 315234.7, "315,000"),
+        (words.figure, 0.7336, "0.734"),
+        (words.figure, 9.999, "10"),
+        (words.figure, 100, "100"),
+        (words.figure, -0.25, "-0.25"),
+        (words.figure, 3e-7, "3e-07"),
+        (words.figure, True, ABSENT),
+        (words.threshold, 0.0704794999, "0.07048"),
+        (words.threshold, 12345.678, "12,346"),
+        (words.threshold, 1.5e-9, "1.5e-09"),
+        (words.brief, 0.0, "0"),
+        (words.brief, 1500.0, "1.5k"),
+        (words.brief, 20_000_000, "20M"),
+        (words.duration, 0.0000032, "3.2 µs"),
+        (words.duration, 0.284, "284 ms"),
+        (words.duration, 59.96, "60 s"),
+        (words.duration, 252, "4 min 12 s"),
+        (words.duration, 3599.9, "1 h 0 min"),
+        (words.duration, 0, "0 s"),
+        (words.size, 312_400_000, "312 MB"),
+        (words.size, 999, "999 B"),
+        (words.moment, "2025-03-04T09:15:27.123456Z", "2025-03-04 09:15:27 UTC"),
+        (words.moment, "2025-03-04T09:15:27+02:00", "2025-03-04 09:15:27 +0200"),
+        (words.moment, "yesterday", "yesterday"),
+        (words.moment, None, ABSENT),
+        (lambda value: words.names(value, 2), ["a", "b", "c"], "a, b, c"),
+        (lambda value: words.names(value, 2), ["a", "b", "c", "d"], "a, b and 2 more"),
+        (lambda value: words.counted(value, "leaf"), 1, "1 leaf"),
+        (lambda value: words.counted(value, "leaf"), 2, "2 leaves"),
+        (lambda value: words.counted(value, "batch"), 1200, "1,200 batches"),
+    ],
+)
+def test_numbers_for_people(form: Any, value: Any, text: str) -> None:
+    assert form(value) == text
+
+
+WINDOWS = {
+    "window_accuracy": np.array([np.nan, 0.9, 0.7, 0.8]),
+    "window_no_change": np.array([np.nan, 0.8, 0.6, 0.9]),
+    "window_majority": np.array([np.nan, 0.8, 0.8, np.nan]),
+}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "baselines", "windows", "tone", "said"),
+    [
+        (0.9, {"no_change": 0.8, "majority": 0.6}, {}, "good", ["beats", "80.00%", "60.00%", "90.00%"]),
+        (0.7, {"no_change": 0.8, "majority": 0.6}, {}, "bad", ["loses", "80.00%", "70.00%", "beats", "60.00%"]),
+        (0.6, {"no_change": 0.5, "majority": 0.6}, {}, "bad", ["no better", "60.00%"]),
+        (None, {}, {}, "plain", []),
+        (0.7, {}, {}, "plain", []),
+        (0.8, {"no_change": 0.7}, WINDOWS, "good", ["2 of 3"]),
+        (0.8, {"no_change": 0.7}, {key: column[1:2] for key, column in WINDOWS.items()}, "good", ["only", "not"]),
+    ],
+)
+def test_the_verdict_about_the_baselines(accuracy: Any, baselines: Any, windows: Any, tone: str, said: Any) -> None:
+    verdict = against_baselines({"metrics": {"accuracy": accuracy}, "baselines": baselines}, windows)
+    assert verdict.tone == f"verdict {tone}"
+    at = 0
+    for word in said:
+        at = verdict.text.index(word, at)
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"max_bins": 64}, "a smaller c"),
+        ({"renew_bins": 0}, "warmup"),
+        ({"rule": "hoeffding"}, "tie_threshold"),
+        ({"confidence": "theorem"}, "practical"),
+    ],
+)
+def test_advice_about_a_tree_without_splits_goes_by_its_options(options: dict[str, Any], advice: str) -> None:
+    none = {"checks": 1, "splits": 0}
+    assert advice in why_no_split(none, ConfidenceTreeOptions(**options))
+    assert why_no_split({"splits": 1}) == ""
+    assert "grace_period" in why_no_split({"checks": 0, "splits": 0})
+    assert "delta = 1/t" in rule_in_words(ConfidenceTreeOptions(rule="hoeffding", delta="1/t", tie_threshold=0.05))
+
+
+# -- report clock ----------------------------------------------------------------------------------------------------
+#
+# Charts over time: an axis of event times, ticks at round dates, and no last window of a handful of rows.
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def seconds(*date: int) -> float:
+    return (datetime(*date, tzinfo=timezone.utc) - EPOCH).total_seconds()  # type: ignore[arg-type,misc]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        ((2013, 5, 1, 10), (2013, 5, 1, 10, 5), ["10:00", "10:01", "10:02", "10:03", "10:04", "10:05"]),
+        ((2013, 5, 1, 22), (2013, 5, 2, 4), ["22:00", "23:00", "2 May", "01:00", "02:00", "03:00", "04:00"]),
+        (
+            (2013, 4, 29),
+            (2013, 5, 3),
+            ["29 Apr", "12:00", "30 Apr", "12:00", "1 May", "12:00", "2 May", "12:00", "3 May"],
+        ),
+        ((2012, 12, 20), (2013, 1, 30), ["24 Dec", "31 Dec", "7 Jan", "14 Jan", "21 Jan", "28 Jan"]),
+        ((2012, 10, 2), (2013, 4, 2), ["Nov", "Dec", "2013", "Feb", "Mar", "Apr"]),
+        ((2010, 6, 1), (2017, 6, 1), ["2011", "2012", "2013", "2014", "2015", "2016", "2017"]),
+    ],
+)
+def test_ticks_are_round_dates(low: tuple[int, ...], high: tuple[int, ...], labels: list[str]) -> None:
+    axis = time_axis(seconds(*low), seconds(*high), True)
+    assert [tick.label for tick in axis.ticks] == labels
+    assert all(0 <= tick.at <= 1 for tick in axis.ticks)
+
+
+@given(st.floats(-6e10, 2e11), st.floats(1, 6e10))
+def test_no_span_has_many_ticks(low: float, span: float) -> None:
+    assert len(time_axis(low, low + span, True).ticks) <= 10
+
+
+def test_updates_of_one_date_share_its_day() -> None:
+    day = 86_400_000_000
+    seq, times = np.array([10, 20, 30, 40, 50, 60]), np.array([0, 0, 1, 1, 1, 2]) * day
+    clock = Clock.of(seq, times, True, 0.0)
+    assert clock is not None
+    assert clock.ends == (0.0, 2 * 86_400.0)
+    assert clock.at([0, 15, 30, 45, 60]).tolist() == [0.0, 43_200.0, 86_400.0, 129_600.0, 172_800.0]
+    assert Clock.of(seq, np.array([0, 0, np.nan, 1, 1, 1]), True, None) is None
+    assert Clock.of(seq, np.zeros(6), True, 0.0) is None
+    assert Clock.of(seq, times * 10**9, True, 0.0) is None  # beyond the calendar
+    assert Clock.of(seq, times, False, None) is not None
+
+
+def test_a_chart_over_updates_becomes_one_over_time() -> None:
+    table = {"seq": np.array([10, 20, 30, 40]), "a": np.array([1.0, 2.0, 3.0, 4.0])}
+    chart = over_stream("k", "t", "c", table, (line_panel(table, [Series(table["a"], "a", "learner")], "u", 1.0),))
+    chart = replace(chart, uprights=(0.5,))
+    clock = Clock.of(table["seq"], np.array([100, 100 + 30, 100 + 300, 100 + 400]), False, 100)
+    found = timed(chart, clock)
+    assert isinstance(found, Chart)
+    assert found.at == pytest.approx([0.0375, 0.075, 0.75, 1.0])  # update 10 has the time of the first
+    line = found.panels[0].marks[0].shape
+    assert isinstance(line, Line)
+    assert line.x.tolist() == pytest.approx(found.at)
+    assert found.uprights == pytest.approx((0.075,))
+    assert found.names[-1] == "update 40, 500"
+    assert found.unit == "event time, from 100 to 500"
+    assert timed(chart, None) is chart
+
+
+def test_a_short_last_window_is_merged() -> None:
+    columns = {"seq": [100, 200, 300, 310], "predictions": [50, 100, 150, 155], "window_accuracy": [0.5, 0.6, 0.8, 0.2]}
+    metrics = {name: np.array(values, dtype=float) for name, values in columns.items()} | {"nodes": np.arange(4)}
+    found = whole_windows(metrics)
+    assert found["seq"].tolist() == [100, 200, 310]
+    assert found["nodes"].tolist() == [0, 1, 3]
+    assert found["window_accuracy"].tolist() == pytest.approx([0.5, 0.6, (0.8 * 50 + 0.2 * 5) / 55])
+    metrics["seq"][-1], metrics["predictions"][-1] = 350, 175  # half a window is shown as one
+    assert whole_windows(metrics) is metrics
+
+
+@pytest.mark.parametrize(
+    "model", [{"model": "time_window", "duration": "3d"}, {"model": "sliding_window", "window": 50}]
+)
+def test_a_run_with_times_has_a_report_over_time(tmp_path: Path, model: dict[str, object]) -> None:
+    """A row without a time is bad in a window of time only; anywhere else it is as good as others."""
+    n, rng = 300, np.random.default_rng(0)
+    when: list[datetime | None] = [datetime(2013, 5, 1) + timedelta(hours=k) for k in range(n)]
+    when[5] = None
+    x = rng.normal(size=n)
+    pq.write_table(pa.table({"x": x, "y": x * (np.arange(n) < 150) > 0, "at": when}), tmp_path / "rows.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "label": "y", "ts": "at"},
+        "stream": {**model, "on_error": "skip"},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"metrics_every": 40},
+    }
+    summary = replay(config, tmp_path / "run").summary
+    assert summary["skipped"] == (model["model"] == "time_window")
+    assert summary["times"]["column"] == "at"
+    run = read_run(tmp_path / "run")
+    assert run.clock is not None
+    assert run.clock.ends == (seconds(2013, 5, 1), seconds(2013, 5, 13, 11))
+    metrics = pq.read_table(tmp_path / "run" / "metrics").column("time").to_pylist()
+    assert metrics == sorted(metrics)
+    assert metrics[-1] == datetime(2013, 5, 13, 11, tzinfo=timezone.utc)
+    page = render([tmp_path / "run"])
+    assert "event time, from 2013-05-01 to 2013-05-13 11:00" in page
+    assert "2013-05-01 to 2013-05-13 11:00 (at)" in page
+
+
+# -- difference ------------------------------------------------------------------------------------------------------
+#
+# McNemar's test and the bootstrap interval against scipy, and the differences of two runs as the report shows them.
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (3, 3), (0, 6), (40, 61), (500, 499)])
+def test_few_pairs_are_tested_exactly(first: int, second: int) -> None:
+    n = first + second
+    expected = stats.binomtest(first, n).pvalue if n else 1.0
+    assert mcnemar(first, second) == pytest.approx(expected, rel=1e-10)
+    assert mcnemar(first, second) == mcnemar(second, first)
+
+
+def test_many_pairs_are_tested_by_chi_squared() -> None:
+    first, second = EXACT_PAIRS, 900
+    statistic = (abs(first - second) - 1) ** 2 / (first + second)
+    assert mcnemar(first, second) == pytest.approx(stats.chi2.sf(statistic, 1), rel=1e-10)
+    assert mcnemar(1000, 1000) == 1.0
+
+
+def test_the_interval_is_that_of_the_mean_where_neighbours_are_independent() -> None:
+    values = np.random.default_rng(1).normal(0.3, 2.0, 20_000)
+    low, high = interval(values)
+    assert (low, high) == interval(values)
+    error = 1.96 * values.std() / np.sqrt(len(values))
+    assert low == pytest.approx(values.mean() - error, abs=0.1 * error)
+    assert high == pytest.approx(values.mean() + error, abs=0.1 * error)
+
+
+def test_the_interval_is_wider_where_neighbours_go_together() -> None:
+    values = np.repeat(np.random.default_rng(2).normal(size=1000), 20)
+    mixed = np.random.default_rng(3).permutation(values)
+    width, independent = (np.diff(interval(column))[0] for column in (values, mixed))
+    assert width > 2 * independent
+
+
+def run_with(folder: Path, score: float = 0.5, **columns: Any) -> Any:
+    metrics = (
+        {"mse": score} if "double" in {str(pa.array(one).type) for one in columns.values()} else {"accuracy": score}
+    )
+    fabricated_run(folder, rows=5, rebuilds=2, metrics=metrics)
+    if columns:
+        (folder / "predictions").mkdir()
+        pq.write_table(pa.table(columns), folder / "predictions" / "part-00000.parquet")
+    return read_run(folder)
+
+
+def test_runs_are_compared_example_by_example(tmp_path: Path) -> None:
+    """Ids pair the predictions: the updates have other numbers, and one id comes twice. The better run comes first."""
+    ids = [3, 4, 5, 4, 9]
+    truth = ["a", "b", "a", "a", "b"]
+    first = run_with(
+        tmp_path / "a", 0.4, seq=[0, 1, 2, 3, 4], id=ids, prediction=["a", "a", "a", "b", "b"], truth=truth
+    )
+    shuffled = [1, 0, 2, 4, 3]
+    more = {"id": [ids[i] for i in shuffled] + [77], "truth": [truth[i] for i in shuffled] + ["a"]}
+    second = run_with(
+        tmp_path / "b", 0.6, seq=[10, 20, 30, 40, 60, 70], prediction=["b", "a", "b", "b", "a", "a"], **more
+    )
+    comparison = compared([first, second], ACCURACY)
+    table = differences(comparison, ["one", "two"], ACCURACY)
+    [row] = table.rows
+    assert row.cells[:2] == ("one", "5")
+    # Only the first is right on id 5, only the second on both predictions of id 4.
+    assert row.cells[2] == "+20.00%"
+    assert row.cells[4:] == ("2", "1", "1.0000")
+    assert len(table.columns) == len(row.cells)
+    said = winner(comparison, [first, second], ["one", "two"], ACCURACY)
+    assert re.match(
+        r"No winner: the accuracy of two is 60.00%, that of one 40.00%.* 5 predictions, 20.00 points", said.text
+    )
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    columns = {"seq": [0, 1], "id": [1, 2], "prediction": ["a", "a"]}
+    first = run_with(tmp_path / "a", 0.9, **columns, truth=["a", "b"])
+    other = run_with(tmp_path / "b", 0.8, **columns, truth=["a", "a"])
+    numbers = run_with(tmp_path / "c", 0.7, seq=[0, 1], id=[1, 2], prediction=[0.5, 1.0], truth=[1.0, 2.0])
+    numbers.summary["metrics"] = {"accuracy": 0.7}
+    apart = run_with(tmp_path / "d", 0.6, seq=[0, 1], id=[8, 9], prediction=["a", "a"], truth=["a", "b"])
+    table = differences(compared([first, other, numbers, apart], ACCURACY), ["a", "b", "c", "d"], ACCURACY)
+    assert table.rows == []
+    assert re.fullmatch(r"b: .*other labels.* c: .*kind.* d: .*no example.*", table.remark)
+    runs = [first, run_with(tmp_path / "e", 0.1)]
+    comparison = compared(runs, ACCURACY)
+    assert "output.predictions" in differences(comparison, ["a", "e"], ACCURACY).remark
+    assert "is not known" in winner(comparison, runs, ["a", "e"], ACCURACY).text
+    assert compared(runs[:1], ACCURACY).best is None
+
+
+def test_errors_of_numbers_get_an_interval(tmp_path: Path) -> None:
+    columns = {"seq": [0, 1, 2], "id": [1, 2, 3], "truth": [1.0, 2.0, 3.0]}
+    first = run_with(tmp_path / "a", 0.0, **columns, prediction=[1.0, 2.0, 3.0])
+    second = run_with(tmp_path / "b", 1.0, **columns, prediction=[2.0, 3.0, 4.0])
+    comparison = compared([second, first], SQUARED_ERROR)
+    table = differences(comparison, ["b", "a"], SQUARED_ERROR)
+    [row] = table.rows
+    assert len(table.columns) == len(row.cells)
+    assert row.cells == ("b", "3", "-1", "-1 to -1")
+    said = winner(comparison, [second, first], ["b", "a"], SQUARED_ERROR).text
+    assert "a wins" in said
+    assert "difference is 1, with a 95% interval from 1 to 1" in said
+
+
+def test_without_predictions_windows_are_compared(tmp_path: Path) -> None:
+    """The interval is that of the windows as blocks; without the same windows there is none."""
+    runs = [read_run(fabricated_run(tmp_path / name, rows=40, rebuilds=2)) for name in ("a", "b")]
+    runs[0].summary["metrics"] = {"accuracy": 0.9}
+    runs[1].summary["metrics"] = {"accuracy": 0.8}
+    sizes = np.diff(runs[0].metrics["predictions"], prepend=0).astype(float)
+    lost = np.random.default_rng(0).integers(0, 3, 40) / np.maximum(sizes, 1)
+    runs[1].metrics["window_accuracy"] = runs[0].metrics["window_accuracy"] - lost
+    [(other, found)] = compared(runs, ACCURACY).others
+    assert not isinstance(found, str)
+    scored = np.isfinite(runs[1].metrics["window_accuracy"]) & (sizes > 0)
+    expected = (lost * sizes)[scored]
+    assert (other, found.pairs, found.windows) == (1, round(sizes[scored].sum()), int(scored.sum()))
+    assert found.mean == pytest.approx(expected.sum() / sizes[scored].sum())
+    assert (found.low, found.high) == pytest.approx(interval_of_blocks(expected, sizes[scored]))
+    assert found.low > 0
+    runs[1].metrics["window_majority"] = runs[1].metrics["window_majority"] + 0.1
+    assert compared(runs, ACCURACY).others == [(1, "reports.no_predictions")]

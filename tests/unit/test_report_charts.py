@@ -1,8 +1,12 @@
-"""Axes, series and events: where numbers are drawn, and that none is lost on the way there."""
+"""Charts and trees of a report, and the margins between them."""
 
 from __future__ import annotations
 
 import json
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.report.charts import FEW, dots_of, path, readout
+from pipelines.report.folder import read_run
+from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt.folders.arrays import load_folder
 from raydt.learners.best_split.describe import CHANGES_SHOWN, LANES, Ranked, changes, features, over_time
-from raydt.learners.confidence_tree.bounds import RESTARTED
-from raydt.learners.confidence_tree.describe import SHOWN, splits
+from raydt.learners.confidence_tree.bounds import RESTARTED, TIE
+from raydt.learners.confidence_tree.describe import SHOWN, split_notes, splits
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, over_batches
+from raydt.learners.fudyadt.describe import (
+    FuDyADTDescription,
+    by_depth,
+    by_size,
+    certified_margins,
+    expected,
+    margins,
+    margins_of,
+    proven_gaps,
+)
+from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, first_trees, importances, over_batches, question
 from raydt.presentation.blocks import rebuild_work, sizes, timeline
 from raydt.presentation.charts import (
     ABSENT,
@@ -36,10 +53,34 @@ from raydt.presentation.charts import (
     stacked_bars,
     updates_axis,
 )
-from raydt.presentation.trees import Names
-from tests.unit.fabricated_run import fabricated_events, fabricated_metrics
+from raydt.presentation.trees import (
+    CARD_LEVELS,
+    CARDS,
+    ICICLE_LEVELS,
+    Names,
+    class_tones,
+    depths,
+    drawn_tree,
+    feature_count,
+    feature_name,
+    features_used,
+    icicle,
+    legend,
+)
+from tests.unit.fabricated_run import (
+    FEATURES,
+    fabricated_events,
+    fabricated_metrics,
+    fabricated_run,
+    fabricated_tree,
+    write_model,
+)
 from tests.unit.fabricated_split import SPARSE
 from tests.unit.fabricated_split import events as split_events
+
+# -- report charts ---------------------------------------------------------------------------------------------------
+#
+# Axes, series and events: where numbers are drawn, and that none is lost on the way there.
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: float(f"{value:.6g}"))
 
@@ -250,3 +291,357 @@ def test_the_first_and_the_last_splits_are_listed_with_gains_in_the_unit_of_the_
     assert table.rows[-1].cells[3:9] == (ABSENT,) * 6
     bits = splits(events, ConfidenceTreeOptions(rule="mcdiarmid").split_rule(5), names)
     assert float(bits.rows[0].cells[4]) == pytest.approx(0.3 * 2 / np.log(2), rel=1e-2)
+
+
+# -- report margins --------------------------------------------------------------------------------------------------
+#
+# Margins against the rule of the algorithm itself, in exact arithmetic.
+
+
+@given(st.floats(0, 1e6), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
+def test_the_budget_is_the_largest_number_of_updates_that_rebuilds_nothing(epsilon: float, sizes: list[int]) -> None:
+    s = np.array(sizes)
+    for budget, size in zip(margins(s, np.zeros_like(s), epsilon).budget.tolist(), sizes, strict=True):
+        assert budget <= Fraction(epsilon) * size < budget + 1
+
+
+def test_margins_and_their_tones() -> None:
+    assert 0.7 * 10 == 7.0
+    assert Fraction(0.7) * 10 < 7
+    assert margins(np.array([10]), np.array([6]), 0.7).left.tolist() == [0]  # a product is not rounded up
+    margin = margins(np.array([100] * 5 + [5]), np.array([0, 5, 6, 9, 10, 0]), 0.1)
+    assert [margin.tone(node) for node in range(6)] == ["wide", "wide", "half", "tight", "spent", "none"]
+    assert [margin.words(node).split()[:3] for node in (0, 3, 4)] == [
+        ["10", "of", "10"],
+        ["1", "of", "10"],
+        ["0", "of", "10"],
+    ]
+    np.testing.assert_allclose(margin.spent, [0, 0.5, 0.6, 0.9, 1.0, 0])
+
+
+def test_margins_of_sums_of_weights() -> None:
+    """A node may have any part of an example of weight 1: no mass is lost to it, and no update is promised too much."""
+    counts = np.array([[1.0, 1.0], [0.25, 0.25], [0.75, 0.75]])
+    tree = {"feature": np.array([0, -1, -1]), "left": np.array([1, -1, -1]), "right": np.array([2, -1, -1])}
+    more = {"m0": np.array([0.5, 0.0, 0.0]), "gone": np.zeros(3), "c": np.zeros(3)}
+    assert proven_gaps({**tree, **more, "counts": counts}).tolist() == [0.25, 0, 0]  # 1/2 of 1/2 + 3/4 of 1/2 - 1/2
+    few = {**more, "m0": more["m0"] / 8}
+    assert proven_gaps({**tree, **few, "counts": counts / 8}).tolist() == [0.25, 0, 0]
+    one, other = FullyDynamicTreeRegressor(n_jobs=1), FullyDynamicTreeRegressor(n_jobs=1)
+    X, y = np.arange(200.0)[:, None], np.sin(np.arange(200.0) / 9)
+    drawn = [
+        FuDyADTDescription().drawable(model.fit(X, y, sample_weight=np.full(200, w)).session_.model())
+        for model, w in ((one, 1.0), (other, 3.0))
+    ]
+    assert drawn[0]["number"].tolist() == drawn[1]["number"].tolist()
+    np.testing.assert_allclose(proven_gaps(drawn[0]), proven_gaps(drawn[1]), atol=1e-12)
+    margin = margins(np.array([10.5, 10.5, 30.0]), np.array([0.02, 0.9, 0.0]), float(Fraction(1, 10)))
+    assert margin.left.tolist() == [1, 0, 3]
+    assert margins(np.array([10.0]), np.array([6.0]), 0.7).left.tolist() == [0]
+
+
+def test_the_next_rebuilds_are_those_that_the_stream_reaches_first() -> None:
+    live = np.array([100, 80, 20, 0])
+    margin = margins(np.array([100, 80, 20, 50]), np.array([0, 7, 1, 0]), 0.1)
+    assert expected(margin, live) == [(1, 2.5), (2, 10.0), (0, 11.0)]
+
+
+def test_epsilon_comes_from_the_models_options(tmp_path: Path) -> None:
+    folder = fabricated_run(tmp_path / "run", rows=5, rebuilds=5)
+    margin = margins_of(read_run(folder))
+    assert margin is not None
+    assert margin.epsilon == 0.1
+    tree = fabricated_tree(classes=2, depth=3, rows=100)
+    write_model(folder, tree, epsilon="auto", alpha=0.1, beta=0.2)
+    assert margins_of(read_run(folder)) is None  # of an earlier version: no certificates
+    write_model(folder, tree, epsilon="auto", schedule="published", alpha=0.1, beta=0.2)
+    margin = margins_of(read_run(folder))
+    assert margin is not None
+    assert margin.epsilon == pytest.approx(1 / 41)
+    for broken in ({"epsilon": "auto"}, {"epsilon": -1}, {"kind": "gbdt"}, {"unheard_of": 1}):
+        write_model(folder, tree, **broken)
+        assert margins_of(read_run(folder)) is None
+    write_model(folder, {name: values for name, values in tree.items() if name != "s"})
+    assert margins_of(read_run(folder)) is None
+
+
+PUBLISHED = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0}
+
+
+def grown_tree(rng: np.random.Generator, **options: float) -> FullyDynamicTreeClassifier:
+    """A tree that has learned 300 noisy examples and forgotten 60."""
+    tree = FullyDynamicTreeClassifier(**(options or PUBLISHED), max_depth=4)
+    X = rng.integers(0, 12, (300, 3)).astype(float)
+    tree.partial_fit(X, (X[:, 0] + rng.normal(0, 3, 300) > 6).astype(int), classes=[0, 1])
+    tree.forget(tree.row_ids_[:60])
+    return tree
+
+
+def arrays(tree: FullyDynamicTreeClassifier, folder: Path) -> dict[str, np.ndarray]:
+    tree.save(folder)
+    return load_folder(folder, "model")[1]["arrays"]
+
+
+def test_the_root_is_rebuilt_by_the_first_update_beyond_its_margin(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    tree = grown_tree(rng)
+    model = arrays(tree, tmp_path / "before")
+    left = int(margins(model["s"], model["c"], 0.3).left[0])
+    assert left > 5
+    for step in range(left + 1):
+        assert arrays(tree, tmp_path / "now")["built"][0] == model["built"][0], step
+        tree.partial_fit(rng.integers(0, 12, (1, 3)).astype(float), [int(rng.integers(2))])
+    assert arrays(tree, tmp_path / "after")["built"][0] > model["built"][0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_certificates_outlast_their_margins(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree = grown_tree(rng, alpha=0.05, beta=0.2)
+    model = arrays(tree, tmp_path / "before")
+    margin = certified_margins(model, 0.01, 0.2)
+    left = int(margin.left[0])
+    assert 0 < left <= margin.budget[0] == int(0.2 * 240 / 2.2)
+    assert margin.spent.max() <= 1
+    for step in range(left):
+        tree.forget(tree.row_ids_[60 + step : 61 + step])
+        now = arrays(tree, tmp_path / "now")
+        assert now["built"][0] == model["built"][0], step
+    assert (proven_gaps(now) <= 0.2).all()
+    used = certified_margins(now, 0.01, 0.2).spent[now["feature"] >= 0]
+    assert tree.audit().worst["slack"] == pytest.approx(used.max(), abs=1e-9)
+
+
+def test_a_root_may_be_rebuilt_while_its_certificate_lasts(tmp_path: Path) -> None:
+    """With a node of nearly its size: so a report promises the certificate, not the node."""
+    x0, x1 = np.repeat([0.0, 1.0, 1.0], [240, 130, 130]), np.repeat([0.0, 0.0, 1.0], [240, 130, 130])
+    y = np.ones(500, dtype=int)
+    y[247:370] = y[396:] = 0  # of the 260 rows on the right, 5 and 20 % of class 1 below
+    tree = FullyDynamicTreeClassifier(alpha=0.05, beta=0.2, max_depth=2).fit(np.column_stack([x0, x1]), y)
+    before = arrays(tree, tmp_path / "before")
+    margin, ids = certified_margins(before, 0.01, 0.2), tree.row_ids_
+    assert margin.left[0] == 45
+    for step in range(30):
+        tree.forget(ids[250 + step : 251 + step])
+    now = arrays(tree, tmp_path / "now")
+    assert now["built"][0] > before["built"][0]
+
+
+@pytest.mark.parametrize("options", [PUBLISHED, {"alpha": 0.05, "beta": 0.2}], ids=["published", "certificate"])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_measured_gap_is_wider_than_the_proven_one(tmp_path: Path, seed: int, options: dict[str, float]) -> None:
+    tree = grown_tree(np.random.default_rng(seed), **options)
+    proven = proven_gaps(arrays(tree, tmp_path / "model"))
+    assert proven.max() > 0.01
+    assert tree.audit().worst["gap"] <= proven.max()
+
+
+def test_charts_count_every_node_and_stay_small() -> None:
+    tree = fabricated_tree(classes=3, depth=14, rows=500_000)
+    margin, n = margins(tree["s"], tree["c"], 0.1), len(tree["s"])
+    chart = by_depth(margin, depths(tree))
+    assert sum(int(value.replace(",", "")) for mark in chart.panels[0].marks for value in mark.values) == n
+    scatter = by_size(margin, tree, 0.2)
+    assert [mark.now for mark in scatter.panels[0].marks] == [
+        f"{(tree['feature'] < 0).sum():,}",
+        f"{(tree['feature'] >= 0).sum():,}",
+    ]
+    assert sum(len(path(mark.shape)) if mark.shape else 0 for panel in scatter.panels for mark in panel.marks) < 600_000
+    assert [mark.name for mark in scatter.panels[1].marks] == ["splits", "beta"]
+
+
+# -- report trees ----------------------------------------------------------------------------------------------------
+#
+# The trees as the page draws them: questions, limits, colours.
+
+COLOURED = [{"name": "x", "kind": "numeric"}, {"name": "colour", "kind": "categorical"}]
+
+
+def tree_of(feature: list[int], threshold: list[float], children: dict[int, tuple[int, int]], counts: Any) -> Any:
+    """Return the arrays of a tree."""
+    sides = [[children.get(node, (-1, -1))[side] for node in range(len(feature))] for side in (0, 1)]
+    return {
+        "feature": np.array(feature, np.int32),
+        "threshold": np.array(threshold),
+        "left": np.array(sides[0], np.int32),
+        "right": np.array(sides[1], np.int32),
+        "counts": np.array(counts),
+    }
+
+
+#: x <= 0.0704... at the root; on its yes side colour = 2; five nodes.
+SMALL = tree_of(
+    [0, 1, -1, -1, -1],
+    [0.07047949999999999, 2, 0, 0, 0],
+    {0: (1, 4), 1: (2, 3)},
+    [[6, 4], [6, 1], [5, 0], [1, 1], [0, 3]],
+)
+
+
+def below(node: Any) -> list[Any]:
+    """A node and all that is drawn below it."""
+    return [node, *(deeper for child in node.children for deeper in below(child))]
+
+
+def chain(length: int) -> dict[str, np.ndarray]:
+    """A tree that splits one example off at each of ``length`` levels."""
+    at = np.arange(2 * length + 1)
+    inner = (at % 2 == 0) & (at < 2 * length)
+    live = np.where(at % 2 == 0, length + 1 - at // 2, 1)
+    return {
+        "feature": np.where(inner, 0, -1).astype(np.int32),
+        "threshold": at.astype(np.float64),
+        "left": np.where(inner, at + 1, -1).astype(np.int32),
+        "right": np.where(inner, at + 2, -1).astype(np.int32),
+        "counts": np.stack([live, np.zeros(len(at), np.int64)], axis=1),
+    }
+
+
+def test_a_card_has_its_question_rounded_and_its_detail_exact() -> None:
+    root = drawn_tree(SMALL, Names(COLOURED, ["UP", "DOWN"], {"colour": ["red", "green", "blue"]}))
+    assert (root.name, root.test, root.rows, root.counts) == ("x", "\u2264 0.07048", 10, "60% UP")
+    assert root.detail.startswith("x \u2264 0.07047949999999999.")
+    yes, no = root.children
+    assert (yes.answer, yes.name, yes.test, yes.hidden) == ("yes", "colour", "= blue", 0)
+    assert (no.answer, no.name, no.leaf) == ("no", "DOWN", True)
+    assert [leaf.name for leaf in yes.children] == ["UP", "UP"]  # a tie goes to the smaller class
+    assert yes.mix == [("class-0", 6 / 7), ("class-1", 1 / 7)]
+    assert drawn_tree(SMALL, Names(COLOURED)).children[0].test == "= code 2"
+    used = features_used(SMALL, Names(COLOURED))
+    assert [(row.cells, row.share) for row in used.rows] == [(("x", "1", "10"), 1.0), (("colour", "1", "7"), 0.7)]
+    empty = drawn_tree(tree_of([-1], [0], {}, [[0, 0]]), Names())
+    assert (empty.tone, empty.mix, empty.cards()) == ("", [], 1)
+
+
+@pytest.mark.parametrize("cards", [1, 2, 3, 50, 10_000])
+def test_cards_are_bounded_and_what_has_none_is_counted(cards: int) -> None:
+    tree = fabricated_tree(classes=5, depth=12, rows=60_000)
+    root = drawn_tree(tree, Names([{"name": name, "kind": "numeric"} for name in FEATURES]), cards=cards)
+    nodes = below(root)
+    assert len(nodes) == root.cards() <= cards
+    assert len(nodes) + sum(node.hidden for node in nodes) == len(tree["feature"])
+    assert all(len(node.children) in (0, 2) for node in nodes)
+    drawn = min((node.rows for node in nodes if node.children), default=0)
+    assert all(node.rows <= drawn for node in nodes if node.hidden) or cards < 3
+
+
+def test_a_tree_of_tens_of_thousands_of_nodes_stays_small() -> None:
+    tree = chain(40_000)
+    assert drawn_tree(tree, Names()).cards() == 2 * (CARD_LEVELS - 1) + 1 <= CARDS
+    drawn = icicle(tree)
+    assert sum(len(path(box)) for *_, box in drawn.cells) < 10_000
+    assert (drawn.rows, drawn.thin) == (ICICLE_LEVELS, 80_001 - ICICLE_LEVELS)
+
+
+def test_the_icicle_has_every_node_that_can_be_seen() -> None:
+    tree = fabricated_tree(classes=2, depth=6, rows=1000)
+    whole = icicle(tree)
+    cells = [cell for *_, box in whole.cells for cell in path(box).split("z") if cell]
+    drawn = [[float(number) for number in re.findall(r"-?[0-9.]+", cell)] for cell in cells]
+    assert len(drawn) + whole.thin == len(tree["feature"])
+    assert whole.rows == depths(tree).max() + 1
+    live = tree["counts"].sum(axis=1)
+    wide = [1000 * n / live[0] for n, d in zip(live, depths(tree), strict=True) if d == 2]
+    band = [width for _, top, width, *_ in drawn if abs(top - 2000 / whole.rows) < 1]
+    np.testing.assert_allclose(sorted(band), sorted(width for width in wide if width > 1), atol=0.06)
+
+
+def test_an_icicle_is_the_same_however_small_the_weights_are() -> None:
+    tree = fabricated_tree(classes=2, depth=4, rows=1000)
+    small = icicle({**tree, "counts": tree["counts"] / 2**20})
+    assert [(tone, strength, path(box)) for tone, strength, box in small.cells] == [
+        (tone, strength, path(box)) for tone, strength, box in icicle(tree).cells
+    ]
+
+
+def test_of_many_classes_the_largest_have_colours_of_their_own() -> None:
+    counts = np.array([[5, 90, 1, 1, 1, 30, 1, 70, 1, 1, 60, 50, 40, 20]])
+    tones = class_tones({"counts": counts})
+    assert [k for k, tone in enumerate(tones) if tone != "class-other"] == [1, 5, 7, 10, 11, 12, 13]
+    assert len(set(tones)) == 8
+    assert legend({"counts": counts}, [])[-1][0].split()[0] == "7"
+    assert class_tones({"counts": counts[:, :8]}) == [f"class-{k}" for k in range(8)]
+
+
+def test_a_sparse_feature_is_asked_whether_it_is_1() -> None:
+    """Rows without it go to the left, so that yes leads to the right; yes comes first all the same."""
+    features = [{"name": "size", "kind": "numeric"}, {"name": "words", "kind": "sparse", "features": 5}]
+    assert [feature_name(features, j) for j in range(7)] == ["size", *(f"words[{i}]" for i in range(5)), "column 6"]
+    assert feature_count(features) == 6
+    names = Names(features, ["no", "yes"], {"words": ["the", "offer"]})
+    counts = [[6, 4], [5, 0], [1, 4], [1, 0], [0, 4]]
+    tree = tree_of([2, -1, 0, -1, -1], [0.5, 0, 1.5, 0, 0], {0: (1, 2), 2: (3, 4)}, counts)
+    root = drawn_tree(tree, names)
+    assert (root.name, root.test) == ("offer", "is 1")
+    assert [(child.answer, child.rows) for child in root.children] == [("yes", 5), ("no", 5)]
+    assert [(child.answer, child.name) for child in root.children[0].children] == [("yes", "no"), ("no", "yes")]
+
+
+# ---------------------------------------------------------------- boosted trees
+
+
+BOOSTED = [*COLOURED, {"name": "words", "kind": "sparse", "features": 5}]
+NAMES = Names(BOOSTED, ["no", "yes", "perhaps", "never"], {"colour": ["red", "green", "blue"]})
+#: Boundaries 0.5 and 2.5 of x; of colour, blue has the first bin and red the second.
+BINS = {
+    "bins_kinds": np.array([0, 1], np.int8),
+    "bins_values": np.array([0.5, 2.5, 0.0, 2.0]),
+    "bins_ranks": np.array([0, 0, 1, 0], np.int32),
+    "bins_starts": np.array([0, 2, 4]),
+    "bins_sparse": np.array([0, 2, 4], np.int32),
+}
+
+
+def boosted(leaves: int = 3, trees: int = 1, per: int = 1, classes: int = 2) -> dict[str, np.ndarray]:
+    """Trees whose splits lie on the path of the answer no."""
+    one = chain(leaves - 1)
+    inner, at = one["feature"] >= 0, np.arange(2 * leaves - 1)
+    nodes = {
+        **{f"node_{name}": one[name] for name in ("feature", "left", "right")},
+        "node_cut": np.zeros(len(at), np.int32),
+        "node_value": np.where(inner, 0.0, np.where(at % 4 == 1, -0.25, 0.5)),
+        "node_gain": np.where(inner, 10.0, 0.0),
+    }
+    sizes = {"tree_nodes": np.full(trees, len(at)), "per": np.array([per]), "classes": np.array([classes])}
+    return {**BINS, **sizes, **{name: np.tile(column, trees) for name, column in nodes.items()}}
+
+
+@pytest.mark.parametrize(
+    ("feature", "cut", "asked"),
+    [
+        (0, 0, ("x", "\u2264 0.5")),
+        (0, 1, ("x", "\u2264 2.5")),
+        (0, 2, ("x", "is there")),  # numbers on the left, NaN on the right
+        (1, 0, ("colour", "= blue")),
+        (1, 1, ("colour", "= red")),
+        (1, 2, ("colour", "= any other")),
+        (2, 0, ("words[0]", "= 0")),
+        (6, 0, ("words[4]", "= 0")),
+    ],
+)
+def test_what_a_split_of_a_boosted_tree_asks(feature: int, cut: int, asked: tuple[str, str]) -> None:
+    assert question(boosted(), feature, cut, NAMES) == asked
+
+
+def test_of_many_classes_the_first_boosted_trees_are_drawn() -> None:
+    [(title, root)] = first_trees(boosted(), NAMES)
+    yes, no = root.children
+    assert (title, yes.answer, yes.name, yes.mix[0][1]) == ("", "yes", "-0.25", 0.5)
+    assert [leaf.counts.split()[-1] for leaf in (yes, *no.children)] == ["no", "yes", "yes"]
+    many = boosted(trees=8, per=4, classes=4)
+    assert [title.split()[-1] for title, _ in first_trees(many, NAMES)] == ["no", "yes", "perhaps"]
+    assert [row.cells for row in importances(many, NAMES).rows] == [("x", "16", "100.0%")]
+    [(_, root)] = first_trees(boosted(leaves=3000), NAMES)
+    assert root.cards() <= min(CARDS, 2 * CARD_LEVELS)
+    assert root.cards() + sum(node.hidden for node in below(root)) == 5999
+
+
+def test_a_card_has_the_record_of_its_split() -> None:
+    model = tree_of([0, -1, -1], [0, 0, 0], {0: (1, 2)}, [[3, 2], [3, 0], [0, 2]])
+    rule, names = ConfidenceTreeOptions().split_rule(5), Names(COLOURED)
+    assert split_notes(model, rule, names) == {}
+    record = {"stamp": 2001, "m": 500, "rival_feature": 0, "reason": TIE}
+    record |= {"phi": 0.2, "rival_phi": 0.4, "impurity": 0.5, "epsilon": 0.05}
+    notes = split_notes(model | {f"split_{name}": np.array([value]) for name, value in record.items()}, rule, names)
+    assert notes.keys() == {0}
+    assert re.findall(r"[\d,.]*\d", " ".join(notes[0].lines)) == ["1,001", "500", "0.3", "0.05", "0.1"]

@@ -1,17 +1,45 @@
-"""Commands import what they need: a command that runs no kernel, and one that starts no Ray, start without them."""
+"""What a start imports, compiles and needs of the machine."""
 
 from __future__ import annotations
 
+import ast
+import errno
+import os
+import re
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import psutil
 import pyarrow as pa
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+import raydt
+from pipelines.display import doctor_lines
+from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
 from raydt.arrays.blocks import arrow_column, numpy_column
-from raydt.arrays.kernel import compile_once
+from raydt.arrays.kernel import compile_once, kernel_sources, stamp
+from raydt.errors import STORAGE_REMEDIES, ConfigError
+from raydt.folders.folder import Folder
+from raydt.learners.fudyadt.histograms import DIGITS, SHORT, presort
+from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
+from raydt.messages import message
+from raydt.trees.records import floor_product
+from tests.refusals import refused
+from tests.volume import examples
+
+# -- startup ---------------------------------------------------------------------------------------------------------
+#
+# Commands import what they need: a command that runs no kernel, and one that starts no Ray, start without them.
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fudyadt.yaml"
 TINY = ("source.n=200", "cluster.backend=in_process")
@@ -105,3 +133,437 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path, monkeypatch: pytest.M
     ran: list[int] = []
     compile_once("a", "raydt.streams", lambda: ran.append(1))
     assert ran
+
+
+# -- doctor ----------------------------------------------------------------------------------------------------------
+#
+# The doctor's facts, against what the operating system says.
+
+STEPS = ("_make", "_open_to_write", "_rename", "_list", "_open_to_read", "_delete_file")
+
+
+def contents(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+def test_facts_are_those_of_this_machine():
+    facts = examine()
+    assert facts["cpus"] == len(os.sched_getaffinity(0))
+    assert facts["memory_bytes"] == psutil.virtual_memory().total
+    assert facts["numba_cache_dir"] == os.environ["NUMBA_CACHE_DIR"]
+    assert "listeners" not in facts
+
+
+def test_it_lists_where_copies_may_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    place = message("verdicts.copy_sessions", folder=f"{tmp_path}/ray", sessions=2)
+    assert place not in examine()["copies"]
+    for name in ("session_2026-01-01_a", "session_2026-01-02_b"):
+        (tmp_path / "ray" / name).mkdir(parents=True)
+    facts = examine()
+    assert place in facts["copies"]
+    assert f"copies of rows may be in  {place}" in doctor_lines(facts)
+    swap = any("swap" in place for place in facts["copies"])
+    assert swap == (psutil.swap_memory().total > 0)
+
+
+def test_the_authentication_mode_is_what_ray_would_read(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert examine()["ray_auth_mode"] == "disabled"
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    assert "token" in examine()["ray_auth_mode"]
+
+
+@pytest.mark.parametrize(("address", "loopback"), [("127.0.0.1", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False)])
+def test_listeners_are_found_and_judged(address, loopback):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as server:
+        server.bind((address, 0))
+        server.listen()
+        found = {entry["port"]: entry for entry in listeners(psutil.Process())}
+        assert found[server.getsockname()[1]]["loopback"] is loopback
+
+
+def test_a_process_that_is_gone_has_no_listeners():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    gone = psutil.Process(child.pid)
+    child.wait()
+    assert listeners(gone) == []
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_metrics_that_ask_for_no_token_are_told(status):
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status if self.path == "/metrics" else 404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("0.0.0.0", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert serves_metrics("0.0.0.0", server.server_port) is (status == 200)
+        thread.join()
+
+
+def test_what_speaks_another_protocol_serves_no_metrics():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def answer():
+            connection, _ = server.accept()
+            connection.recv(1000)
+            connection.sendall(bytes(9))
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not serves_metrics(*server.getsockname())
+        thread.join()
+    assert not serves_metrics("127.0.0.1", 1)
+
+
+def test_listeners_with_metrics_are_named():
+    entry = {"address": "0.0.0.0", "port": 44217, "process": "python", "loopback": False}
+    lines = doctor_lines({"listeners": [{**entry, "metrics": True}, {**entry, "metrics": False}]}).splitlines()
+    assert [line.endswith("0.0.0.0:44217 python  (reachable)  (/metrics without a token)") for line in lines] == [1, 0]
+
+
+def test_compilation_times_every_learner():
+    assert {"fudyadt", "streams"} <= compile_all().keys()
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_probe_times_every_step_and_leaves_nothing_behind(tmp_path, uri):
+    place = tmp_path / "new" / "deeper"
+    found = probe(place.as_uri() if uri else str(place))
+    assert found["location"] == str(place)
+    assert list(found["seconds"]) == ["write", "replace", "list", "read", "rename", "delete"]
+    assert all(seconds >= 0 for seconds in found["seconds"].values())
+    assert found["free_bytes"] > found["bytes"] > 0
+    assert contents(tmp_path) == []
+
+
+def test_a_probe_leaves_what_was_there_alone(tmp_path):
+    (tmp_path / "4096").mkdir()
+    (tmp_path / "4096" / "manifest.json").write_text("{}")
+    before = contents(tmp_path)
+    probe(str(tmp_path))
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_on_another_filesystem_can_be_probed():
+    found = probe("mock:///bucket/checkpoints")
+    assert found["location"] == "mock:///bucket/checkpoints"
+    assert found["free_bytes"] is None
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO], ids=errno.errorcode.__getitem__
+)
+def test_a_step_that_fails_is_named_with_a_remedy(tmp_path, monkeypatch, step, number):
+    remedy = STORAGE_REMEDIES.get(number, message("verdicts.other_folder"))
+    place, real, failed = tmp_path / "new", getattr(Folder, step), []
+
+    def fail_once(self, *arguments):
+        if failed:
+            return real(self, *arguments)
+        failed.append(step)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Folder, step, fail_once)
+    said = {"folder": str(place), "reason": os.strerror(number), "remedy": remedy}
+    with refused("verdicts.probe_step", ConfigError, **said) as caught:
+        probe(str(place))
+    assert caught.value.exit_code == 2
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "lie", "said"),
+    [
+        ("read", lambda *_: b"other", "probe_read"),
+        ("names", lambda *_: [], "probe_list"),
+        ("has", lambda *_: True, "probe_still"),
+    ],
+)
+def test_storage_that_does_not_show_what_was_written_is_refused(tmp_path, monkeypatch, method, lie, said):
+    monkeypatch.setattr(Folder, method, lie)
+    with refused(f"verdicts.{said}", ConfigError):
+        probe(str(tmp_path / "new"))
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("", "probe_no_name"),
+        ("s3://", "probe_no_name"),
+        ("nfs3://host/x", "probe_uri"),
+        (__file__, "probe_file"),
+        (f"{__file__}/below", "probe_step"),
+    ],
+)
+def test_what_is_no_folder_is_refused(location, said):
+    with refused(f"verdicts.{said}", ConfigError, folder=location):
+        probe(location)
+
+
+def test_the_command_says_it_in_a_line(raydt, tmp_path):
+    code, out, _ = raydt("doctor", "--probe", tmp_path / "new")
+    line = next(line for line in out.splitlines() if line.startswith("probe "))
+    assert f"{tmp_path / 'new'} can hold checkpoints: 1.05 MB: write " in line
+    assert code == 0
+    code, out, err = raydt("doctor", "--probe", __file__)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: --probe {__file__}: is a file.")
+
+
+# -- platforms -------------------------------------------------------------------------------------------------------
+#
+# What is used of Linux only has another way: a model is trained, changed, saved and loaded without it.
+
+PROGRAM = """
+import os, sys, warnings
+warnings.simplefilter("ignore")  # of filelock: only a soft lock is there
+for name in ("fcntl", "resource"):
+    sys.modules[name] = None
+del os.sched_getaffinity
+import numpy as np
+from click.testing import CliRunner
+import pipelines.cli, raydt
+X = np.arange(60.0).reshape(20, 3)
+tree = raydt.FullyDynamicTreeClassifier().fit(X, X[:, 0] > 30, ids=np.arange(20))
+assert tree.forget([3]).active == 19
+tree.save(sys.argv[1])
+assert raydt.load_model(sys.argv[1]).predict(X[:2]).tolist() == [False, False]
+assert CliRunner().invoke(pipelines.cli.cli, ["--help"]).exit_code == 0
+"""
+
+
+def test_without_what_only_posix_or_linux_has(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path / "model"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# -- kernel cache ----------------------------------------------------------------------------------------------------
+#
+# Compiled kernels are kept by what they are compiled from: other edits recompile nothing, these always do.
+
+PACKAGE = Path(raydt.__file__).parent
+METHODS = ("", *sorted(path.name for path in (PACKAGE / "learners").iterdir() if (path / "__init__.py").exists()))
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+WITH_KERNELS = [path for path, text in kernel_sources(PACKAGE).items() if text == SOURCES[path]]
+WITHOUT = [path for path in SOURCES if path not in WITH_KERNELS]
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Callable[[str, str], set[str]]:
+    """Methods whose kernels a change of one file recompiles; the empty one stands for the shared kernels."""
+    for path, text in SOURCES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    def stamps() -> dict[str, str]:
+        sources = kernel_sources(tmp_path)
+        return {method: stamp(sources, method) for method in METHODS}
+
+    before = stamps()
+
+    def edit(path: str, text: str) -> set[str]:
+        (tmp_path / path).write_text(text)
+        after = stamps()
+        (tmp_path / path).write_text(SOURCES[path])
+        return {method for method in METHODS if before[method] != after[method]}
+
+    return edit
+
+
+def test_an_edit_of_a_file_without_kernels_recompiles_nothing(edited: Callable[[str, str], set[str]]) -> None:
+    assert len(WITHOUT) > 100
+    for path in WITHOUT[::7]:
+        assert edited(path, SOURCES[path] + '\n\ndef added() -> str:\n    """Nothing."""\n    return "x"\n') == set()
+
+
+def test_an_edit_of_a_kernel_recompiles_its_method_or_if_it_is_shared_all(
+    edited: Callable[[str, str], set[str]],
+) -> None:
+    for path in WITH_KERNELS[::5]:
+        parts = path.split("/")
+        own = {parts[1]} if parts[0] == "learners" and len(parts) > 2 else set(METHODS)
+        assert edited(path, SOURCES[path] + "\n# a comment\n") == own
+
+
+def test_constants_and_records_that_kernels_use_recompile(edited: Callable[[str, str], set[str]]) -> None:
+    codes = SOURCES["examples/updates.py"]
+    assert edited("examples/updates.py", codes.replace("UPDATE = 0, 1, 2, 3, 4", "UPDATE = 0, 1, 2, 4, 3")) == set(
+        METHODS
+    )
+    rows = SOURCES["batches/rows_on_shards.py"]
+    swapped = rows.replace("    indptr: Ints\n    indices: Int32s\n\n    @classmethod", "")
+    assert swapped != rows
+    assert edited("batches/rows_on_shards.py", swapped) == set(METHODS)
+
+
+def test_the_order_of_fields_recompiles_shared_kernels_too(edited: Callable[[str, str], set[str]]) -> None:
+    """Shared kernels receive the records of methods, and Numba tells records apart by the types of their fields."""
+    path = "learners/confidence_tree/tree.py"
+    swapped = re.sub(r"(    counts: [^\n]*\n)(    own: [^\n]*\n)", r"\2\1", SOURCES[path], count=1)
+    assert swapped != SOURCES[path]
+    assert edited(path, swapped) == set(METHODS)
+
+
+def names_in_kernels(tree: ast.Module) -> set[str]:
+    """Names that the kernels of a module read."""
+    kernels = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(d, ast.Name) and d.id.endswith("kernel") for d in node.decorator_list)
+    ]
+    return {n.id for kernel in kernels for part in kernel.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+
+
+@pytest.mark.parametrize("path", WITH_KERNELS)
+def test_a_kernel_takes_only_kernels_constants_and_records_from_elsewhere(path: str) -> None:
+    """The rule that the hash relies on: a constant is in capitals, a function is a kernel, of a record it has all."""
+    tree = ast.parse(SOURCES[path])
+    used = names_in_kernels(tree)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("raydt."):
+            home = node.module.removeprefix("raydt.").replace(".", "/") + ".py"
+            for alias in node.names:
+                name = alias.asname or alias.name
+                homes = {home, f"{home.removesuffix('.py')}/{alias.name}.py"}  # of a name, or of a module
+                record = f"class {name}(NamedTuple):" in SOURCES.get(home, "")
+                known = record or name.isupper() or homes & {*WITH_KERNELS}
+                assert name not in used or known, f"{path} takes {name} from {home}"
+
+
+KERNEL = """
+from raydt.arrays.kernel import kernel
+from raydt.trees.records import floor_product
+@kernel
+def product(rate, size):
+    return floor_product(rate, size) + {added}
+"""
+
+
+def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> None:
+    """It may call any of ours, and Numba's own cache knows its file only."""
+
+    def run(added: int, edit: str = "") -> tuple[str, set[str]]:
+        (tmp_path / "other.py").write_text(KERNEL.format(added=added))
+        program = (
+            f"import raydt.arrays.kernel as k; s = k._sources(); s['arrays/blocks.py'] += {edit!r}\n"
+            "import other; print(other.product(0.5, 9), sum(other.product.stats.cache_hits.values()))"
+        )
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # an edit in the same second is of the same age
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.strip(), {path.name for path in tmp_path.glob("*/*") if path.parent.name == "cache"}
+
+    assert run(0)[0] == "4 0"
+    assert run(0)[0] == "4 1"
+    assert run(1)[0] == "5 0"
+    printed, folders = run(1, "# an edit of ours")
+    assert printed == "5 0"
+    assert len(folders) == 3 + 2  # two of our own kernel
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"cache", "other.py"}
+    assert not [*tmp_path.glob("__pycache__/*.nbi")]
+
+
+# -- kernel statistics -----------------------------------------------------------------------------------------------
+#
+# Presort, scans and exact comparisons against plain Python, for values that float codes find hard.
+
+
+def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int64]:
+    n = len(values)
+    E = np.empty((1, n), dtype=np.int64)
+    X = values.reshape(-1, 1) + 0.0
+    rows = np.arange(n, dtype=np.int32)
+    digits = np.empty(DIGITS, dtype=np.int64)
+    presort(X, rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits)
+    return E
+
+
+def columns(rng: np.random.Generator, n: int) -> dict[str, npt.NDArray[np.float64]]:
+    return {
+        "uniform": rng.random(n),
+        "float32": rng.random(n).astype(np.float32).astype(np.float64),
+        "constant": np.full(n, 3.25),
+        "two values": rng.integers(0, 2, n).astype(np.float64),
+        "signs and sizes": rng.normal(size=n) * 10.0 ** rng.integers(-300, 300, n),
+        "neighbouring floats": 1.0 + rng.integers(0, 5, n) * np.finfo(float).eps,
+        "outlier": np.concatenate([1.0 + rng.integers(0, 3, n - 1) * np.finfo(float).eps, [1e300]]),
+        "descending": -np.arange(n, dtype=np.float64),
+        "crowded": np.concatenate([1.0 + rng.integers(0, 2**16, n - 1) * 2.0**-40, [2.0]]),
+        "denormal": rng.integers(-3, 4, n) * 5e-324,
+    }
+
+
+@pytest.mark.parametrize("n", [1, 2, SHORT, SHORT + 1, 500, 5000])
+def test_presort_ranks_by_all_bits(n: int) -> None:
+    rng = np.random.default_rng(n)
+    labels = rng.integers(0, 3, n).astype(np.int32)
+    for name, values in columns(rng, n).items():
+        E = sorted_column(values, labels, 2)[0]
+        rows, rank = (E & 0xFFFFFFFF) >> 2, E >> 32
+        assert sorted(rows.tolist()) == list(range(n)), name
+        assert (labels[rows] == (E & 3)).all(), name
+        expected = np.unique(values + 0.0, return_inverse=True)[1]
+        assert (np.diff(expected[rows]) >= 0).all(), name
+        assert ((np.diff(expected[rows]) > 0) == (np.diff(rank) > 0)).all(), name
+        assert (np.diff(rank) >= 0).all(), name
+
+
+def best_by_hand(
+    values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32], classes: int, categorical: bool
+) -> float:
+    counts = np.bincount(labels, minlength=classes)[None, :]
+    best = -1.0
+    distinct = np.unique(values)
+    for value in distinct if categorical else distinct[:-1]:
+        left = values == value if categorical else values <= value
+        if left.all():
+            continue
+        score = split_score(np.bincount(labels[left], minlength=classes), counts, 0, int(left.sum()), len(values))
+        best = max(best, score)
+    return best
+
+
+@examples(60)
+@given(st.integers(2, 5 * BLOCK), st.integers(2, 4), st.booleans(), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_scan_finds_the_best_split(n: int, classes: int, categorical: bool, distinct: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.integers(0, distinct, n).astype(np.float64)
+    labels = ((values * classes / distinct + rng.normal(size=n)) % classes).astype(np.int32) % classes
+    bits = max(1, (classes - 1).bit_length())
+    E = sorted_column(values, labels, bits)
+    counts = np.bincount(labels, minlength=classes)[None, :]
+    assume(counts.max() < n)  # a pure node is never scanned
+    left, spare = np.empty(classes, dtype=np.int64), np.empty(n, dtype=np.int64)
+    score, at = scan(E[0], categorical, counts, 0, left, bits, -1.0, spare)
+    assert score == best_by_hand(values, labels, classes, categorical)
+    assert (at >= 0) == (len(np.unique(values)) > 1)
+
+
+@given(st.floats(0, 4, allow_subnormal=False), st.integers(0, 2**52))
+def test_floor_product_is_exact(rate: float, size: int) -> None:
+    exact = Fraction(rate) * size
+    assume(rate >= 1e-200)
+    assume(exact < 2**52)
+    assert floor_product(rate, size) == exact.numerator // exact.denominator
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6))
+def test_floor_product_just_below_and_at_an_integer(whole: int, size: int) -> None:
+    rate = whole / size
+    for near in (rate, np.nextafter(rate, 0), np.nextafter(rate, 10)):
+        exact = Fraction(float(near)) * size
+        assert floor_product(float(near), size) == exact.numerator // exact.denominator

@@ -1,10 +1,13 @@
-"""Tables of a run: parts appear when they are complete, and whatever dies when, each row is there once."""
+"""Tables of a run, folders of tables, and ids that are gone."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import json
+from math import nan
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +15,27 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from crashing import Died, Dying
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
+from pipelines.cli import main
 from pipelines.run_folder import RunFolder
 from pipelines.running import records as parts
 from pipelines.running import records as tables
 from pipelines.running.records import NO_ROWS, TableWriter
+from pipelines.running.requests import GoneIds
+from raydt.encoding.labels import netted
 from raydt.errors import InputError, NotWrittenError
+from raydt.sources.files.datafile import find_files, refuse_tables, refuse_tables_above
+from raydt.sources.files.jsonl import find_kind
+from raydt.streams.deletion_log import LoggedDeletions, LogKeys
+from tests.few_hashes import few_in_memory
 from tests.refusals import refused
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+#
+# Tables of a run: parts appear when they are complete, and whatever dies when, each row is there once.
 
 
 def on(filesystem, root):
@@ -290,3 +306,166 @@ def test_dying_again_while_restoring_does_no_harm(tmp_path, after):
         life.run(on(pafs.PyFileSystem(Dying(place)), place))
         for name in life.checkpoint:
             assert rows(place / "run", name) == list(range(ROWS)), (first, name)
+
+
+# -- table folders ---------------------------------------------------------------------------------------------------
+#
+# Folders of tables with a log of their own (Delta, Iceberg, Hudi, Paimon): no way to name their files reads them.
+
+#: A file of the log of each format, and where its data lies.
+FORMATS = {
+    "a Delta table": ("_delta_log/00000000000000000000.json", "country=DE"),
+    "an Iceberg table": ("metadata/v3.gz.metadata.json", "data/country=DE"),
+    "a Hudi table": (".hoodie/hoodie.properties", "2024/05"),
+    "a Paimon table": ("manifest/manifest-list-5f-0", "bucket-0"),
+}
+#: Ways to name its files, from the folder that the table ``t`` lies in; PART is the folder of the data.
+WAYS = [
+    *("t", "t/", ".", "**", "*/**", "t/**", "t/PART", "t/PART/", "t/PART/x.parquet", "t/PART/*.parquet"),
+    *("t/**/*.parquet", "*/PART/*", "t/PART/x.*", "./t/PART/../PART", "linked", "links", "links/*", "links/x.parquet"),
+    *("links/**", "URI/t", "URI/t/PART/x.parquet"),
+]
+
+
+def table(folder: Path, form: str) -> str:
+    log, part = FORMATS[form]
+    (folder / "t" / log).parent.mkdir(parents=True)
+    (folder / "t" / log).touch()
+    (folder / "t" / part).mkdir(parents=True)
+    rows = pa.table({"id": [1, 2, 3], "x": [1.0, 2.0, 3.0], "y": ["a", "b", "a"]})
+    pq.write_table(rows, folder / "t" / part / "x.parquet")
+    (folder / "linked").symlink_to(folder / "t" / part)
+    (folder / "links").mkdir()
+    (folder / "links" / "x.parquet").symlink_to(folder / "t" / part / "x.parquet")
+    return part
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_path_reads_the_files(form: str, way: str, tmp_path: Path) -> None:
+    path = way.replace("PART", table(tmp_path, form)).replace("URI", tmp_path.as_uri())
+    found = {"file": str(tmp_path / "t"), "form": form}
+    with refused("files.table", InputError, **found):
+        find_kind(path, tmp_path)
+    with refused("files.table", InputError, **found):
+        find_files([path], tmp_path, (".parquet",))
+    with refused("files.table", InputError, **found):
+        LoggedDeletions(path, tmp_path, LogKeys("integer"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_elsewhere_than_on_disk(form: str, tmp_path: Path) -> None:
+    """Without links, and with one listing; a subtree of the disk stands for any other file system."""
+    table(tmp_path, form)
+    elsewhere = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    listed = elsewhere.get_file_info(pafs.FileSelector("", recursive=True))
+    with refused("files.table", InputError, file="t", form=form):
+        refuse_tables(elsewhere, listed)
+    with refused("files.table", InputError, file="t", form=form):
+        refuse_tables_above(elsewhere, [f"t/{FORMATS[form][1]}"])
+
+
+@pytest.mark.parametrize("other", ["_delta_log/", "metadata/readme.json", "manifest/manifest-2024.json", "metadata"])
+def test_other_folders_are_read(other: str, tmp_path: Path) -> None:
+    if other.endswith("/"):
+        (tmp_path / other).mkdir()
+    else:
+        (tmp_path / other).parent.mkdir(exist_ok=True)
+        (tmp_path / other).touch()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "x.parquet")
+    for path in (".", "*.parquet", "x.parquet", "**"):
+        (place,) = find_files(path, tmp_path, (".parquet",))
+        assert place.path == str(tmp_path / "x.parquet")
+
+
+def test_commands_refuse_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = table(tmp_path, "a Delta table")
+    clean = tmp_path / "clean.csv"
+    clean.write_text("id,x,y\n" + "".join(f"{i},{i}.5,{'ab'[i % 2]}\n" for i in range(60)), encoding="utf-8")
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "source: {kind: csv, path: clean.csv, id: id}\nstream: {model: incremental}\ncluster: {backend: in_process}\n"
+        "learner: {kind: fudyadt}\noutput: {report: false}\n",
+        encoding="utf-8",
+    )
+    run = str(tmp_path / "run")
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", str(config), "--out", run])
+    assert ended.value.code == 0
+    file = str(tmp_path / "t" / part)
+    for words in (
+        ["validate", str(config), "--set", f"source.path={file}", "--set", "source.kind=parquet"],
+        ["replay", str(config), "--set", "stream.model=deletion_log", "--set", f"stream.deletion_log={file}"],
+        ["update", run, "--insert", file, "--dry-run"],
+        ["update", run, "--delete", file, "--dry-run"],
+        ["predict", run, file, "--out", str(tmp_path / "out.parquet")],
+        ["predict", run, file, "--explain", "0"],
+        ["purge", run, "--ids", file, "--dry-run"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2, words
+        assert "a Delta table" in capsys.readouterr().err, words
+
+
+# -- gone ids --------------------------------------------------------------------------------------------------------
+#
+# The set of deleted ids of a run beside a set of Python: with few kept in memory, and ids that fall on one bit.
+
+IDS = st.integers(-3, 12) | st.sampled_from(["a", "7", "", "é"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=st.sets(IDS, max_size=3),
+    changes=st.lists(st.tuples(st.booleans(), IDS), max_size=40),
+    bits=st.sampled_from([3, 5, 27]),
+    recent=st.sampled_from([0, 2, 1 << 14]),
+)
+def test_is_a_set(before: set[Any], changes: list[tuple[bool, Any]], bits: int, recent: int) -> None:
+    with few_in_memory(recent, bits):
+        gone, twin = GoneIds(map(repr, before)), set(before)
+        for add, one in changes:
+            maybe = gone.may_have([one]).tolist()
+            assert one not in twin or maybe == [0]
+            if add:
+                gone.note([one])
+                gone.add(repr(one))
+                twin.add(one)
+            else:
+                assert gone.remove(repr(one)) == (one in twin)
+                twin.discard(one)
+
+
+def test_filter_leaves_out() -> None:
+    gone = GoneIds()
+    gone.note(range(1000))
+    assert len(gone.may_have(range(1000))) == 1000
+    assert len(gone.may_have(range(1000, 101_000))) < 200
+
+
+# -- netting ---------------------------------------------------------------------------------------------------------
+#
+# Two states of rows to the changes between them: what is the same is no change, whatever its type.
+
+#: A type, values that are all different, and one of them in other words.
+KINDS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.float64(), [nan, 0.5, None]),
+    (pa.float32(), [nan, 0.5, None]),
+    (pa.int64(), [1, 2, None]),
+    (pa.string(), ["", "a", None]),
+    (pa.list_(pa.int32()), [[], [1, 2], None]),
+    (pa.list_(pa.string()), [["a"], ["b"], None]),
+    (pa.struct([("q", pa.int8())]), [{"q": 1}, {"q": None}, None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), KINDS, ids=lambda one: str(one)[:12])
+def test_a_row_that_stays_is_no_change_and_any_other_is(kind: pa.DataType, values: list[Any]) -> None:
+    def state(chosen: list[Any]) -> pa.Table:
+        return pa.table({"id": pa.array(range(len(chosen)), pa.int64()), "x": pa.array(chosen, kind)})
+
+    before = state(values)
+    assert len(netted(before, before, "id", "op")) == 0
+    moved = state([*values[1:], values[0]])
+    assert netted(before, moved, "id", "op")["op"].to_pylist() == ["update"] * len(values)
