@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
-from small_job import JOB
-from updatable import replayed
 
 from pipelines.cli import main
 from pipelines.operation import dump_yaml
+from tests.unit.small_job import JOB
+from tests.unit.updatable import replayed
 
 
 @pytest.fixture(scope="session")

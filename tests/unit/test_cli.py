@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_job import JOB
 
 from actors.placement import Placement
 from pipelines.cli import cli
@@ -27,6 +26,7 @@ from raydt.errors import RaydtError
 from raydt.examples.updates import MOST_CLASSES, Features
 from raydt.learners import described, for_numbers
 from raydt.messages import message
+from tests.unit.small_job import JOB
 
 # -- cli -------------------------------------------------------------------------------------------------------------
 #

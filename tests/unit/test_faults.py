@@ -23,9 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from crashing import Dying
 from pyarrow import fs as pafs
-from small_job import JOB
 
 import raydt
 from actors import session as ray_session
@@ -53,6 +51,8 @@ from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.session import DIVIDED, ONE_MODEL, InProcessSession
 from tests.refusals import refused
+from tests.unit.crashing import Dying
+from tests.unit.small_job import JOB
 
 # -- faults ----------------------------------------------------------------------------------------------------------
 #

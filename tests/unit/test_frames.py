@@ -21,7 +21,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from updatable import ids_file, replayed
 
 import pipelines
 import raydt
@@ -38,6 +37,7 @@ from tests.cases import Trial, every_case
 from tests.nets.test_owners import Life, forms_of
 from tests.refusals import refused, warned
 from tests.small_tables import HOSTILE
+from tests.unit.updatable import ids_file, replayed
 
 # -- frames ----------------------------------------------------------------------------------------------------------
 #

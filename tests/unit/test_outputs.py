@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 from pyarrow import fs as pafs
-from small_job import JOB
 
 from pipelines.operation import dump_yaml
 from pipelines.run_folder import RunFolder, default_location
@@ -21,6 +20,7 @@ from raydt.folders import folder as lock
 from raydt.folders.folder import LOCK, Folder, locked
 from tests.refusals import refused
 from tests.storage_faults import Disk, Fault, FaultyStorage
+from tests.unit.small_job import JOB
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
 #

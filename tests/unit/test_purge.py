@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyarrow.dataset import dataset
-from small_job import JOB
 
 import pipelines
 from pipelines.auditing import audit_state, verify_receipts
@@ -35,6 +34,7 @@ from tests import strangers
 from tests.canaries import canary, hits
 from tests.refusals import refused
 from tests.small_tables import SCHEMA, derived, examples, written
+from tests.unit.small_job import JOB
 
 # -- purge -----------------------------------------------------------------------------------------------------------
 #

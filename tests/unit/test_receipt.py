@@ -19,7 +19,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from updatable import ids_file, replayed, table
 
 from pipelines.cli import cli
 from raydt import FullyDynamicTreeClassifier, load_model
@@ -43,6 +42,7 @@ from raydt.sessions.receipt_chain import (
 from raydt.sessions.session import InProcessSession
 from tests.oracles.receipts import leaf_of, receipt_rows
 from tests.refusals import refused
+from tests.unit.updatable import ids_file, replayed, table
 
 # -- receipt ---------------------------------------------------------------------------------------------------------
 #

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_job import JOB
 
 import pipelines.running.checkpoint as restoring
 from pipelines import replay, resume, update
@@ -45,6 +44,7 @@ from raydt.folders.folder import LOCK, Folder, locked
 from raydt.messages import message, message_of
 from tests.cut_runs import Gone, at, cut, gone
 from tests.refusals import refused
+from tests.unit.small_job import JOB
 
 # -- resume ----------------------------------------------------------------------------------------------------------
 #

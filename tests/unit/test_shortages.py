@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_job import JOB
 
 from pipelines import doctor, prediction, replay, resume
 from pipelines.operation import dump_yaml
@@ -44,6 +43,7 @@ from raydt.sources.files.libsvm import LibsvmDataFile
 from tests.cut_runs import cut
 from tests.refusals import refused
 from tests.storage_faults import Fault, FaultyStorage
+from tests.unit.small_job import JOB
 
 # -- shortages -------------------------------------------------------------------------------------------------------
 #

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from crashing import Died, Dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs as pafs
@@ -32,6 +31,7 @@ from raydt.sources.files.jsonl import find_kind
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from tests.few_hashes import few_in_memory
 from tests.refusals import refused
+from tests.unit.crashing import Died, Dying
 
 # -- tables ----------------------------------------------------------------------------------------------------------
 #

@@ -14,7 +14,6 @@ import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from updatable import COLUMNS, ids_file, replayed, table
 
 import pipelines
 from pipelines.auditing import audit_run, audit_state, verify_receipts
@@ -32,6 +31,7 @@ from raydt.folders.arrays import load_folder, save_folder
 from raydt.messages import message
 from tests.cut_runs import Gone, at, cut
 from tests.refusals import refused
+from tests.unit.updatable import COLUMNS, ids_file, replayed, table
 
 # -- update ----------------------------------------------------------------------------------------------------------
 #

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
-from updatable import ids_file
 
 import pipelines
 import raydt
@@ -39,6 +38,7 @@ from raydt.sources.files.datafile import TableInMemory
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
 from tests.keyed_runs import of_keys
 from tests.refusals import refused
+from tests.unit.updatable import ids_file
 
 # -- update subjects -------------------------------------------------------------------------------------------------
 #
