@@ -421,6 +421,28 @@ def test_what_was_erased_before_is_deleted_once() -> None:
     assert stream.state()["row"] == 2
 
 
+def test_a_plan_without_rows_is_not_asked_for_again() -> None:
+    """What it names may be gone by then, as versions of a table that only changed its files."""
+    table = ChangingTable(random.Random(3), 10, bad=0.0)
+    live = Told(table)
+    given, log = FollowedSource(live.options, live), len(table.log)
+
+    def plan(after: Any) -> Any:
+        begin = 0 if after is None else after["to"]["0"]
+        return {"from": {"0": begin}, "to": {"0": begin + log}} if begin <= log else None
+
+    live.plan = plan  # type: ignore[method-assign]
+    assert sum(len(rows) for rows in given.rows()) == log
+    state = given.state()
+    assert (state["step"]["number"], state["step"]["row"], state["step"]["rows"]) == (1, log, 0)
+    assert given.state(log - 1)["step"]["number"] == 0
+    again = FollowedSource(live.options, live)
+    again.restore(state)
+    assert list(again.rows(log)) == []
+    assert again.last is not None
+    assert again.last.number == 1
+
+
 def test_what_an_update_from_elsewhere_does_is_taken_in() -> None:
     table = ChangingTable(random.Random(2), 60, bad=0.0)
     live = Told(table)

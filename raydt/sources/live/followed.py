@@ -300,9 +300,14 @@ class FollowedSource(EncodedSource):
         return self._encoder.require_ts()
 
     def state(self, row: int | None = None) -> dict[str, Any]:
-        """Dictionaries as known before ``row``, and the plan that this row is in; ``rows`` where it comes after it."""
+        """Dictionaries as known before ``row``, and the plan that this row is in; ``rows`` where it comes after it.
+
+        Plans without a row that were read since count as well: what they name may be gone when rows come again.
+        """
         row = self._handed_out if row is None else row
-        step = next((step for step in self._steps if step.rows is None or step.row + step.rows >= row), None)
+        step = self.last
+        if step is not None and not step.ends_by(row):
+            step = next((step for step in self._steps if step.rows is None or step.row + step.rows >= row), None)
         at = None if step is None else asdict(step) | {"rows": step.rows if step.ends_by(row) else None}
         return {**self._encoder.state(row), "step": at}
 
