@@ -13,7 +13,7 @@ from raydt.arrays.blocks import SparseRows
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
-from tests.oracles.sparse_tree import SparseTreeTwin
+from tests.oracles.sparse_splits import SparseTreeTwin
 from tests.strategies import Stream, missing_value, script
 
 LEARNER = learners()["sparse_tree"]

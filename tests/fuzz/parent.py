@@ -19,7 +19,7 @@ from pipelines import replay
 from raydt.learners import learners
 from raydt.sessions.session import compile_kernels
 from tests.corpus.cases import config_of
-from tests.fuzz.learners import BY_KEY, LEARNERS
+from tests.fuzz.mutations import BY_KEY, LEARNERS
 from tests.fuzz.targets import Target, all_targets
 from tests.keyed_cases import config, files
 

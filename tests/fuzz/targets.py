@@ -54,9 +54,7 @@ from raydt.trees.shapley import explain
 from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
-from tests.fuzz.learners import BY_KEY, LEARNERS
-from tests.fuzz.mutations import mutated
-from tests.fuzz.reseal import change, resealed
+from tests.fuzz.mutations import BY_KEY, LEARNERS, change, mutated, resealed
 
 #: The configs that the project comes with.
 SHOWN = Path(__file__).parents[2] / "configs"

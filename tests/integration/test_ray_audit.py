@@ -1,20 +1,25 @@
-"""Audits that are divided on Ray, and the channel between actors."""
+"""Audits that are divided on Ray, the channel between actors, and the session's folder."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import subprocess
+import sys
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from actors.cluster import connect
 from pipelines import auditing as divided_audit
 from pipelines.auditing import PartOfRun, audit_run, open_part, saved_state
 from pipelines.run_folder import RunFolder
@@ -29,9 +34,12 @@ from tests.refusals import refused
 
 # -- ray audit -------------------------------------------------------------------------------------------------------
 #
+# Audits that are divided on Ray, and the channel between actors.
+
+# -- ray audit -------------------------------------------------------------------------------------------------------
+#
 # Audits of runs that are divided by buckets of rows: each part reads the run and its source for itself.
 
-pytestmark = pytest.mark.ray
 
 ROWS, WARMUP = 1500, 400
 KINDS: dict[str, dict[str, Any]] = {
@@ -88,6 +96,7 @@ def in_parts(run: Any, shards: int) -> Any:
     return audit_divided(learners()["gbdt"], saved.options, saved.features, saved.arrays, PartsHere(parts)).as_dict()
 
 
+@pytest.mark.ray
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "shards"),
@@ -110,6 +119,7 @@ def test_parts_of_a_run_report_what_one_process_does(table, tmp_path, cluster, k
     assert audit_run(run, shards=2).as_dict() == whole
 
 
+@pytest.mark.ray
 def test_what_is_wrong_is_found_by_its_part(table, tmp_path, cluster) -> None:
     """Another label in the source is another source; a damaged file of an owner is named."""
     run = run_of(table, "two classes, balanced", tmp_path / "run", 2)
@@ -127,6 +137,7 @@ def test_what_is_wrong_is_found_by_its_part(table, tmp_path, cluster) -> None:
         audit_run(run, shards=2)
 
 
+@pytest.mark.ray
 def test_a_lost_process_ends_the_audit_with_a_remedy(table, tmp_path, cluster, monkeypatch) -> None:
     run = run_of(table, "two classes, balanced", tmp_path / "run", None)
 
@@ -139,6 +150,7 @@ def test_a_lost_process_ends_the_audit_with_a_remedy(table, tmp_path, cluster, m
     assert " died. Audit again" in str(caught.value)
 
 
+@pytest.mark.ray
 def test_what_cannot_be_divided_says_so(table, tmp_path, monkeypatch) -> None:
     config = {"source": {"kind": "synthetic", "generator": "sea", "n": 300}, "learner": {"kind": "fudyadt"}}
     config |= {"stream": {"model": "sliding_window", "window": 100}, "cluster": {"backend": "in_process"}}
@@ -188,11 +200,13 @@ def replay(cluster, tmp_path, monkeypatch):
     return replayed
 
 
+@pytest.mark.ray
 def test_what_a_shard_raises_in_the_middle_of_a_pass_arrives(replay):
     with refused("exchange.fault", RaydtError, point="shard.between_meetings"):
         replay("shard.between_meetings/1@5#1=raise")
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(("processes", "cpus"), [(2, 1), (1, 2), (1, 3), (2, 2)])
 @pytest.mark.nightly
 def test_processes_of_several_shards_meet_as_shards_do(processes, cpus, replay, undisturbed):
@@ -201,6 +215,7 @@ def test_processes_of_several_shards_meet_as_shards_do(processes, cpus, replay, 
     assert run.summary["rounds"] > 0
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(
     ("act", "settings"),
     [("kill", {}), pytest.param("stop", {"patience_seconds": 3}, marks=pytest.mark.nightly)],
@@ -211,3 +226,63 @@ def test_a_shard_that_is_lost_in_the_middle_of_a_pass_does_not_show(act, setting
     assert run.summary["rounds"] > 0
     (lost,) = run.summary["recoveries"]
     assert re.match(r"shard 1 \(pid \d+ on ", lost["what"]), lost
+
+
+# -- ray folder ------------------------------------------------------------------------------------------------------
+#
+# What a private Ray leaves on the disk once it has ended: nothing; other sessions are left alone.
+
+#: In a process of its own, which no other test has connected to a Ray.
+PROGRAM = """
+import os, pathlib
+from actors.cluster import Cluster, connect
+cluster = connect("local")
+import ray, numpy as np
+folder = pathlib.Path(ray._private.worker._global_node.get_session_dir_path())
+other = folder.parent / f"session_of_nobody_{os.getpid()}"
+other.mkdir()
+assert ray.get(ray.put(np.arange(10_000))).sum() == 49_995_000
+assert any(folder.iterdir())
+assert Cluster(started=False)._session is None
+cluster.close()
+print("left", folder.exists(), "other", other.exists())
+other.rmdir()
+"""
+
+
+@pytest.mark.nightly
+def test_the_session_folder_goes_with_its_ray() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.strip() == "left False other True", done.stderr
+
+
+KILLED = """
+import os, signal
+from actors.cluster import connect
+cluster = connect("local")
+import psutil
+agents = [one.pid for one in psutil.Process().children(recursive=True) if "agent" in " ".join(one.cmdline()).lower()]
+print(*agents, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_agents_of_a_private_ray_end_with_a_driver_that_is_killed() -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False, timeout=300)
+    agents = [int(word) for word in done.stdout.split()]
+    assert done.returncode == -signal.SIGKILL
+    assert len(agents) >= 2
+    until = time.monotonic() + 10.0  # without the process that follows the driver they take a minute
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in agents):
+        assert time.monotonic() < until, agents
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "RAY_TMPDIR"])
+def test_a_folder_for_temporary_files_with_a_long_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would end with "AF_UNIX path length cannot exceed 107 bytes", or wait for a raylet that is not there."""
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv(name, folder := "/tmp/" + "x" * 60)
+    monkeypatch.setattr("actors.cluster._is_connected", lambda: False)  # whatever other tests have left
+    with refused("cluster.long_tmpdir", ConfigError, name=name, folder=folder):
+        connect("local")

@@ -39,7 +39,7 @@ from raydt.folders.folder import Folder
 from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.cases import CASES
-from tests.fuzz.reseal import with_arrays
+from tests.fuzz.mutations import with_arrays
 from tests.refusals import refused
 
 # -- replay ----------------------------------------------------------------------------------------------------------

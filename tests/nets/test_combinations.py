@@ -1,4 +1,4 @@
-"""Jobs drawn from all that a config can say, and the files of a run."""
+"""Jobs drawn from all that a config can say, files of a run, and what is served."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ import pytest
 import pipelines
 from pipelines.prediction import explain_row, predict_file
 from pipelines.purging import purge
+from pipelines.serving.application import Application, Loader, SnapshotReader
 from pipelines.updating import apply_changes, update
 from raydt.errors import InputError
 from tests import combinations, volume
+from tests.cases import Trial, every_case, one_of_each
+from tests.keyed_cases import KEYS, config, files
 from tests.refusals import refused
+from tests.small_tables import derived, examples
+
+# -- combinations ----------------------------------------------------------------------------------------------------
+#
+# Jobs drawn from all that a config can say, and the files of a run.
 
 # -- combinations ----------------------------------------------------------------------------------------------------
 #
@@ -89,7 +97,7 @@ SPELLINGS = [
 ]
 
 
-class Trial(NamedTuple):
+class CombinationsTrial(NamedTuple):
     """A run of rows that are written in one way, and more files of the same table."""
 
     run: Path
@@ -135,29 +143,29 @@ def table(seed: int) -> tuple[pa.Table, dict[str, Any]]:
     return pa.table({name: columns[name] for name in names}), options
 
 
-def predicted(trial: Trial) -> Any:
+def predicted(trial: CombinationsTrial) -> Any:
     out = trial.folder / "predictions.parquet"
     done = predict_file(trial.run, trial.file("rows", trial.rows), out, overwrite=True)
     return done["unseen"], pq.read_table(out).to_pylist()
 
 
-def predicted_by_the_model(trial: Trial) -> Any:
+def predicted_by_the_model(trial: CombinationsTrial) -> Any:
     out = trial.folder / "predictions.parquet"
     predict_file(trial.run / "model", trial.file("rows", trial.rows), out, id_column="who", overwrite=True)
     return pq.read_table(out).to_pylist()
 
 
-def explained(trial: Trial) -> Any:
+def explained(trial: CombinationsTrial) -> Any:
     found = explain_row(trial.run, str(trial.file("rows", trial.rows)), 3, key=key_of(trial))
     return found["output"], found["values"]
 
 
-def deleted(trial: Trial) -> Any:
+def deleted(trial: CombinationsTrial) -> Any:
     gone = pa.table({"who": trial.ids[5:9], "reason": ["moved, east", "asked; twice", "", "x"]})
     return update(trial.run, delete=trial.file("gone", gone), dry_run=True).digest_after
 
 
-def inserted_twice(trial: Trial) -> Any:
+def inserted_twice(trial: CombinationsTrial) -> Any:
     """The second state is made of a state that was made by an update."""
     receipts = []
     state = trial.run
@@ -168,7 +176,7 @@ def inserted_twice(trial: Trial) -> Any:
     return receipts, predict_file(state, trial.file("rows", trial.rows), trial.folder / "p.parquet")["rows"]
 
 
-def changed(trial: Trial) -> Any:
+def changed(trial: CombinationsTrial) -> Any:
     rows = trial.rows[118:124]
     changes = rows.append_column("op", pa.array(["d", "d", "c", "c", "c", "c"]))
     file = trial.file("changes", changes)
@@ -176,7 +184,7 @@ def changed(trial: Trial) -> Any:
     return done.receipt.digest_after, predict_file(trial.folder / "states", file, trial.folder / "p.parquet")["rows"]
 
 
-def purged(trial: Trial) -> Any:
+def purged(trial: CombinationsTrial) -> Any:
     gone = trial.file("gone", pa.table({"who": trial.ids[5:9], "reason": ["a, b", "c; d", "", "e"]}))
     run = trial.folder / "run"
     shutil.copytree(trial.run, run)
@@ -185,13 +193,13 @@ def purged(trial: Trial) -> Any:
     return predict_file(trial.folder / "state", trial.file("rows", trial.rows), trial.folder / "p.parquet")["rows"]
 
 
-def logged(trial: Trial) -> Any:
+def logged(trial: CombinationsTrial) -> Any:
     """A deletion log of a replay."""
     log = trial.file("log", pa.table({"who": trial.ids[5:9], "after": [10, 20, 30, None]}))
     return replayed(trial.folder / "again", trial, stream={"model": "deletion_log", "deletion_log": str(log)}).digest
 
 
-def replayed(folder: Path, trial: Trial, stream: dict[str, Any]) -> Any:
+def replayed(folder: Path, trial: CombinationsTrial, stream: dict[str, Any]) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     path = trial.spelling.write(folder, "train", trial.rows[:120])
     config = {
@@ -204,11 +212,11 @@ def replayed(folder: Path, trial: Trial, stream: dict[str, Any]) -> Any:
     return pipelines.replay(config, folder / "run")
 
 
-def key_of(trial: Trial) -> str | None:
+def key_of(trial: CombinationsTrial) -> str | None:
     return trial.rows.column("shop")[3].as_py() if "key" in trial.options else None
 
 
-COMMANDS: dict[str, Callable[[Trial], Any]] = {
+COMMANDS: dict[str, Callable[[CombinationsTrial], Any]] = {
     "predict": predicted,
     "predict by MODEL": predicted_by_the_model,
     "predict --explain": explained,
@@ -234,7 +242,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Spelling, int]
     def run(spelling: Spelling, seed: int) -> Path:
         rows, options = table(seed)
         folder = tmp_path_factory.mktemp("files")
-        trial = Trial(folder, folder, spelling, options, rows)
+        trial = CombinationsTrial(folder, folder, spelling, options, rows)
         return Path(replayed(folder, trial, {"model": "incremental"}).path)
 
     return run
@@ -252,7 +260,7 @@ def test_a_command_reads_what_its_run_has_read(
         for one in (spelling, spelling.usual):
             folder = tmp_path / f"{seed} {len(results)}"
             folder.mkdir()
-            results.append(COMMANDS[command](Trial(run_of(one, seed), folder, one, options, rows)))
+            results.append(COMMANDS[command](CombinationsTrial(run_of(one, seed), folder, one, options, rows)))
         assert results[0] == results[1], f"seed {seed}, {options}"
 
 
@@ -262,7 +270,7 @@ def test_a_list_may_have_the_usual_commas_or_no_delimiter(
 ) -> None:
     spelling = Spelling("csv", ".csv", ";")
     rows, options = table(0)
-    trial = Trial(run_of(spelling, 0), tmp_path, spelling, options, rows)
+    trial = CombinationsTrial(run_of(spelling, 0), tmp_path, spelling, options, rows)
     (tmp_path / "gone.csv").write_text(
         "".join(f"{one}{',moved; east' * usual}\n" for one in ("who", *trial.ids[5:9])).replace("moved; east", "why", 1)
     )
@@ -273,3 +281,92 @@ def test_a_header_with_neither_delimiter_is_refused(run_of: Callable[[Spelling, 
     (tmp_path / "gone.csv").write_text("who|why\n1|x\n")
     with refused("files.no_commas", InputError, delimiter='"|"'):
         update(run_of(Spelling("csv", ".csv", ";"), 0), delete=tmp_path / "gone.csv", dry_run=True)
+
+
+# -- serving ---------------------------------------------------------------------------------------------------------
+#
+# What is served equals ``raydt predict`` in every bit: of a finished run, and of each of its checkpoints, by case.
+
+
+@functools.cache
+def loader() -> Loader:
+    """The process that loads, as beside a server; one for all cases."""
+    return Loader(quote=True)
+
+
+def served(place: str | Path) -> Application:
+    """What answers for a place."""
+    reader = SnapshotReader(place)
+    reader._loader = loader()
+    assert reader.look()
+    return Application(reader)
+
+
+def asked(application: Application, body: Any, status: int = 200) -> dict[str, Any]:
+    """The answer to a body."""
+    response = application.respond("POST", "/predict", None, json.dumps(body).encode())
+    found: dict[str, Any] = json.loads(response.body)
+    assert response.status == status, found
+    return found
+
+
+def rows_of(trial: Trial, n: int = 40) -> list[dict[str, Any]]:
+    """Rows for a case; some categories are new."""
+    names, draw = trial.columns["features"], random.Random(trial.name)
+    rows = [{**derived(row), **row} for row in examples(n, 5)]
+    for row in rows:
+        if "d" in names and draw.random() < 0.2:
+            row["d"] = row["d_or_null"] = draw.choice(["new", "newer"])
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def predicted_serving(place: str | Path, rows: list[dict[str, Any]], folder: Path) -> tuple[list[Any], list[Any]]:
+    """Labels and shares that ``raydt predict`` writes."""
+    data = folder / "rows.jsonl"
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    out = folder / "predicted.parquet"
+    predict_file(place, data, out, overwrite=True)
+    table = pq.read_table(out)
+    shares = [table[name].to_pylist() for name in table.column_names if name.startswith("p_")]
+    return table["prediction"].to_pylist(), [list(row) for row in zip(*shares, strict=True)]
+
+
+@every_case("served answers", one_of_each)
+def test_answers_equal_predictions_of_the_snapshot_they_name(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raydt.folders.arrays._LARGE", 64)  # nearly every array of a coordinator has a file of its own
+    run = pipelines.replay(trial.config(tmp_path, checkpoint={"keep": 9}), tmp_path / "run")
+    rows = rows_of(trial)
+    states = sorted((Path(run.path) / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
+    for place in (Path(run.path), states[0]):
+        labels, shares = predicted_serving(place, rows, tmp_path)
+        answers = served(place)
+        many = asked(answers, {"rows": rows})
+        assert many["predictions"] == labels
+        assert many.get("probabilities", []) == shares
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        assert asked(answers, {"columns": columns})["predictions"] == labels
+        one = asked(answers, rows[-1])
+        assert (one["prediction"], one.get("probabilities", [])) == (labels[-1], shares[-1] if shares else [])
+        assert one["digest"] == f"sha256:{json.loads((manifest(place)).read_text())['sha256']}"
+        assert one["update"] == json.loads(manifest(place).read_text())["meta"]["offset"]
+
+
+def manifest(place: Path) -> Path:
+    """The manifest of a state, or of the model of a run."""
+    return next(path for path in (place / "manifest.json", place / "model" / "manifest.json") if path.is_file())
+
+
+@every_case("served answers by key", lambda trial: trial.learner.kind == "fudyadt" and one_of_each(trial))
+def test_rows_name_the_model_of_their_key(trial: Trial, tmp_path: Path) -> None:
+    path, _ = files(trial, tmp_path)
+    run = pipelines.replay(config(trial, path, key="key"), tmp_path / "run")
+    rows = [{**row, "key": [*KEYS, "nobody"][place % 4]} for place, row in enumerate(rows_of(trial))]
+    newest = max((Path(run.path) / "checkpoints").glob("[0-9]*"), key=lambda found: int(found.name))
+    for place in (Path(run.path), newest):
+        labels, shares = predicted_serving(place, rows, tmp_path)
+        found = asked(served(place), {"rows": rows})
+        assert found["predictions"] == labels
+        assert found.get("probabilities", []) == [None if None in row else row for row in shares] or not shares
+        assert found["without_model"] == list(range(3, len(rows), 4))

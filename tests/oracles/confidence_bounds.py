@@ -1,12 +1,4 @@
-"""Widths and rules of confidence trees in forty decimal digits: a transcription of the equations as they are printed.
-
-Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining", eqs (1),
-(2) and (4) to (8). Where this leaves the paper: (4) for K classes, in which label and side together take 2K values
-(appendix A), so that the bias is 1/2 (2K - 1) / m + 1/2 (2 - 1) / m; h of (8) is 1 at the root, h of (7) is 0.
-
-Estimates are written with p_k = P(Y = 1, F = k) and q_k = P(Y = 0, F = k), which is what appendices B and C compute
-with; section IV says q_k = 1 - p_k.
-"""
+"""Bounds of the confidence tree's rules, and ADWIN, in plain loops."""
 
 from __future__ import annotations
 
@@ -15,6 +7,18 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, localcontext
 from functools import wraps
 from typing import Any
+
+# -- confidence bounds -----------------------------------------------------------------------------------------------
+#
+# Widths and rules of confidence trees in forty decimal digits: a transcription of the equations as they are printed.
+#
+# Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining", eqs
+# (1), (2) and (4) to (8). Where this leaves the paper: (4) for K classes, in which label and side together take 2K
+# values (appendix A), so that the bias is 1/2 (2K - 1) / m + 1/2 (2 - 1) / m; h of (8) is 1 at the root, h of (7) is
+# 0.
+#
+# Estimates are written with p_k = P(Y = 1, F = k) and q_k = P(Y = 0, F = k), which is what appendices B and C compute
+# with; section IV says q_k = 1 - p_k.
 
 FORTY_DIGITS = Context(prec=40)
 
@@ -162,3 +166,52 @@ def as_printed(criterion: str, joint: Sequence[Sequence[float]]) -> float:
     if criterion == "gini":
         return sum(2 * x * (1 - x) / (x + (1 - x)) for x in p)
     return sum(math.sqrt(x * (1 - x)) for x in p)
+
+
+# -- adwin -----------------------------------------------------------------------------------------------------------
+#
+# ADWIN in plain loops: buckets are a list, the oldest first, and every cut is compared in full.
+#
+# Written from Bifet and Gavalda, Learning from time-changing data with adaptive windowing (SDM 2007), section 4, with
+# the constants of river.
+
+CLOCK, MOST_BUCKETS, LEAST_SIDE, GRACE = 32, 5, 5, 10
+
+
+class SlowAdwin:
+    """Feed outcomes (1: wrong) to :meth:`update`; it returns None, or what has changed."""
+
+    def __init__(self, delta: float) -> None:
+        self.delta = delta
+        self.buckets: list[tuple[int, int]] = []  # size, errors
+        self.n = 0
+
+    def update(self, error: int) -> tuple[int, float, float] | None:
+        """The length of the window and the shares of errors before and after the clearest cut, if there is one."""
+        self.buckets.append((1, error))
+        self.n += 1
+        size = 1
+        while sum(bucket[0] == size for bucket in self.buckets) > MOST_BUCKETS:
+            at = next(k for k, bucket in enumerate(self.buckets) if bucket[0] == size)
+            self.buckets[at : at + 2] = [(2 * size, self.buckets[at][1] + self.buckets[at + 1][1])]
+            size *= 2
+        if self.n % CLOCK or self.n <= GRACE:
+            return None
+        total = sum(errors for _, errors in self.buckets)
+        variance = total / self.n * (1 - total / self.n)
+        doubt = math.log(2 * math.log(self.n) / self.delta)
+        cuts = []
+        for k in range(1, len(self.buckets)):
+            old = sum(size for size, _ in self.buckets[:k])
+            new = self.n - old
+            before = sum(errors for _, errors in self.buckets[:k]) / old
+            after = sum(errors for _, errors in self.buckets[k:]) / new
+            if old < LEAST_SIDE or new < LEAST_SIDE:
+                continue
+            inverse = 1 / (old - LEAST_SIDE + 1) + 1 / (new - LEAST_SIDE + 1)
+            if abs(before - after) > math.sqrt(2 * inverse * variance * doubt) + 2 / 3 * doubt * inverse:
+                cuts.append(((before - after) ** 2 * old * new, self.n, before, after))
+        if not cuts:
+            return None
+        self.buckets, self.n = [], 0
+        return max(cuts, key=lambda cut: cut[0])[1:]

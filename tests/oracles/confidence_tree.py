@@ -24,7 +24,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tests.oracles import confidence_bounds as bounds
-from tests.oracles.binning import CategoryBins, NumericBins
+from tests.oracles.digests import CategoryBins, NumericBins
 from tests.oracles.fudyadt import Example, FudyadtTwin
 from tests.oracles.sparse_splits import x_log_x
 

@@ -1,19 +1,11 @@
-"""The in-place online GBDT as its paper prints it: the slow, obvious twin that the fast one has to equal bit for bit.
-
-Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree: In-Place Updates for Efficient
-Adding/Deleting Data" (ICML 2025), Algorithms 1 to 3, sections 3.2 to 3.4, appendices A, E and M. Where this leaves it:
-derivatives are whole numbers; what was added for a row is kept in a ledger and taken out as it is; a subtree that is
-trained again may use all leaves its tree has left, and leaves may grow; sigma is a rank among the node's candidates.
-
-Only plain Python here: lists, dicts, sets, whole numbers. Softmax, quantisation and log-odds, whose last bit depends on
-who computes them, are the fast path's.
-"""
+"""Online GBDT as its paper has it, in plain loops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -23,8 +15,90 @@ from raydt.arrays import elementary as rng
 from raydt.arrays.elementary import softmax
 from raydt.learners.gbdt.derivatives import Loss, quantised
 from raydt.learners.gbdt.staleness import log_odds
-from tests.oracles.binning import CategoryBins, NumericBins
-from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
+from tests.oracles.digests import CategoryBins, NumericBins
+
+# -- online gbdt tree ------------------------------------------------------------------------------------------------
+#
+# Rows and nodes of the slow online GBDT.
+
+#: Iteration and, within it, class of a tree.
+Place = tuple[int, int]
+
+
+@dataclass(eq=False)
+class Row:
+    """An example. ``ledger`` and ``leaf``: of each tree, what the row added to it, and the leaf that holds the row.
+
+    ``drift``: by how much its scores have moved, at most, since all of them were compared, without how far its leaves
+    have been from their values.
+    """
+
+    id: int
+    x: tuple[float, ...]
+    y: float
+    codes: list[int] = field(default_factory=list)
+    ledger: dict[Place, int] = field(default_factory=dict)
+    leaf: dict[Place, Node] = field(default_factory=dict)
+    drift: int = 0
+    weight: int = 65536  # in units of 2**-16
+    counts: int = 65536  # the weight times that of the class
+
+
+@dataclass(eq=False)
+class Node:
+    """A node. ``above``, ``below``: how far a leaf has been above and below its value, which no row's drift has yet."""
+
+    feature: int = -1
+    cut: int = 0
+    left: Node | None = None
+    right: Node | None = None
+    G: int = 0
+    H: int = 0
+    value: float = 0.0
+    tried: tuple[int, int] | None = None
+    rows: list[Row] = field(default_factory=list)  # of a leaf
+    above: int = 0
+    below: int = 0
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.feature < 0
+
+    def preorder(self) -> Iterator[Node]:
+        yield self
+        if self.left is not None and self.right is not None:
+            yield from self.left.preorder()
+            yield from self.right.preorder()
+
+    def leaves(self) -> list[Node]:
+        return [v for v in self.preorder() if v.is_leaf]
+
+
+@dataclass
+class Work:
+    """What one D' touched."""
+
+    deletes: int = 0
+    inserts: int = 0
+    retrained: set[tuple[int, int, int]] = field(default_factory=set)  # pass, iteration, class
+    rows: int = 0
+    refreshed: int = 0
+    trained: int = 0
+    checked: int = 0
+
+
+# -- online gbdt -----------------------------------------------------------------------------------------------------
+#
+# The in-place online GBDT as its paper prints it: the slow, obvious twin that the fast one has to equal bit for bit.
+#
+# Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree: In-Place Updates for Efficient
+# Adding/Deleting Data" (ICML 2025), Algorithms 1 to 3, sections 3.2 to 3.4, appendices A, E and M. Where this leaves
+# it: derivatives are whole numbers; what was added for a row is kept in a ledger and taken out as it is; a subtree
+# that is trained again may use all leaves its tree has left, and leaves may grow; sigma is a rank among the node's
+# candidates.
+#
+# Only plain Python here: lists, dicts, sets, whole numbers. Softmax, quantisation and log-odds, whose last bit
+# depends on who computes them, are the fast path's.
 
 ONE = 65536
 UNIT = 65536  # a weight of 1

@@ -25,9 +25,8 @@ from raydt.examples.updates import (
     History,
     UpdateBatch,
 )
-from tests.oracles.binning import CategoryBins
-from tests.oracles.online_gbdt import UNIT, OnlineGBDT
-from tests.oracles.online_gbdt_tree import Node, Row, Work
+from tests.oracles.digests import CategoryBins
+from tests.oracles.online_gbdt import UNIT, Node, OnlineGBDT, Row, Work
 
 ALIVE = np.iinfo(np.int64).max
 #: Values of ``pending``.

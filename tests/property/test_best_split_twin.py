@@ -33,7 +33,7 @@ from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.oracles.best_split_stream import BestSplitTwin
 from tests.oracles.fudyadt import canonical
-from tests.oracles.sparse_tree import SparseTreeTwin
+from tests.oracles.sparse_splits import SparseTreeTwin
 from tests.refusals import findings
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of
 from tests.strategies import WEIGHTS, cuts

@@ -23,7 +23,7 @@ from raydt.parallel import limited
 from raydt.trees.canonical_arrays import route
 from raydt.trees.counted_tree import TreeRules, new_tree
 from raydt.trees.records import FREE, LEAVES, MEMBER, NODES, USED
-from tests.oracles.binning import CategoryBins, NumericBins
+from tests.oracles.digests import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples
 

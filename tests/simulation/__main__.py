@@ -1,7 +1,7 @@
 """Simulated runs in volume: ``python -m tests.simulation --seeds 20000 --jobs 2``.
 
 One line for each seed that fails, with the command that repeats it; a failing seed belongs into
-``tests/simulation/regressions.py``. In the end how often each fault was survived; exit code 1 if a seed failed.
+``tests/simulation/scenarios.py``. In the end how often each fault was survived; exit code 1 if a seed failed.
 """
 
 from __future__ import annotations

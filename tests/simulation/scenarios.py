@@ -1,4 +1,4 @@
-"""A run that follows from one number: what is learned from which stream, how it is cut, and what goes wrong."""
+"""Scenarios: setups, and seeds that have failed once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,71 @@ import random
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from tests.simulation.network import Faults
-from tests.simulation.setups import SETUPS, fitted, undisturbed
-from tests.simulation.simulator import Plan, Simulation
+import numpy as np
+
+from raydt.learners.base import LearnerOptions, WorkPlan
+from raydt.sessions.session import InProcessSession, whole
+from raydt.streams.base import history_of
+from tests.cases import CASES, GROUPS
+from tests.simulation.chain import Chain
+from tests.simulation.network import Faults, outcome
+from tests.simulation.simulator import Plan, Record, Setup, Simulation
 from tests.simulation.stores import Checkpoints
-from tests.simulation.streams import WARMUP, random_workload
+from tests.simulation.streams import WARMUP, Workload, random_workload
+
+# -- setups ----------------------------------------------------------------------------------------------------------
+#
+# Learners to be simulated, with features in four groups, and their outcome if nothing goes wrong.
+
+#: The learner in which every fault shows, and every case of all others.
+SETUPS = {
+    setup.name: setup
+    for setup in (
+        Setup("chain", Chain(), LearnerOptions(kind="chain", feature_groups=GROUPS), WorkPlan(shared_store=False)),
+        *(Setup(trial.name, trial.learner, trial.options, trial.case.plan, trial) for trial in CASES),
+    )
+}
+
+
+def fitted(setup: Setup, workload: Workload) -> Workload:
+    """The stream as the learner takes it."""
+    return workload if setup.trial is None else workload.fit(setup.trial)
+
+
+def undisturbed(setup: Setup, workload: Workload | Simulation) -> dict[str, Any]:
+    """The outcome in one process: one shard, which shares the coordinator's rows, and other batches.
+
+    The live ids are compared with those of a plain replay, which knows no learner.
+    """
+    stream = workload.open()
+    session = InProcessSession(setup.learner, setup.options, setup.features(stream.source), 1, WorkPlan())
+    record = Record()
+    for batch, result in session.process(stream.batches(6), skip_refused=True):
+        record.add(batch, result)
+    session.finish()
+    history = history_of(workload.open())
+    alive = history.id[history.deleted == np.iinfo(np.int64).max]
+    whole_state = whole(session.snapshot())
+    assert sorted(whole_state[0]["id"].tolist()) == sorted(alive.tolist())
+    return outcome(session.digest(), record, whole_state, setup.options)
+
+
+# -- regressions -----------------------------------------------------------------------------------------------------
+#
+# Seeds that have failed once, and why; every test run repeats them.
+#
+# A seed stands for a scenario only as long as ``tests.simulation.scenarios`` draws the same from it. Where that has
+# to change, keep what a seed has shown as a test of its own.
+
+#: Seed, and the fault it has shown.
+REGRESSIONS: tuple[tuple[int, str], ...] = ()
+
+
+# -- scenarios -------------------------------------------------------------------------------------------------------
+#
+# A run that follows from one number: what is learned from which stream, how it is cut, and what goes wrong.
 
 #: Seeds take the learners in turn.
 DRAWN = list(SETUPS.values())

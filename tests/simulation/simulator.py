@@ -32,10 +32,16 @@ from raydt.sources.base import Source
 from raydt.streams.base import Stream
 from tests.cases import Trial
 from tests.crews import crew, number_of
-from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
-from tests.simulation.network import NO_FAULTS, Faults, Network
-from tests.simulation.outcomes import outcome
-from tests.simulation.parts import MachineParts
+from tests.simulation.network import (
+    NO_FAULTS,
+    CoordinatorMachine,
+    Faults,
+    Machine,
+    MachineParts,
+    Network,
+    ShardMachine,
+    outcome,
+)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from raydt.folders.checkpoint import ROWS, CheckpointContent, CheckpointStore, r
 from raydt.folders.folder import Folder
 from raydt.sessions.saved_model import buckets_of
 from raydt.sessions.session import whole
-from tests.simulation.machines import copied
+from tests.simulation.network import copied
 from tests.simulation.simulator import DriverDied, Saved
 
 #: What a manifest must say, none of which matters here.

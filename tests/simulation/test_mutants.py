@@ -31,7 +31,7 @@ MUTANTS = {}
 
 
 def mutant(learner):
-    """Note a function that puts one fault into the product, to be found with a learner of ``tests.simulation.setups``.
+    """Note a function that puts one fault into the product, to be found with a learner of ``simulation.scenarios``.
 
     Kernels trust their arguments: with the compiled learner only faults are tried that leave every index in bounds.
     """

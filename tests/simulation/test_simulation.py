@@ -1,5 +1,7 @@
 """Whatever the network does and whichever machine crashes when, the outcome is that of a quiet run."""
 
+from __future__ import annotations
+
 import itertools
 import os
 import random
@@ -11,16 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raydt.sources.live.followed import PlansInMemory
 from tests import volume
 from tests.cases import CASES, net, noted, one_of_each
-from tests.simulation.network import Faults
-from tests.simulation.outcomes import by_node
-from tests.simulation.regressions import REGRESSIONS
-from tests.simulation.scenarios import DRAWN, survives
-from tests.simulation.setups import SETUPS, fitted, undisturbed
+from tests.simulation.network import Faults, by_node
+from tests.simulation.scenarios import DRAWN, MOODS, REGRESSIONS, SETUPS, fitted, survives, undisturbed
 from tests.simulation.simulator import Plan, Simulation
 from tests.simulation.stores import Checkpoints, Memory
-from tests.simulation.streams import NAMED
+from tests.simulation.streams import NAMED, Followed
+
+# -- simulation ------------------------------------------------------------------------------------------------------
+#
+# Whatever the network does and whichever machine crashes when, the outcome is that of a quiet run.
 
 ROOT = Path(__file__).parents[2]
 
@@ -274,3 +278,48 @@ def test_a_command_outside_pytest_draws_the_same_scenarios():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [setup.name for setup in DRAWN]
     assert any(name.startswith("one_rule") for name in done.stdout.splitlines())
+
+
+# -- followed --------------------------------------------------------------------------------------------------------
+#
+# A source that is followed, whose plans outlive drivers: neither faults nor where plans end change an outcome.
+
+#: Seeds of a nightly run, and how many of them every test run takes.
+SEEDS_FOLLOWED, DAILY_FOLLOWED = 400, 8
+
+
+def survives_followed(seed: int) -> Counter[str]:
+    """Run a seed: a case, a log, a mood; what has happened."""
+    trial, draw = CASES[seed % len(CASES)], random.Random(f"follower {seed}")
+    setup, log = SETUPS[trial.name], Followed.of(trial, seed)
+    plans, away = PlansInMemory(), draw.choice((0.0, 0.1, 0.3))
+    plan = Plan(
+        shards=lambda epoch: draw.choice((1, 2, 3)),
+        size=lambda: draw.choice((1, 3, 7)),
+        checkpoint=lambda: draw.random() < 0.5,
+    )
+    faults: Faults = MOODS[(seed // len(CASES) + seed) % len(MOODS)]
+    store = draw.choice((Checkpoints, Memory))()
+    simulation = Simulation(setup, lambda: log.open(plans, draw, away), store, plan, seed=seed, faults=faults)
+    expected, found = undisturbed(setup, log), simulation.run()
+    different = [name for name in expected if found[name] != expected[name]]
+    assert not different, f"seed {seed}, {trial.name}: {', '.join(different)} differ ({dict(simulation.events)})"
+    ends = [plans[number].row for number in sorted(plans)]
+    assert ends == sorted(set(ends)), "a plan was made twice"
+    simulation.events["plans"] += len(plans)
+    return simulation.events
+
+
+def test_nothing_that_happens_to_a_follower_changes_anything() -> None:
+    events: Counter[str] = Counter()
+    for seed in range(SEEDS_FOLLOWED, SEEDS_FOLLOWED + DAILY_FOLLOWED):
+        events += survives_followed(seed)
+    for kind in ("source away", "crash of driver", "crash of shard", "crash of coordinator", "restored"):
+        assert events[kind] >= 1, (kind, events)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(0, SEEDS_FOLLOWED, 50))
+def test_nothing_that_happens_to_a_follower_changes_anything_in_volume(first: int) -> None:
+    for seed in range(first, first + 50):
+        survives_followed(seed)

@@ -8,8 +8,7 @@ import pytest
 
 from pipelines.cli import main
 from pipelines.operation import dump_yaml
-from tests.unit.small_job import JOB
-from tests.unit.updatable import replayed
+from tests.unit.updatable import JOB, replayed
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A run folder as a replay would leave it, made up from a seed, for tests of what reads run folders."""
+"""Folders of runs and sweeps that no job has written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from pipelines.display import sweep_facts
+from pipelines.report.page import document
+from pipelines.sweeping.grid import Axis, Row, Settings, read_grid, settings_of
+from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.folders.arrays import save_folder
 from raydt.messages import message
+from raydt.presentation.blocks import Article
+
+# -- fabricated run --------------------------------------------------------------------------------------------------
+#
+# A run folder as a replay would leave it, made up from a seed, for tests of what reads run folders.
 
 FEATURES = ["period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", "weekday"]
 
@@ -223,3 +232,113 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
     summary.update(changes)
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+# -- fabricated split ------------------------------------------------------------------------------------------------
+#
+# A run folder of a sparse best split as a replay would leave it, made up from a seed.
+
+UPDATES = 4500
+TOKENS = ["offer", "<b>bold</b>", "", "w" * 300]
+SPARSE = [{"name": "words", "kind": "sparse", "features": 1000}]
+SPLIT = {"feature": 0, "name": "offer", "score": 0.25, "rows": 200, "with_feature": 50}
+AUDIT = {
+    "ok": True,
+    "conformance": "holds",
+    "feasibility": "proven",
+    "reason": "",
+    "checked": {"splits": 1},
+    "worst": {"score": 0.26, "optimum": 0.25, "ratio": 1.04},
+    "failures": [],
+}
+OWN = {"changes": 7, "moves": 9000, "buckets": 40, "rebuilds": 0, "rebuilt_rows": 0, "nodes": 3, "split": SPLIT}
+
+
+def events(number, last=UPDATES, kinds=12, seed=1):
+    rng = np.random.default_rng(seed)
+    n = rng.integers(50, 100, number)
+    return {
+        "seq": np.sort(rng.choice(last, number, replace=False)),
+        "feature": np.arange(number) % kinds,
+        "score": rng.random(number),
+        "n": n,
+        "n1": n // 3,
+    }
+
+
+def best_split_run(folder, number=30, finder=None, **changed):
+    finder = finder or {"name": "updgini"}
+    fabricated_run(folder, learner="best_split", features=SPARSE, finder=finder, **{**OWN, **changed})
+    config = {"source": {"kind": "parquet", "path": "x.parquet"}, "learner": {"kind": "best_split"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    for table in ("metrics", "events"):
+        for part in (folder / table).iterdir():
+            part.unlink()
+    metrics = fabricated_metrics(450, UPDATES // 450)
+    scan = finder["name"] == "scan"
+    metrics |= {"changes": np.arange(450), "moves": 20 * np.arange(450) * (not scan)}
+    metrics |= {"buckets": np.full(450, 0 if scan else 40)}
+    write_table(folder / "metrics", metrics)
+    if number:
+        write_table(folder / "events", events(number))
+    meta = {"learner": {"kind": "best_split", "alpha": 0.1}, "features": SPARSE, "classes": []}
+    arrays = {"split": np.array([0, 200, 100, 50, 40])}
+    save_folder(folder / "model", "model", meta | {"categories": {"words": TOKENS}}, {"arrays": arrays})
+    return folder
+
+
+# -- fabricated sweep ------------------------------------------------------------------------------------------------
+#
+# Rows of a sweep as its settings would give them, made up, for tests of what shows them.
+
+
+def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
+    """A setting that was scored."""
+    scores = dict.fromkeys((score.name for score in CLASS_SCORES), accuracy)
+    work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "alarms"), 5)
+    levels = {"no_change": 0.7, "majority": 0.5, "promised": accuracy < 0.6}
+    return {
+        "setting": setting,
+        "learner": "fudyadt",
+        **keys,
+        "us_per_update": us,
+        **scores,
+        **work,
+        **levels,
+    }
+
+
+def failed(setting: int, keys: dict[str, Any], error: str = "a <b>bad</b> update\nmore") -> Row:
+    """A setting that failed."""
+    return {"setting": setting, "learner": "fudyadt", **keys, "updates": 3, "error": error, "exit_code": 2}
+
+
+def rows_of(grid: list[str], accuracies: list[float]) -> tuple[list[Axis], list[Row]]:
+    """The axes of a grid and a row for each setting."""
+    axes = read_grid(grid)
+    return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of(axes), accuracies, strict=True))]
+
+
+def fabricated_sweep(
+    axes: list[Axis],
+    rows: list[Row],
+    text: str = "some",
+    verdict: str = "",
+    trials: int = 1,
+) -> Article:
+    """The article about an interrupted sweep; ``text`` is what names and labels say."""
+    summary = {
+        "name": text, "learner": "fudyadt", "rows": 9, "status": "interrupted", "exit_reason": "SIGINT",
+        "done": len(rows), "settings": len(rows) + 1, "failed": sum("error" in row for row in rows),
+        "verdict": verdict, "backend": "ray", "parallel": 2, "seconds": 1.0, "read_seconds": 1.0, "trials": trials,
+        "best": {},
+    }  # fmt: skip
+    config = {section: {"kind": text} for section in ("learner", "stream", "source")}
+    runs = Settings(axes, rows, {0: config}, {})
+    return runs.article(summary, sweep_facts(summary, "/x"), f"raydt replay --set {text}", f"a: {text}")
+
+
+def fabricated_page(*arguments: Any, **options: Any) -> str:
+    """The page of such a sweep."""
+    shown = fabricated_sweep(*arguments, **options)
+    return document(shown.title, "sweep", [shown])

@@ -26,7 +26,7 @@ from raydt.errors import RaydtError
 from raydt.examples.updates import MOST_CLASSES, Features
 from raydt.learners import described, for_numbers
 from raydt.messages import message
-from tests.unit.small_job import JOB
+from tests.unit.updatable import JOB
 
 # -- cli -------------------------------------------------------------------------------------------------------------
 #

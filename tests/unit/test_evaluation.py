@@ -15,7 +15,7 @@ from raydt.evaluation.classification import Delayed, Prequential, ScoredRows
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEVELS, NO_LEVEL, levels_of
 from raydt.keyed.members import whole
-from tests.oracles.adwin import SlowAdwin
+from tests.oracles.confidence_bounds import SlowAdwin
 from tests.refusals import refused
 from tests.volume import examples
 

@@ -51,8 +51,8 @@ from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.session import DIVIDED, ONE_MODEL, InProcessSession
 from tests.refusals import refused
-from tests.unit.crashing import Dying
-from tests.unit.small_job import JOB
+from tests.unit.small_checkpoints import Dying
+from tests.unit.updatable import JOB
 
 # -- faults ----------------------------------------------------------------------------------------------------------
 #

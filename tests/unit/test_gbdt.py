@@ -41,7 +41,7 @@ from raydt.sources.divided import open_source
 from raydt.sources.options import Hyperplane
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
-from tests.fuzz.reseal import with_arrays
+from tests.fuzz.mutations import with_arrays
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin
 from tests.refusals import findings
 from tests.strategies import Stream, gbdt_options, gbdt_streams

@@ -34,7 +34,7 @@ from tests import strangers
 from tests.canaries import canary, hits
 from tests.refusals import refused
 from tests.small_tables import SCHEMA, derived, examples, written
-from tests.unit.small_job import JOB
+from tests.unit.updatable import JOB
 
 # -- purge -----------------------------------------------------------------------------------------------------------
 #

@@ -40,7 +40,7 @@ from raydt.sessions.receipt_chain import (
     read_chain,
 )
 from raydt.sessions.session import InProcessSession
-from tests.oracles.receipts import leaf_of, receipt_rows
+from tests.oracles.digests import leaf_of, receipt_rows
 from tests.refusals import refused
 from tests.unit.updatable import ids_file, replayed, table
 

@@ -53,8 +53,7 @@ from raydt.presentation.charts import (
 )
 from tests.refusals import refused
 from tests.unit.fabricated_run import FEATURES, RECOVERED, fabricated_run, fabricated_tree, write_model, write_table
-from tests.unit.report_cases import FILE, PAGES
-from tests.unit.report_outline import outline
+from tests.unit.report_cases import FILE, PAGES, outline
 
 # -- report ----------------------------------------------------------------------------------------------------------
 #

@@ -11,10 +11,17 @@ from pipelines import replay
 from pipelines.report.page import write_report
 from raydt.messages import message
 from tests.unit.chromium import Chromium, Tab, executable
-from tests.unit.fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
-from tests.unit.fabricated_split import AUDIT, best_split_run
-from tests.unit.fabricated_sweep import fabricated_page, rows_of
-from tests.unit.fabricated_sweep import failed as failed_row
+from tests.unit.fabricated_run import (
+    AUDIT,
+    FEATURES,
+    best_split_run,
+    fabricated_page,
+    fabricated_run,
+    fabricated_tree,
+    rows_of,
+    write_model,
+)
+from tests.unit.fabricated_run import failed as failed_row
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 

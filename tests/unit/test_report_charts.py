@@ -69,14 +69,14 @@ from raydt.presentation.trees import (
 )
 from tests.unit.fabricated_run import (
     FEATURES,
+    SPARSE,
     fabricated_events,
     fabricated_metrics,
     fabricated_run,
     fabricated_tree,
     write_model,
 )
-from tests.unit.fabricated_split import SPARSE
-from tests.unit.fabricated_split import events as split_events
+from tests.unit.fabricated_run import events as split_events
 
 # -- report charts ---------------------------------------------------------------------------------------------------
 #

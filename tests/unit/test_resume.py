@@ -44,7 +44,7 @@ from raydt.folders.folder import LOCK, Folder, locked
 from raydt.messages import message, message_of
 from tests.cut_runs import Gone, at, cut, gone
 from tests.refusals import refused
-from tests.unit.small_job import JOB
+from tests.unit.updatable import JOB
 
 # -- resume ----------------------------------------------------------------------------------------------------------
 #

@@ -1,15 +1,32 @@
-"""Rows by owner: admission and digests are those of one store and one tree, for any number of owners."""
+"""Shards that own rows, who reads rows, and actors of several shards."""
 
 from __future__ import annotations
 
 import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors import shard as actor
+from actors.liveness import Peer
+from actors.session import RayDriver
+from pipelines.config import Config
+from pipelines.running.plans import features_of
+from pipelines.saved_runs import open_stream
+from pipelines.validation import divide, look_at, place
 from raydt.examples import owned_rows
 from raydt.examples.owned_rows import NEVER, OwnedStore, slots_in_order
 from raydt.examples.row_digest import BucketDigest, joined_root
@@ -37,10 +54,24 @@ from raydt.examples.updates import (
 )
 from raydt.exchange.links import side_by_side
 from raydt.exchange.messages import Buckets
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.trainer import PendingRows
 from raydt.learners.gbdt.update import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
+from raydt.messages import Message, message
+from raydt.redaction import text
+from raydt.sessions.session import InProcessSession
+from raydt.sources.divided import DividedReading, Opening, open_source
+from raydt.sources.options import Hyperplane
+from raydt.streams.options import make_stream
+from raydt.streams.windows import SlidingWindow
+from tests.actors_here import Handle, Waiting
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
+
+# -- row owners ------------------------------------------------------------------------------------------------------
+#
+# Rows by owner: admission and digests are those of one store and one tree, for any number of owners.
 
 OWNERS = (1, 2, 3, 5, 8, 16, 300)
 
@@ -401,3 +432,166 @@ def test_all_shards_find_the_slots_of_all_rows_in_the_order_of_births(
         else:
             one = rows[owners.shard_of(np.array([slot]))[0]]
             assert one.store.id[owners.local(np.array([slot]))[0]] == number
+
+
+# -- who reads -------------------------------------------------------------------------------------------------------
+#
+# Who reads the rows of the warm-up: the line of ``validate``, and what a run does where a node has other files.
+
+SEA = {"kind": "synthetic", "generator": "sea", "n": 500}
+SPARSE = {"kind": "synthetic", "generator": "sparse", "n": 500, "irrelevant": 20}
+CHANGES = {"kind": "parquet", "path": "changes.parquet", "id": "id", "op": "op"}
+
+
+def config_of(learner: str, source: dict[str, Any], folder: Path, warmup: int = 300, **cluster: Any) -> Config:
+    """A config whose shards do all work, unless ``cluster`` says otherwise."""
+    if "op" in source:
+        table = pa.table({"op": ["insert"] * 9, "id": range(9), "a": [1.0, 2.0, 3.0] * 3, "y": [0, 1, 1] * 3})
+        table = table.append_column("k", [["u", "v", "w"] * 3]) if "key" in source else table
+        pq.write_table(table, folder / "changes.parquet")
+        source = {**source, "path": str(folder / "changes.parquet")}
+    model = "changelog" if "op" in source else "incremental"
+    return Config.model_validate(
+        {
+            "source": source,
+            "stream": {"model": model, "warmup": warmup},
+            "learner": {"kind": learner},
+            "cluster": {"backend": "ray", "shards": 2, "memory_limit": 0, **cluster},
+        }
+    )
+
+
+def sent(id: str, **parameters: Any) -> Message:
+    return message("runs.rows_sent", why=message(id, **parameters))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("gbdt", SEA), message("runs.rows_read", rows="300 rows", what=message("runs.own_columns"))),
+        (("fudyadt", SEA, 1000), message("runs.rows_read", rows="500 rows", what=message("runs.own_columns"))),
+        (("forest", SEA), message("runs.rows_read", rows="300 rows", what=message("runs.all_columns"))),
+        (("confidence_tree", SEA), sent("runs.whole_rows", learner="confidence_tree")),
+        (("sparse_tree", SPARSE), message("runs.rows_read", rows="300 rows", what=message("runs.own_columns"))),
+        (("best_split", SPARSE, 300, {"memory_limit": None}), None),
+        (("best_split", SPARSE, 300, {"memory_limit": 10**9}), sent("runs.unknown_ones")),
+        (("gbdt", CHANGES), message("runs.rows_read", rows="9 rows", what=message("runs.own_columns"))),
+        (("fudyadt", SEA, 0), None),
+        (("gbdt", SEA, 300, {"backend": "in_process"}), None),
+        (("gbdt", SEA, 300, {"memory_limit": None}), None),
+        (("forest", {**CHANGES, "key": "k"}), None),
+    ],
+    ids=str,
+)
+def test_validate_says_who_reads(
+    given: Any, expected: Message | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.validation.starts_ray", lambda _: True)  # no Ray counts that other tests have here
+    learner, source, *others = given
+    warmup, cluster = [*others, *[300, {}][len(others) :]]
+    found = look_at(config_of(learner, source, tmp_path, warmup, **cluster))["reading"]
+    assert (found and text(found)) == (expected and text(expected))
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_rows_are_sent_if_a_node_has_other_files(lacks: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = config_of("gbdt", SEA, tmp_path)
+    source, stream = open_stream(config)
+    features = features_of(source, config.learner)
+    config = config.placed(place(config, features, source.n_rows))
+    begun: list[Any] = []
+    session = SimpleNamespace(divide=lambda *_: "shard 1 (pid 5 on b)" if lacks else SimpleNamespace(rows=lambda: "r"))
+    told: Any = SimpleNamespace(source=stream.source, begin_with=begun.append)
+    with caplog.at_level(logging.INFO, "pipelines.validation"):
+        assert divide(config, session, told, features) is not lacks
+    assert begun == ([] if lacks else ["r"])
+    (record,) = caplog.records
+    assert record.event == ("rows_sent" if lacks else "rows_read")  # type: ignore[attr-defined]
+    if lacks:
+        assert record.getMessage() == str(sent("sources.other_here", name="shard 1 (pid 5 on b)"))
+
+
+# -- processes of shards ---------------------------------------------------------------------------------------------
+#
+# Actors with several shards each, driven as on Ray but here: what comes out is that of as many plain shards.
+#
+# Only the calls are not Ray's: the driver, the actors and their channels are those of a run.
+
+SOURCE = Hyperplane(n=500, n_features=6)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gbdt": {"max_iter": 3, "max_bins": 16, "update_every": 100, "retrain": "never", "feature_groups": 6},
+    "fudyadt": {"max_depth": 4, "feature_groups": 6},
+}
+
+
+class Readers:
+    """As :class:`actors.session.RaySession` has the shards read."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        self._peers = peers
+
+    def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Any:
+        reports = [peer.handle.check_block.remote(start, stop, unwanted) for peer in self._peers]
+        return lambda: [report for some in reports for report in some.result()]
+
+
+def batches(source: Any, reading: DividedReading | None = None) -> Iterator[UpdateBatch]:
+    stream = make_stream(SlidingWindow(warmup=200, window=220), source)
+    if reading is not None:
+        stream.begin_with(reading.rows())
+    for batch in stream.batches(100):
+        without = reading is not None and not batch.X.shape[1]
+        yield replace(batch, blocks=reading.blocks_of(batch.row)) if reading is not None and without else batch
+
+
+def settings() -> Iterator[Any]:
+    """All settings; every test run takes half of them: each crew with both learners, one of which reads."""
+    for crew, (i, kind), reads in product(((2, 1), (1, 2), (1, 3), (2, 2), (2, 3)), enumerate(OPTIONS), (False, True)):
+        by_day = (crew[0] * crew[1] + i + reads) % 2
+        yield pytest.param(*crew, kind, reads, marks=[] if by_day else pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("processes", "cpus", "kind", "reads"), list(settings()))
+def test_processes_with_several_shards(
+    processes: int, cpus: int, kind: str, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(actor, "compile_missing", lambda *_: None)
+    learner, plan = learners()[kind], WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)
+    options = learner.Options.model_validate({"kind": kind, **OPTIONS[kind]})
+    source = open_source(SOURCE)
+    features = replace(source.features, groups=options.feature_groups)
+
+    session = InProcessSession(learner, options, features, processes * cpus, plan)
+    expected = [(session.apply(batch).predictions.tolist(), session.digest()) for batch in batches(open_source(SOURCE))]
+
+    with ExitStack() as stack:
+        in_each = actor.shards_of_each(cpus, processes, learner, options, features)
+        assert in_each == cpus
+        actors = [actor.FeatureShard() for _ in range(processes)]
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in actors]
+        handles = [Handle(*pair) for pair in zip(actors, threads, strict=True)]
+        peers = [Peer(f"shard {i}", one, pid=1, shard=i, shards=in_each) for i, one in enumerate(handles)]
+        for index, (peer, groups) in enumerate(zip(peers, actor.groups_of(features, peers), strict=True)):
+            assignment = actor.Assignment(1, learner, options, features)
+            peer.handle.open.remote(assignment, index, groups, cpus, False).result()
+        driver: Any = RayDriver(peers, 1, Waiting())  # type: ignore[arg-type]
+        coordinator = learner.coordinator(options, features, processes * in_each, plan)
+        reading = None
+        if reads:
+            opening = Opening(SOURCE, ".", learner.traits(options).reading, [], source.identity().fingerprint)
+            assert all(peer.handle.open_source.remote(opening).result() for peer in peers)
+            reading = DividedReading(source, Readers(peers), 200, 64)
+        found = []
+        for batch in batches(source, reading):
+            assert batch.X.shape[1] == (0 if reads and batch.stop <= 200 else 6)
+            predictions = driver.run(coordinator.process(batch, skip_refused=False)).predictions.tolist()
+            driver.run(coordinator.gather_digest())
+            found.append((predictions, coordinator.digest()))
+        driver.acknowledge()
+        for one in actors:
+            if one._channel is not None:
+                stack.enter_context(closing(one._channel))
+        assert all(one._channel is not None for one in actors)
+    assert found == expected
+    assert sorted(column for one in actors for column in one.work()["columns"]) == list(range(6))

@@ -43,7 +43,7 @@ from raydt.sources.files.libsvm import LibsvmDataFile
 from tests.cut_runs import cut
 from tests.refusals import refused
 from tests.storage_faults import Fault, FaultyStorage
-from tests.unit.small_job import JOB
+from tests.unit.updatable import JOB
 
 # -- shortages -------------------------------------------------------------------------------------------------------
 #

@@ -31,7 +31,7 @@ from raydt.sources.files.jsonl import find_kind
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from tests.few_hashes import few_in_memory
 from tests.refusals import refused
-from tests.unit.crashing import Died, Dying
+from tests.unit.small_checkpoints import Died, Dying
 
 # -- tables ----------------------------------------------------------------------------------------------------------
 #

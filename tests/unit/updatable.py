@@ -1,4 +1,4 @@
-"""A fixed sequence of examples and runs over its beginning, for tests of ``update``."""
+"""Small jobs and runs that are updated."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 import pipelines
+
+# -- updatable -------------------------------------------------------------------------------------------------------
+#
+# A fixed sequence of examples and runs over its beginning, for tests of ``update``.
 
 COLUMNS = ["key", "a", "colour", "y"]
 
@@ -44,3 +48,16 @@ def replayed(folder: Path, **source: Any) -> Path:
 def ids_file(file: Path, ids: list[Any], name: str = "id") -> Path:
     pacsv.write_csv(pa.table({name: ids}), file)
     return file
+
+
+# -- small job -------------------------------------------------------------------------------------------------------
+#
+# A job that takes no time, for tests of the commands.
+
+JOB = {
+    "source": {"kind": "synthetic", "generator": "sea", "n": 500},
+    "stream": {"model": "incremental"},
+    "learner": {"kind": "fudyadt", "max_depth": 3},
+    "cluster": {"backend": "in_process"},
+    "output": {"report": False},
+}
