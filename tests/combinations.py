@@ -24,8 +24,8 @@ from pipelines.purging.steps import purge
 from raydt.errors import RaydtError
 from raydt.exchange.messages import injected
 from tests.cases import CASES, Trial, change_log
-from tests.cut_runs import Gone, at
 from tests.small_tables import examples, table_of, written
+from tests.storage_faults import Gone, at
 
 #: What two runs of one stream have in common, beside their predictions.
 SAME = ("updates", "inserts", "deletes", "predictions", "active", "model_digest", "nodes", "leaves")

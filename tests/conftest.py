@@ -186,7 +186,7 @@ def data_dir() -> Path:
 @pytest.fixture
 def steady_checkpoints() -> Iterator[None]:
     """Checkpoints are waited for."""
-    from tests.steady import checkpoints_waited_for
+    from tests.storage_faults import checkpoints_waited_for
 
     with checkpoints_waited_for():
         yield

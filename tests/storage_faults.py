@@ -1,25 +1,35 @@
-"""Storage whose n-th operation fails, or where the process dies, or the power fails, at the n-th operation.
-
-All of ``raydt.folders.folder.Folder`` passes through its underscored methods; here they are counted and made to fail.
-What
-a disk holds after a power failure is kept as a model: a file's bytes are sure to be there only after they have been
-flushed, a name (made, moved, removed) only after its folder has been. What was not flushed may be there or not, in any
-combination, and a file's bytes may be missing, cut short, or zeros of the right length.
-"""
+"""Faults of the storage, checkpoints that are waited for, and runs that are cut."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from unittest import mock
 
+import pytest
+
+import pipelines.running.requests
+from pipelines import replay
+from pipelines.running.checkpoint import CheckpointContent, Checkpointer
+from raydt.exchange.messages import injected
 from raydt.folders.folder import Folder
+
+# -- storage faults --------------------------------------------------------------------------------------------------
+#
+# Storage whose n-th operation fails, or where the process dies, or the power fails, at the n-th operation.
+#
+# All of ``raydt.folders.folder.Folder`` passes through its underscored methods; here they are counted and made to
+# fail. What a disk holds after a power failure is kept as a model: a file's bytes are sure to be there only after
+# they have been flushed, a name (made, moved, removed) only after its folder has been. What was not flushed may be
+# there or not, in any combination, and a file's bytes may be missing, cut short, or zeros of the right length.
 
 
 class Fault(Enum):
@@ -281,3 +291,70 @@ class Disk:
         self.waiting = [change for change in self.waiting if change not in within]
         for change in within:
             self._keep(change)
+
+
+# -- steady ----------------------------------------------------------------------------------------------------------
+#
+# Checkpoints that are waited for.
+
+
+@contextlib.contextmanager
+def checkpoints_waited_for() -> Iterator[None]:
+    """Wait for each checkpoint, so that which there are does not depend on how fast the machine is."""
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer: Checkpointer, content: CheckpointContent) -> None:
+        write(checkpointer, content)
+        checkpointer.settle()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Checkpointer, "write", write_and_wait)
+        yield
+
+
+# -- few hashes ------------------------------------------------------------------------------------------------------
+#
+# Sets of deleted ids that keep few hashes in memory and have a small filter, as those of long runs do.
+
+
+@contextmanager
+def few_in_memory(recent: int = 1, bits: int = 5) -> Iterator[None]:
+    """Keep ``recent`` hashes in memory, and have a filter of 2 to the power of ``bits`` bits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipelines.running.requests, "_RECENT", recent)
+        patch.setattr(pipelines.running.requests, "_BITS", bits)
+        yield
+
+
+# -- cut runs --------------------------------------------------------------------------------------------------------
+#
+# Runs to which something happens at a point that they pass, such as the death of their driver.
+
+Handler = Callable[[str], None]
+
+
+class Gone(BaseException):
+    """The driver is no more."""
+
+
+def gone() -> None:
+    """End the driver here."""
+    raise Gone
+
+
+def at(n: int, act: Callable[[], object] = gone, point: str = "driver.recorded") -> Handler:
+    """Return a handler that does something, by default end the driver, at the n-th pass through a point."""
+    passed = iter(range(1, 10**6))
+
+    def handler(name: str) -> None:
+        if name == point and next(passed) == n:
+            act()
+
+    return handler
+
+
+def cut(config: dict[str, Any], run: Path, n: int, point: str = "driver.recorded") -> Path:
+    """Replay a job until its driver is gone."""
+    with injected(at(n, point=point)), pytest.raises(Gone):
+        replay(config, run)
+    return run

@@ -21,7 +21,7 @@ from raydt.sessions.session import compile_kernels
 from tests.corpus.cases import config_of
 from tests.fuzz.mutations import BY_KEY, LEARNERS
 from tests.fuzz.targets import Target, all_targets
-from tests.keyed_cases import config, files
+from tests.keyed_runs import config, files
 
 ROOT = Path(__file__).parents[2]
 

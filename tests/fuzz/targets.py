@@ -51,10 +51,10 @@ from raydt.sources.options import SourceOptions
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
 from raydt.trees.shapley import explain
-from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
 from tests.fuzz.mutations import BY_KEY, LEARNERS, change, mutated, resealed
+from tests.small_tables import spelled_changelogs as spelled
 
 #: The configs that the project comes with.
 SHOWN = Path(__file__).parents[2] / "configs"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pipelines
 from tests.cases import CASES, Trial, first_cases
-from tests.keyed_cases import config, files
+from tests.keyed_runs import config, files
 
 FILE = Path(__file__).with_name("small.json")
 CONFIGS = Path(__file__).parents[2] / "configs"

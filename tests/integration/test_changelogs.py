@@ -42,8 +42,9 @@ from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
-from tests.changelogs import SPELLINGS, spelled
 from tests.refusals import refused
+from tests.small_tables import SPELLINGS
+from tests.small_tables import spelled_changelogs as spelled
 
 # -- changelogs ------------------------------------------------------------------------------------------------------
 #

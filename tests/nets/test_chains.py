@@ -26,8 +26,8 @@ from raydt.errors import ModelFileError, RaydtError
 from raydt.exchange.messages import injected
 from tests import volume
 from tests.cases import Trial, change_log, every_case
-from tests.cut_runs import Gone, at
 from tests.small_tables import table_of, written
+from tests.storage_faults import Gone, at
 
 UPDATES, KEY, OTHER_KEY = 90, "0f" * 32, "1e" * 32
 FORMER = Path(__file__).parents[1] / "former"

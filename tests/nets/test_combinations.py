@@ -24,7 +24,8 @@ from pipelines.updating import apply_changes, update
 from raydt.errors import InputError
 from tests import combinations, volume
 from tests.cases import Trial, every_case, one_of_each
-from tests.keyed_cases import KEYS, config, files
+from tests.keyed_runs import KEYS_CASES as KEYS
+from tests.keyed_runs import config, files
 from tests.refusals import refused
 from tests.small_tables import derived, examples
 

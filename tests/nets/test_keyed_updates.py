@@ -35,14 +35,13 @@ from raydt.sessions.receipt import Receipt
 from raydt.streams.deletion_log import Changelog
 from tests.canaries import TEXT, WIDTH, canary, hits
 from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each
-from tests.cut_runs import Gone, Handler, at, cut
-from tests.keyed_cases import KEYS as KEYS_LOSSES
-from tests.keyed_cases import config, files
-from tests.keyed_cases import rows_of as rows_of_losses
-from tests.keyed_runs import KEYS, by_day, of_keys, replayed, rows_of, table, what_is_held
+from tests.keyed_runs import KEYS, by_day, config, files, of_keys, replayed, rows_of, table, what_is_held
+from tests.keyed_runs import KEYS_CASES as KEYS_LOSSES
+from tests.keyed_runs import rows_of_cases as rows_of_losses
 from tests.nets.test_purge import Killed, ops
 from tests.refusals import refused
 from tests.small_tables import derived, examples, spelled, table_of, written
+from tests.storage_faults import Gone, Handler, at, cut
 
 # -- keyed updates ---------------------------------------------------------------------------------------------------
 #

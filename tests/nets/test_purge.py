@@ -36,7 +36,7 @@ from raydt.exchange.messages import Barrier
 from raydt.folders.folder import Folder
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import RandomUpdates
-from tests import strangers
+from tests import canaries as strangers
 from tests.canaries import IDS, INDICES, LARGEST, SMALLEST, TIME, WIDTH, canary, hits, learned_first
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each
 from tests.small_tables import SCHEMA, derived, examples, table_of, written

@@ -10,7 +10,9 @@ import pytest
 import pipelines
 from pipelines.auditing import audit_run
 from tests.cases import CASES, Trial, every_case, never, one_of_each
-from tests.keyed_cases import KEYS, config, files, rows_of
+from tests.keyed_runs import KEYS_CASES as KEYS
+from tests.keyed_runs import config, files
+from tests.keyed_runs import rows_of_cases as rows_of
 from tests.nets.test_runs import results
 
 # -- ray -------------------------------------------------------------------------------------------------------------

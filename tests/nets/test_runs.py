@@ -34,9 +34,9 @@ from raydt.sessions.saved_model import find_model, open_model
 from raydt.sessions.session import InProcessSession
 from raydt.streams.deletion_log import Changelog
 from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each
-from tests.cut_runs import Gone, at, cut
 from tests.refusals import refused
 from tests.small_tables import examples, table_of, written
+from tests.storage_faults import Gone, at, cut
 
 # -- runs ------------------------------------------------------------------------------------------------------------
 #

@@ -42,10 +42,12 @@ from raydt.sources.base import Rows
 from raydt.streams.deletion_log import Changelog
 from raydt.streams.windows import held_out
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each, place_of
-from tests.cut_runs import Gone, at
-from tests.keyed_cases import KEYS, config, files, rows_of
+from tests.keyed_runs import KEYS_CASES as KEYS
+from tests.keyed_runs import config, files
+from tests.keyed_runs import rows_of_cases as rows_of
 from tests.nets.test_runs import HOW, Updated, exactly, require_equal, results
 from tests.small_tables import examples, table_of, written
+from tests.storage_faults import Gone, at
 from tests.volume import nightly
 
 # -- trained ---------------------------------------------------------------------------------------------------------

@@ -31,13 +31,13 @@ from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.sparse_tree import shard as shard_module
 from raydt.sessions.session import InProcessSession
 from tests import volume
-from tests.oracles.best_split_stream import BestSplitTwin
+from tests.crews import assert_same
 from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_splits import SparseTreeTwin
+from tests.oracles.streams import BestSplitTwin
 from tests.refusals import findings
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of
 from tests.strategies import WEIGHTS, cuts
-from tests.twins import assert_same
 from tests.volume import examples
 
 # -- best split twin -------------------------------------------------------------------------------------------------

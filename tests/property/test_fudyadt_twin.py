@@ -19,10 +19,10 @@ from raydt.examples.updates import UNIT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan, audit
 from raydt.sessions.session import InProcessSession
+from tests.crews import assert_same
 from tests.oracles import fudyadt, fudyadt_numbers
 from tests.oracles.feasibility import violations
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams, weighted
-from tests.twins import assert_same
 from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.

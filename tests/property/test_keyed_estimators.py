@@ -42,7 +42,9 @@ from raydt.streams.deletion_log import Changelog, RandomUpdates
 from raydt.streams.windows import Incremental, SlidingWindow, TimeWindow
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each, place_of
 from tests.confidence_streams import drawn_options, grown, session_of
-from tests.keyed_cases import KEYS, config, files, rows_of
+from tests.keyed_runs import KEYS_CASES as KEYS
+from tests.keyed_runs import config, files
+from tests.keyed_runs import rows_of_cases as rows_of
 from tests.nets.test_interrupts import Data
 from tests.small_tables import Row, derived, examples, random_changes, table_of, written
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams

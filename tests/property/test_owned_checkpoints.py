@@ -37,7 +37,7 @@ from raydt.sources.options import Hyperplane
 from raydt.streams.options import make_stream
 from raydt.streams.windows import SlidingWindow
 from tests import volume
-from tests.actors_here import Handle, Waiting
+from tests.crews import Handle, Waiting
 
 SOURCE = Hyperplane(n=450, n_features=6)
 DIVIDED = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)

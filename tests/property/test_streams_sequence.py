@@ -30,9 +30,9 @@ from raydt.sources.options import ArrowFiles
 from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
-from tests.changing_table import ChangingTable, Told
 from tests.oracles import streams as twin
 from tests.oracles.streams import Event, MemorySource, Row
+from tests.small_tables import ChangingTable, Told
 from tests.volume import examples
 
 # -- streams sequence ------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chu
 # A table that is followed with a model for each key: every key is a run of what the table has done to its rows.
 #
 # Deletions name no key, updates move rows between keys, rows are bad and good again; the reader stops and goes on
-# anywhere. The twin (:mod:`tests.changing_table`) writes what each key is to get into a file with all keys named.
+# anywhere. The twin (:mod:`tests.small_tables`) writes what each key is to get into a file with all keys named.
 
 LEARNERS: dict[str, dict[str, Any]] = {
     "fudyadt": {"epsilon": 0.2},

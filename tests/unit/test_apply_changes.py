@@ -29,14 +29,15 @@ from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.folder import locked
 from raydt.sessions.receipt_chain import read_chain
-from tests.changelogs import ROW, SPELLINGS, Change, spelled
 from tests.refusals import refused
+from tests.small_tables import ROW, SPELLINGS, Change
+from tests.small_tables import spelled_changelogs as spelled
 
 HERE = Path(__file__).parent
 
 
 def rows(begin: int, end: int) -> list[dict[str, Any]]:
-    """Rows with the columns of :data:`tests.changelogs.ROW`."""
+    """Rows with the columns of :data:`tests.small_tables.ROW`."""
     draw = random.Random(begin)
     found = []
     for i in range(begin, end):

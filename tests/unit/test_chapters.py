@@ -29,8 +29,8 @@ from raydt.errors import ConfigError, InputError
 from raydt.exchange.messages import injected
 from raydt.sources.live.followed import Step
 from tests.chapter_runs import folders, in_chapters, rows, summary
-from tests.cut_runs import Gone, at
 from tests.live_tables import LiveTable
+from tests.storage_faults import Gone, at
 from tests.unit.test_follow import changed, job, same
 
 

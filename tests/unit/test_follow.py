@@ -31,9 +31,9 @@ from raydt.folders.arrays import complete
 from raydt.sources.live.base import SourceAwayError
 from raydt.sources.live.delta import DeltaChanges
 from raydt.sources.live.followed import Step
-from tests.cut_runs import Gone, at
 from tests.live_tables import LiveTable
 from tests.refusals import refused
+from tests.storage_faults import Gone, at
 
 KINDS = ("append", "update", "overwrite", "merge", "delete", "append")
 

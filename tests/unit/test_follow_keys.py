@@ -40,12 +40,11 @@ from raydt.keyed.groups import Key
 from raydt.messages import message
 from raydt.sources.live import kafka, partitions
 from raydt.streams.base import Replay
-from tests.changing_table import KEYS, TYPES, ChangingTable
-from tests.cut_runs import Gone, at
 from tests.keyed_runs import of_keys
 from tests.live_tables import FEED, LiveTable
 from tests.refusals import findings
-from tests.small_tables import written
+from tests.small_tables import KEYS, TYPES, ChangingTable, written
+from tests.storage_faults import Gone, at
 from tests.unit.test_follow import changed, job
 from tests.unit.test_live_kafka import Broker
 from tests.unit.test_requests import said

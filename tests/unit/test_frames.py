@@ -34,7 +34,8 @@ from raydt.estimators.river import RiverClassifier
 from raydt.folders.arrays import OF_THE_FOLDER, open_folder, save_folder
 from tests import volume
 from tests.cases import Trial, every_case
-from tests.nets.test_owners import Life, forms_of
+from tests.nets.test_owners import OwnersLife as Life
+from tests.nets.test_owners import forms_of
 from tests.refusals import refused, warned
 from tests.small_tables import HOSTILE
 from tests.unit.updatable import ids_file, replayed

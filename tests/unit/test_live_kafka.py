@@ -22,9 +22,9 @@ from raydt.exchange.messages import injected
 from raydt.sources.live.followed import FollowedSource
 from raydt.sources.live.kafka import Kafka, KafkaChanges
 from raydt.sources.live.partitions import Partitions
-from tests.cut_runs import Gone, at
 from tests.nets.test_doors import Message
 from tests.refusals import refused
+from tests.storage_faults import Gone, at
 from tests.unit.test_requests import said
 
 #: Addresses of brokers that the library brings with it: they never answer what the id of a topic is.

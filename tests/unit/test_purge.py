@@ -30,7 +30,7 @@ from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.folders import folder as lock
 from raydt.folders.folder import Folder
 from raydt.messages import message
-from tests import strangers
+from tests import canaries as strangers
 from tests.canaries import canary, hits
 from tests.refusals import refused
 from tests.small_tables import SCHEMA, derived, examples, written

@@ -42,8 +42,8 @@ from raydt.exchange.messages import injected
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.folder import LOCK, Folder, locked
 from raydt.messages import message, message_of
-from tests.cut_runs import Gone, at, cut, gone
 from tests.refusals import refused
+from tests.storage_faults import Gone, at, cut, gone
 from tests.unit.updatable import JOB
 
 # -- resume ----------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ from raydt.sources.divided import DividedReading, Opening, open_source
 from raydt.sources.options import Hyperplane
 from raydt.streams.options import make_stream
 from raydt.streams.windows import SlidingWindow
-from tests.actors_here import Handle, Waiting
+from tests.crews import Handle, Waiting
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
 

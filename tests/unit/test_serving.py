@@ -35,7 +35,7 @@ from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostErr
 from raydt.messages import message
 from tests.cases import CASES, first_cases
 from tests.refusals import refused
-from tests.steady import checkpoints_waited_for
+from tests.storage_faults import checkpoints_waited_for
 
 # -- serving ---------------------------------------------------------------------------------------------------------
 #

@@ -40,9 +40,8 @@ from raydt.sessions.session import InProcessSession
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import ArrowDataFile, DataFile, ParquetDataFile, reading
 from raydt.sources.files.libsvm import LibsvmDataFile
-from tests.cut_runs import cut
 from tests.refusals import refused
-from tests.storage_faults import Fault, FaultyStorage
+from tests.storage_faults import Fault, FaultyStorage, cut
 from tests.unit.updatable import JOB
 
 # -- shortages -------------------------------------------------------------------------------------------------------

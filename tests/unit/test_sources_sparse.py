@@ -24,8 +24,9 @@ from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles
 from raydt.streams.deletion_log import Changelog, DeletionLog
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
-from tests.changelogs import ROW, SPELLINGS, enveloped, flat, spelled
 from tests.refusals import refusal, refused
+from tests.small_tables import ROW, SPELLINGS, enveloped, flat
+from tests.small_tables import spelled_changelogs as spelled
 from tests.strategies import ones
 
 # -- sources sparse --------------------------------------------------------------------------------------------------

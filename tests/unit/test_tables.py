@@ -29,8 +29,8 @@ from raydt.errors import InputError, NotWrittenError
 from raydt.sources.files.datafile import find_files, refuse_tables, refuse_tables_above
 from raydt.sources.files.jsonl import find_kind
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
-from tests.few_hashes import few_in_memory
 from tests.refusals import refused
+from tests.storage_faults import few_in_memory
 from tests.unit.small_checkpoints import Died, Dying
 
 # -- tables ----------------------------------------------------------------------------------------------------------

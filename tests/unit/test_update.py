@@ -29,8 +29,8 @@ from raydt.examples.updates import UNIT
 from raydt.exchange.messages import injected
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.messages import message
-from tests.cut_runs import Gone, at, cut
 from tests.refusals import refused
+from tests.storage_faults import Gone, at, cut
 from tests.unit.updatable import COLUMNS, ids_file, replayed, table
 
 # -- update ----------------------------------------------------------------------------------------------------------
