@@ -15,7 +15,7 @@ import pipelines
 from pipelines.display import Reporter
 from raydt.messages import message
 from tests import namespaces, pages
-from tests.nets.test_nodes import ROOT, Nodes, of_a_process
+from tests.nets.test_ray import ROOT, Nodes, of_a_process
 
 # -- recipe ----------------------------------------------------------------------------------------------------------
 #

@@ -32,7 +32,6 @@ MODULES = (
     "nets.test_combinations",
     "nets.test_warmup",
     "nets.test_chains",
-    "nets.test_nodes",
     "nets.test_audit_mutants",
     "fuzz.mutations",
     "property.test_tree_sum",

@@ -21,7 +21,7 @@ from raydt.learners.base import WorkPlan, audit
 from raydt.sessions.session import InProcessSession
 from tests.crews import assert_same
 from tests.oracles import fudyadt, fudyadt_numbers
-from tests.oracles.feasibility import violations
+from tests.oracles.digests import violations
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams, weighted
 from tests.volume import examples
 

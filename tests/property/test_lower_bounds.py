@@ -19,7 +19,7 @@ from raydt.examples.updates import DELETE, QUERY, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan, auto_epsilon
 from raydt.sessions.session import InProcessSession
-from tests.oracles.feasibility import violations
+from tests.oracles.digests import violations
 from tests.oracles.fudyadt import FudyadtTwin, Node, canonical, twin_with
 from tests.oracles.lower_bounds import STREAMS, Index, Pendulum, hidden_feature
 from tests.strategies import Stream

@@ -34,7 +34,7 @@ from raydt.trees.counted_tree import (
     weighted_number_mass,
 )
 from raydt.trees.records import difference
-from tests.oracles.feasibility import gain, places, violations
+from tests.oracles.digests import gain, places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, gini, score, twin_with
 from tests.oracles.fudyadt_numbers import NumberTwin, variance
 from tests.oracles.lower_bounds import Script

@@ -38,7 +38,7 @@ from raydt.trees.canonical_arrays import SUMS
 from raydt.trees.shapley import TreeSum
 from tests.cases import Trial, every_case
 from tests.exported import largest_difference, outputs_of, probabilities_of
-from tests.oracles.feasibility import shapley as defined
+from tests.oracles.digests import shapley as defined
 from tests.property.test_tree_sum import described, plain, rows_of
 from tests.refusals import refused
 from tests.unit.test_update_subjects import ESTIMATORS, takes_sparse_rows_only

@@ -29,7 +29,7 @@ from raydt.sessions.session import InProcessSession
 from raydt.trees import counted_tree
 from raydt.trees.canonical_arrays import live_tree
 from raydt.trees.records import smoothed_shares
-from tests.oracles.feasibility import places, violations
+from tests.oracles.digests import places, violations
 from tests.oracles.fudyadt import TO_LEFT, TO_RIGHT, UNDECIDED, Example, FudyadtTwin, Node, Split, twin_with
 from tests.refusals import findings, refused
 from tests.strategies import Stream, fudyadt_options, streams
