@@ -277,7 +277,7 @@ def test_strangers_one_after_the_other_do_not_keep_it_waiting(monkeypatch):
             accepting.result()
 
 
-@pytest.mark.parametrize("canaries", [5, 20])
+@pytest.mark.parametrize("strangers", [5, 20])
 def test_silent_strangers_keep_nobody_waiting(strangers, monkeypatch):
     """They came first and say nothing: one after the other they would take longer than all shards have."""
     monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 8.0)
@@ -352,7 +352,7 @@ def processes(script, arguments):
             one.communicate()
 
 
-@pytest.mark.parametrize(("shards", "canaries"), [(4, 2), pytest.param(16, 6, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("shards", "strangers"), [(4, 2), pytest.param(16, 6, marks=pytest.mark.nightly)])
 def test_a_flood_of_strangers_loses_no_shard(shards, strangers):
     """The ports are open before the shards call, and strangers call as often as they can, for 12 s, on the loopback."""
     with processes(SHARD, [[index] for index in range(shards)]) as made:
