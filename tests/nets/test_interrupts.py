@@ -501,6 +501,7 @@ def river_trials(kind: str, name: str, kinds: dict[str, int], n: int) -> Counter
     return found
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", ["learn_one", "forget_one", "predict_one"])
 @pytest.mark.parametrize("kind", RIVER)
 def test_one_example_at_a_time(kind: str, name: str) -> None:

@@ -313,6 +313,7 @@ def test_adversarial_streams(make: Callable[[], Stream], name: str) -> None:
 HARMLESS = ("halving_chain", "all_duplicates", "exclusive_or")
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("make", STREAMS, ids=lambda make: make.__name__)
 def test_a_tree_that_is_never_rebuilt_again_becomes_infeasible(make: Callable[[], Stream]) -> None:
     """Never again from a third of the stream on, or from its middle."""

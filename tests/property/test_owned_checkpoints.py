@@ -166,7 +166,7 @@ MOVES = list(product(OPTIONS, WAYS, (1, None)))
 DAILY = [(OPTIONS[1], WAYS[1], 1), (OPTIONS[4], WAYS[2], None)]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(2)
 @pytest.mark.share
 @pytest.mark.parametrize(
     ("options", "ways", "pieces_of"),
@@ -408,7 +408,7 @@ def test_a_state_whose_coordinator_has_the_rows_goes_on(shards: int, tmp_path: P
                 assert outcome(resumed, batch) == expected[batch.stop]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(("kind", "owner"), [*((kind, True) for kind in FIXED), ("fudyadt", False)])
 def test_a_session_goes_on_where_memory_ended(kind: str, owner: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At an owner, or at a coordinator with leaves by slot, which knows the slots once owners have admitted."""

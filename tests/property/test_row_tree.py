@@ -243,6 +243,7 @@ def test_codes_are_those_of_a_loop(blocks: list, known: list[str], encoded: bool
 # Gathered rows may be views of what a shard keeps: no learner looks at one after the shard has taken other rows.
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("trial", first_cases(), ids=lambda trial: trial.name)
 def test_no_view_is_seen_to_change(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that were handed out become NaN as soon as a slot is written."""

@@ -122,6 +122,7 @@ def known(labels: Any) -> list[tuple[bool, Any]]:
     return [(isinstance(label, str), label) for label in labels.tolist()]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.share
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
 def test_values_are_refused_or_saved(estimator: Any, tmp_path: Path) -> None:

@@ -216,6 +216,7 @@ class Seen:
             self.log += zip(*(column.tolist() for column in result.log.values()), strict=True)
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(
     ("trial", "every", "size"),
     [

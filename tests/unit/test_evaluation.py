@@ -669,6 +669,7 @@ CASES = [
 ]
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, case: Any) -> None:
     """After the warm-up one update at a time, against ``predict_proba`` just before it, without smoothing."""

@@ -154,6 +154,7 @@ def bookings(name: str, index: Any) -> tuple[pd.DataFrame, np.ndarray]:
     return frame, np.arange(N) % 2
 
 
+@pytest.mark.turns(18)
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("call", ["fit", "partial_fit", "replace_examples"])
 @pytest.mark.parametrize("kind", [int, str])
@@ -568,6 +569,7 @@ def test_every_adapter_is_public_and_found() -> None:
     assert len(ADAPTERS) >= 3
 
 
+@pytest.mark.turns(1)
 @pytest.mark.share
 @pytest.mark.filterwarnings("default")  # what river and its data sets warn of is not ours
 @pytest.mark.timeout(600)
@@ -588,6 +590,7 @@ def test_checks_of_river(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(names) > 20
 
 
+@pytest.mark.turns(1)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_they_take_part_in_progressive_validation(adapter: Any) -> None:

@@ -463,6 +463,7 @@ def with_holes(updates: UpdateBatch, from_row: int) -> UpdateBatch:
     return replace(updates, X=X)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("options", [OPTIONS, CERTIFIED])
 @pytest.mark.parametrize(
     ("kind", "from_row"), [(FudyadtTwin, 0), (FudyadtTwin, 280), (MissingRight, 0), (FewerExamples, 280)]
@@ -554,6 +555,7 @@ WRONG_CERTIFICATES: list[tuple[type[FudyadtTwin], str]] = [
 ]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("kind", "finding"), WRONG_CERTIFICATES)
 def test_a_wrong_certificate_is_found(kind: type[FudyadtTwin], finding: str) -> None:
     updates = 300 if kind is StaleMass else 1000  # it rebuilds its root at every update, from some time on

@@ -297,6 +297,7 @@ class _Batch(NamedTuple):
     y: npt.NDArray[np.int32]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("classes", [1, 2, 10])
 @pytest.mark.parametrize("tolerance", [0.05, 0.3])
 def test_entries_that_stay(classes: int, tolerance: float) -> None:

@@ -478,6 +478,7 @@ COMMANDS: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_uses_the_threads_of_its_config(
     command: str, runs: dict[Any, Path], asked: set[int], tmp_path: Path

@@ -411,6 +411,7 @@ def files_of(folder):
     return {"manifest.json"} | read_manifest(folder).own
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("old", ["old", "none"])
 @pytest.mark.parametrize("fault", list(Fault))
 def test_every_operation_on_a_local_folder(tmp_path, fault, old):

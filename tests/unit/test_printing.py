@@ -63,6 +63,7 @@ def test_a_name_cannot_forge_a_line_of_an_error(raydt, tmp_path, job):
 LONG = "x" * 1_000_000
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("override", "said"),
     [

@@ -236,6 +236,7 @@ def changed(changes: list[Change], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(*change)
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_purge_that_leaves_a_kind_of_file_is_caught(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changes, left = MUTANTS[name]

@@ -586,6 +586,7 @@ def test_the_rule_itself(text: str, found: bool) -> None:
     assert bool(list(without_encoding(ast.parse(text)))) is found
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_text_names_its_encoding(folder: str) -> None:
     found = [

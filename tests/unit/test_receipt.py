@@ -441,6 +441,7 @@ def test_a_full_disk_leaves_neither_receipt_nor_state(
     assert raydt_command("verify", chain, out, "--receipt-key", folder_command / "key")[1]["ok"]
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(
     "moment",
     [

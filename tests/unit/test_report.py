@@ -106,6 +106,7 @@ OUTLINES = {
 }
 
 
+@pytest.mark.turns(10)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_has_its_outline_and_is_sound(tmp_path: Path, name: str) -> None:
     """``python -m tests.unit.report_cases`` writes the outlines."""

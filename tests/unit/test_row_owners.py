@@ -551,6 +551,7 @@ def settings() -> Iterator[Any]:
         yield pytest.param(*crew, kind, reads, marks=[] if by_day else pytest.mark.nightly)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("processes", "cpus", "kind", "reads"), list(settings()))
 def test_processes_with_several_shards(
     processes: int, cpus: int, kind: str, reads: bool, monkeypatch: pytest.MonkeyPatch
