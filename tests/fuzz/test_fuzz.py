@@ -12,7 +12,7 @@ from tests.fuzz.parent import Tally, _listen, _watch, run
 
 
 @pytest.mark.parametrize(
-    "mutations", [30, pytest.param(20_000, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])]
+    "mutations", [60, pytest.param(20_000, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])]
 )
 def test_no_mutation_crashes_hangs_or_passes_in_silence(mutations):
     tally = run(mutations, seed=1)
