@@ -259,6 +259,7 @@ def test_a_run_folder_on_another_file_system_gets_everything(tmp_path, monkeypat
     assert audit_run(tmp_path / "run").conformance == "holds"
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_cleanly(number, code, tmp_path):
     job = config({"kind": "synthetic", "generator": "sea", "n": 50_000_000}, {"model": "incremental"})
@@ -517,6 +518,7 @@ def different(place: Any) -> list[str]:
     return [said.id for said in verify_run(place)["different"]]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.share
 @pytest.mark.parametrize("trial", volume.spread(VERIFIED, 6), ids=lambda trial: trial.name)
 def test_a_run_and_its_states_are_what_remains_gives(trial: Any, tmp_path: Path) -> None:
@@ -530,6 +532,7 @@ def test_a_run_and_its_states_are_what_remains_gives(trial: Any, tmp_path: Path)
     assert raydt("verify", state)[0] == 0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.share
 @pytest.mark.parametrize("trial", volume.spread(VERIFIED, 6), ids=lambda trial: trial.name)
 def test_what_is_not_of_this_run_is_found(trial: Any, tmp_path: Path) -> None:

@@ -608,6 +608,7 @@ def test_units_of_features(trial: Trial, tmp_path: Path) -> None:
         require_equal(outcome_scales(trial, tmp_path, lambda x, by=offset: x + by), expected, f"features + {offset}")
 
 
+@pytest.mark.turns(3)
 @pytest.mark.share
 @pytest.mark.parametrize("trial", REGRESSIONS, ids=lambda trial: trial.name)
 def test_units_of_labels(trial: Trial, tmp_path: Path) -> None:
@@ -626,6 +627,7 @@ def error(found: Outcome, offset: float = 0.0) -> float:
     return float(np.mean((truth - predictions)[known] ** 2) / np.var(truth[known]))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.share
 @pytest.mark.parametrize("trial", REGRESSIONS, ids=lambda trial: trial.name)
 def test_an_offset_of_labels_costs_nothing(trial: Trial, tmp_path: Path) -> None:

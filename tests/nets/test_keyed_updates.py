@@ -307,7 +307,7 @@ def test_nothing_remains_of_what_a_deletion_log_names(trial: Trial, tmp_path: Pa
     assert pipelines.resume(run).summary["model_digest"] == digest
 
 
-@every_case("a key comes back after a purge", often=one_of_each)
+@every_case("a key comes back after a purge", often=one_of_each, turn=6)
 def test_a_key_that_comes_back_begins_anew_and_its_audit_holds(trial: Trial, tmp_path: Path) -> None:
     """A purge forgets the numbers and codes of a key, so that its updates begin at 0 again; here twice."""
     config = {**trial.config(tmp_path, 1)}

@@ -343,7 +343,7 @@ def test_differential_long_streams(stream: MixedStream, data: st.DataObject, siz
     compare(stream, data.draw(options_for(stream.dense)), sizes, data)
 
 
-@pytest.mark.turns(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("finder", "dense", "missing"),
     [

@@ -358,7 +358,7 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, name: str, tmp_path: Path) -> N
 # Runs with a model for each key: predictions, tables, audits and resumes are those of separate runs.
 
 
-@every_case("runs by key", often=one_of_each)
+@every_case("runs by key", often=one_of_each, turn=4)
 def test_a_key_is_a_run_of_its_own_runs(trial: Trial, tmp_path: Path) -> None:
     whole, own = files(trial, tmp_path)
     result = pipelines.replay(config(trial, whole, key="key"), tmp_path / "run")

@@ -166,7 +166,7 @@ MOVES = list(product(OPTIONS, WAYS, (1, None)))
 DAILY = [(OPTIONS[1], WAYS[1], 1), (OPTIONS[4], WAYS[2], None)]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(1)
 @pytest.mark.share
 @pytest.mark.parametrize(
     ("options", "ways", "pieces_of"),

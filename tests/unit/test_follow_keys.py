@@ -436,6 +436,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> KeyedTable:
     return KeyedTable(tmp_path_factory.mktemp("keyed"))
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize(("kind", "chapters"), [("fudyadt", False), ("gbdt", True)])
 def test_the_live_examples_of_each_key_are_its_rows_in_the_table(tmp_path: Path, kind: str, chapters: bool) -> None:
     table = KeyedTable(tmp_path, kind, chapters)
@@ -519,6 +520,7 @@ def test_a_vacuum_after_a_run_leaves_an_audit_of_what_is_stored(tmp_path: Path) 
     assert "the live examples were not compared with the rows of the table" in report.reason
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("chapters", [False, True])
 def test_a_vacuum_after_a_run_by_key_leaves_an_audit_of_what_is_stored(tmp_path: Path, chapters: bool) -> None:
     table = KeyedTable(tmp_path, chapters=chapters)

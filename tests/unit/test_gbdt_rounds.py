@@ -461,7 +461,7 @@ def judging_all(session: InProcessSession) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.turns(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("seed", "changed"),
     [

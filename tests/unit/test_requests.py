@@ -261,7 +261,7 @@ def test_a_key_of_ones_own_and_no_receipts_at_all(tmp_path: Path) -> None:
         replay({**given, "output": {"receipts": True}}, tmp_path / "x")
 
 
-@pytest.mark.turns(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", ["chapter.closed", "requests.appended"])
 def test_chapters_are_in_one_chain(tmp_path: Path, point: str) -> None:
     table = changed(tmp_path)

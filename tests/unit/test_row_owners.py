@@ -363,6 +363,7 @@ def slow_root(rows: dict[int, int]) -> bytes:
     return row_root({number: np.array([number, value], dtype="<i8").tobytes() for number, value in rows.items()})
 
 
+@pytest.mark.turns(12)
 @pytest.mark.parametrize("shards", OWNERS)
 @pytest.mark.parametrize("most", [0, 1, 33, 40, 300, 700, 6_000])
 def test_the_root_is_that_of_one_tree(shards: int, most: int) -> None:

@@ -126,6 +126,7 @@ class Short:
             yield batch
 
 
+@pytest.mark.turns(7)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", SHORTAGES, ids=named)
 def test_a_run_that_lacks_something_resumes(
@@ -486,6 +487,7 @@ def a_file(run: Path) -> None:
     run.write_text("mine", encoding="utf-8")
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("how", [removed, moved, replaced, a_file])
 @pytest.mark.parametrize("point", POINTS)
 def test_one_error_says_that_the_run_is_lost(point: str, how: Callable[[Path], None], tmp_path: Path) -> None:

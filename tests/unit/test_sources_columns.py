@@ -582,6 +582,7 @@ def batches(stream, size=64):
 MODELS = ["incremental", "sliding_window", "random_updates", "deletion_log", "batches", "time_window"]
 
 
+@pytest.mark.turns(20)
 @pytest.mark.parametrize("permutation", [None, 3])
 @pytest.mark.parametrize("positive", [None, 2])
 @pytest.mark.parametrize("model", MODELS)

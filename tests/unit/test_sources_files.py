@@ -236,6 +236,7 @@ def test_a_hash_is_that_of_the_bytes_however_they_are_fed(monkeypatch, size, who
         assert sum(read) <= (0 if feeds == pieces else len(begins) * length)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.zst", "t.libsvm", "t.libsvm.bz2"])
 def test_labels_are_read_and_hashed_together(tmp_path, name):
     lines = [f"{i % 3} {1 + i % 7}:1" if "libsvm" in name else f"{i},{i % 3}" for i in range(300_000)]

@@ -172,6 +172,7 @@ class TestLibsvm:
         (tmp_path / "t.libsvm").write_bytes(codecs.BOM_UTF8 + b"1 3:1\n0 4:1\n")
         assert lists_of(source(tmp_path, kind="libsvm", path="t.libsvm")) == [[3], [4]]
 
+    @pytest.mark.nightly
     def test_a_long_line_takes_linear_time(self, tmp_path, monkeypatch):
         """Blocks of 16 bytes, so that the line is as many blocks as one of 512 GB would be, or is too long."""
         monkeypatch.setattr("raydt.sources.files.libsvm._BLOCK", 16)

@@ -452,6 +452,7 @@ def product(rate, size):
 """
 
 
+@pytest.mark.nightly
 def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> None:
     """It may call any of ours, and Numba's own cache knows its file only."""
 

@@ -277,6 +277,7 @@ def changes_of_a_life(tmp_path):
     return filesystem.changes
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("after", [False, True], ids=["instead", "after"])
 def test_dying_at_any_change_loses_and_repeats_nothing(tmp_path, after):
     changes = changes_of_a_life(tmp_path / "whole")

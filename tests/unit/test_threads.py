@@ -73,6 +73,7 @@ def outcome(model: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.turns(2)
 @pytest.mark.share
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_number_of_threads_changes_nothing(name: str) -> None:
@@ -94,6 +95,7 @@ def test_tests_divide_the_work_of_every_module_that_divides_work() -> None:
     assert dividing >= ALWAYS
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("follow", ["retrained", "bounded"])
 def test_shards_of_the_gbdt_update_as_one_does(follow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of every shard go through trees that are trained again, and what each has counted is added."""
@@ -318,6 +320,7 @@ def _interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, former)
 
 
+@pytest.mark.turns(1)
 @pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize("name", ["fudyadt", "forest", "gbdt"])
 def test_an_interrupted_call_has_no_effect(name: str) -> None:

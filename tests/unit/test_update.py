@@ -327,6 +327,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", list(STREAMS))
 def test_a_stream_that_chooses_its_deletions_forgets_what_an_update_deleted(tmp_path: Path, name: str) -> None:
     run = stopped(tmp_path, STREAMS[name], **({"ts": "ts"} if name == "time" else {}))
