@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 # -- canaries --------------------------------------------------------------------------------------------------------
-#
 # Rows with values that occur nowhere else, and a search for them in every byte of a folder.
 #
 # A row has an id of text or an integer, numbers, a category, an event time, an index of sparse features, a class and
@@ -137,7 +136,6 @@ def hits(folder: Path) -> dict[str, list[bytes]]:
 
 
 # -- strangers -------------------------------------------------------------------------------------------------------
-#
 # Files that somebody else has put into every folder of a run, and the question whether they are as they were.
 #
 # In each folder several kinds are drawn at random: files whose names begin with a dot, or are nearly those of raydt;

@@ -34,7 +34,6 @@ from raydt.sessions.session import InProcessSession
 from raydt.trees import packed_trees, shapley
 
 # -- crews -----------------------------------------------------------------------------------------------------------
-#
 # Work divided among threads in tests: however little it is, by real threads or by simulated ones.
 
 #: Numbers of threads that every net has cases with.
@@ -107,7 +106,6 @@ def number_of(name: str) -> int:
 
 
 # -- twins -----------------------------------------------------------------------------------------------------------
-#
 # A session against a slow twin: both take one stream, and everything that they can be asked is equal throughout.
 
 
@@ -158,7 +156,6 @@ def assert_same(
 
 
 # -- actors here -----------------------------------------------------------------------------------------------------
-#
 # Actors in this process: a call of a method gives a future where Ray gives a reference.
 
 

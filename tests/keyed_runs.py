@@ -14,7 +14,6 @@ from tests.cases import CASES, Trial, change_log
 from tests.small_tables import table_of, written
 
 # -- keyed runs ------------------------------------------------------------------------------------------------------
-#
 # A run with a model for each key, and the runs of the rows of each key alone.
 
 #: Names that are hard to tell apart, or to write.
@@ -82,7 +81,6 @@ def _text(values: Any) -> str:
 
 
 # -- keyed cases -----------------------------------------------------------------------------------------------------
-#
 # Small runs with a model for each key: a change log of several keys, the same rows apart, and tables to compare.
 
 KEYS_CASES = ["north", "south", "7"]

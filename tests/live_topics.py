@@ -37,7 +37,6 @@ from tests.live_tables import LiveTable
 from tests.unit.test_live_kafka import WITHOUT_IDS, Broker
 
 # -- live topics -----------------------------------------------------------------------------------------------------
-#
 # Topics in memory behind the interface of the client library: partitions, retention, and topics that are made again.
 #
 # A topic has an id, and each partition a log with the offset of its oldest message. What a broker would say of a
@@ -236,7 +235,6 @@ class Consumer:
 
 
 # -- live processes --------------------------------------------------------------------------------------------------
-#
 # Processes around a run that follows, forked from one that has everything loaded: each may be killed at any moment.
 #
 # Forked, a process begins within a hundredth of a second, so that hundreds of kills take minutes.

@@ -16,7 +16,6 @@ from raydt.sources.live.base import Part, Plan
 from raydt.sources.live.kafka import Kafka, KafkaChanges
 
 # -- small tables ----------------------------------------------------------------------------------------------------
-#
 # Small tables that any learner can take: text ids, text categories, labels or numbers, missing values, index lists.
 #
 # One file serves every case: each picks its columns. The values are few, so that there are ties and equal rows.
@@ -177,7 +176,6 @@ def random_changes(draw: random.Random, n: int, inserts: int = 0) -> list[Row]:
 
 
 # -- changelogs ------------------------------------------------------------------------------------------------------
-#
 # One sequence of changes, written as different systems write it.
 
 ROW = pa.struct([("id", pa.int64()), ("a", pa.float64()), ("s", pa.string()), ("y", pa.string())])
@@ -237,7 +235,6 @@ def spelled_changelogs(changes: Iterable[Change], spelling: str) -> pa.Table:
 
 
 # -- changing table --------------------------------------------------------------------------------------------------
-#
 # A table of rows of several keys that changes at random, as a topic tells it, and what each key is to get of that.
 
 KEYS = ("north", "south", "7")

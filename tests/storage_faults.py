@@ -23,7 +23,6 @@ from raydt.exchange.messages import injected
 from raydt.folders.folder import Folder
 
 # -- storage faults --------------------------------------------------------------------------------------------------
-#
 # Storage whose n-th operation fails, or where the process dies, or the power fails, at the n-th operation.
 #
 # All of ``raydt.folders.folder.Folder`` passes through its underscored methods; here they are counted and made to
@@ -294,7 +293,6 @@ class Disk:
 
 
 # -- steady ----------------------------------------------------------------------------------------------------------
-#
 # Checkpoints that are waited for.
 
 
@@ -313,7 +311,6 @@ def checkpoints_waited_for() -> Iterator[None]:
 
 
 # -- few hashes ------------------------------------------------------------------------------------------------------
-#
 # Sets of deleted ids that keep few hashes in memory and have a small filter, as those of long runs do.
 
 
@@ -327,7 +324,6 @@ def few_in_memory(recent: int = 1, bits: int = 5) -> Iterator[None]:
 
 
 # -- cut runs --------------------------------------------------------------------------------------------------------
-#
 # Runs to which something happens at a point that they pass, such as the death of their driver.
 
 Handler = Callable[[str], None]

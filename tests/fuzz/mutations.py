@@ -17,7 +17,6 @@ from raydt.folders.arrays import MANIFEST, seal
 from tests.cases import CASES, Trial, first_cases, noted
 
 # -- mutations -------------------------------------------------------------------------------------------------------
-#
 # Mutations of bytes: a pure function of a seed and a number, so that each can be made again.
 
 INTERESTING = (0, 1, -1, 2, 7, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
@@ -111,7 +110,6 @@ def _swap(out: bytearray, draw: random.Random) -> None:
 
 
 # -- reseal ----------------------------------------------------------------------------------------------------------
-#
 # Folders of arrays whose contents are changed and whose hashes are then right again.
 #
 # A hash finds damage, not intent; what a folder says has to be checked all the same.
@@ -225,7 +223,6 @@ def _written(arrays: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
 
 
 # -- learners --------------------------------------------------------------------------------------------------------
-#
 # Learners whose models and states are mutated: every case of each, the first of each also with a model for each key,
 # and one run over the good rows of the corpus.
 

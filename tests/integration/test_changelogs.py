@@ -47,7 +47,6 @@ from tests.small_tables import SPELLINGS
 from tests.small_tables import spelled_changelogs as spelled
 
 # -- changelogs ------------------------------------------------------------------------------------------------------
-#
 # A change log of another system as a job: the same model as from plain operations, and errors a user can act on.
 
 
@@ -122,7 +121,6 @@ def test_validate_says_how_many_updates_there_are_at_most(tmp_path):
 
 
 # -- best split tokens -----------------------------------------------------------------------------------------------
-#
 # Rows of tokens through all commands: coded in order of first appearance, and called by their names.
 
 N = 400
@@ -221,7 +219,6 @@ def test_too_many_tokens_are_one_clear_error(run_tokens: Path, data: Path, tmp_p
 
 
 # -- regression ------------------------------------------------------------------------------------------------------
-#
 # A regression through all commands: replay, predict, update, audit history, report, sweep; numbers in and out.
 
 RNG = np.random.default_rng(8)
@@ -319,7 +316,6 @@ def test_a_sweep_says_that_it_compares_accuracies(config_regression: dict[str, A
 
 
 # -- ten tables ------------------------------------------------------------------------------------------------------
-#
 # Tables from a file to an audited model with a config of at most eight lines (``benchmarks/ten_tables.py``).
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -367,7 +363,6 @@ def test_configs_are_short(program: ModuleType, capsys: pytest.CaptureFixture[st
 
 
 # -- paper quality ---------------------------------------------------------------------------------------------------
-#
 # The quality that the paper of FuDyADT states on Electricity.
 
 
@@ -388,7 +383,6 @@ def test_quality_of_the_paper(epsilon: float, low: float, high: float, data_dir:
 
 
 # -- windows of keys -------------------------------------------------------------------------------------------------
-#
 # Hours of many keys in one job with a window of days by event time: each key is as in a run of its rows alone.
 
 NAMES = [f"x{j}" for j in range(10)]

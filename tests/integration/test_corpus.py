@@ -25,7 +25,6 @@ from tests.corpus.cases import CONFIGS, FILES, cases, config_of, load
 from tests.refusals import refused
 
 # -- corpus ----------------------------------------------------------------------------------------------------------
-#
 # Every case of the corpus through the real job: what is said, what is kept, what is passed over.
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +154,6 @@ def test_the_command_line_ends_with_the_code(config, changes, wanted, tmp_path):
 
 
 # -- corpus places ---------------------------------------------------------------------------------------------------
-#
 # Bad input that no committed file can show: places, permissions, sizes, and damaged folders of our own.
 
 needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")

@@ -37,7 +37,6 @@ from raydt.streams.deletion_log import warmup
 from tests.refusals import refused
 
 # -- interruption ----------------------------------------------------------------------------------------------------
-#
 # Signals to a real process: it ends soon, whatever its main thread is doing, and a resumed run is the undisturbed
 # one.
 #
@@ -351,7 +350,6 @@ def test_an_interactive_session_is_not_ended(monkeypatch):
 
 
 # -- wheel -----------------------------------------------------------------------------------------------------------
-#
 # A wheel built from the sources works from any directory, without the sources beside it.
 
 CONFIG = """\
@@ -431,7 +429,6 @@ def test_the_data_files_are_those_of_the_sources(site):
 
 
 # -- sweep -----------------------------------------------------------------------------------------------------------
-#
 # Sweeps: equal to single replays on both backends, honest about failures, complete after a signal.
 
 TIMES = ("seconds", "cpu_seconds", "us_per_update")

@@ -20,7 +20,6 @@ from raydt.messages import message
 from tests.golden.streams import FILE, STREAMS, digest_of
 
 # -- names -----------------------------------------------------------------------------------------------------------
-#
 # Packages of a user's own that are called ``pipelines`` and ``actors``: raydt finds its own, or says what is wrong.
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +130,6 @@ def test_workers_of_an_installed_raydt_find_its_own(
 
 
 # -- examples --------------------------------------------------------------------------------------------------------
-#
 # Every program of ``examples`` ends well, within a minute of processor time.
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -162,7 +160,6 @@ def test_an_example_ends_well(name: str, tmp_path: Path) -> None:
 
 
 # -- pythons ---------------------------------------------------------------------------------------------------------
-#
 # The oldest Python that raydt says it takes, with the oldest libraries, and the newest one, with the newest.
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -221,7 +218,6 @@ def test_every_estimator_and_a_run(end: str, tmp_path: Path) -> None:
 
 
 # -- golden ----------------------------------------------------------------------------------------------------------
-#
 # Digests of generated streams are the committed ones, on this machine and on every other.
 
 GOLDEN = json.loads(FILE.read_text())

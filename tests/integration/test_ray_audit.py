@@ -33,11 +33,9 @@ from tests.integration.test_ray_kills import results
 from tests.refusals import refused
 
 # -- ray audit -------------------------------------------------------------------------------------------------------
-#
 # Audits that are divided on Ray, and the channel between actors.
 
 # -- ray audit -------------------------------------------------------------------------------------------------------
-#
 # Audits of runs that are divided by buckets of rows: each part reads the run and its source for itself.
 
 
@@ -170,7 +168,6 @@ def test_what_cannot_be_divided_says_so(table, tmp_path, monkeypatch) -> None:
 
 
 # -- ray channel -----------------------------------------------------------------------------------------------------
-#
 # Shards of a GBDT on Ray meet over their channel: who dies in the middle of a pass does not show.
 
 CONFIG = {
@@ -229,7 +226,6 @@ def test_a_shard_that_is_lost_in_the_middle_of_a_pass_does_not_show(act, setting
 
 
 # -- ray folder ------------------------------------------------------------------------------------------------------
-#
 # What a private Ray leaves on the disk once it has ended: nothing; other sessions are left alone.
 
 #: In a process of its own, which no other test has connected to a Ray.

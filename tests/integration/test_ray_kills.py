@@ -38,11 +38,9 @@ from tests.unit.test_live_kafka import Broker, job, plain
 from tests.unit.test_requests import said
 
 # -- ray kills -------------------------------------------------------------------------------------------------------
-#
 # Processes that are killed on Ray, and shards that read rows themselves.
 
 # -- ray kills -------------------------------------------------------------------------------------------------------
-#
 # Processes on Ray killed and stopped for real: what comes out is what the undisturbed run in this process gave.
 #
 # Most faults are asked for by ``RAYDT_FAULTS``, which each session hands to its actors, so that every place in the
@@ -263,7 +261,6 @@ def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay_
 
 
 # -- ray reading -----------------------------------------------------------------------------------------------------
-#
 # Shards on Ray that read the rows of the warm-up themselves: what comes out is what a run in this process gives.
 
 ROWS, WARMUP = 1500, 1100
@@ -344,7 +341,6 @@ def test_validate_says_who_reads(files):
 
 
 # -- ray text ids ----------------------------------------------------------------------------------------------------
-#
 # Text ids at the shards that own the rows: what comes out is what a run in this process gives, whoever is lost.
 
 ROWS_IDS, WARMUP_IDS = 1500, 700
@@ -508,7 +504,6 @@ def test_chapters_hand_divided_ids_over(tmp_path, monkeypatch, cluster):
 
 
 # -- ray requests ----------------------------------------------------------------------------------------------------
-#
 # Receipts of a run that follows a topic on Ray: those of the same run in one process, with the same offsets.
 
 

@@ -48,7 +48,6 @@ from tests.integration.faulty import ON_SHARDS, SLOW_SECONDS, Faulty, act
 from tests.refusals import refused
 
 # -- ray session -----------------------------------------------------------------------------------------------------
-#
 # The session on Ray: batches and messages arrive as sent, and every fault ends in one error that names the actor.
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
@@ -260,7 +259,6 @@ def test_the_drivers_sigterm_handler_survives(cluster):
 
 
 # -- ray cluster -----------------------------------------------------------------------------------------------------
-#
 # A private Ray as a user starts it, in a process of its own.
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
@@ -366,7 +364,6 @@ def test_a_private_ray(tmp_path):
 
 
 # -- ray job ---------------------------------------------------------------------------------------------------------
-#
 # The README's cluster command: the same job through ``ray job submit``, with and without token authentication.
 
 ROOT_JOB = Path(__file__).parents[2]
@@ -472,7 +469,6 @@ def test_the_submitted_job_gives_the_same_model(head: tuple[str, dict[str, str]]
 
 
 # -- ray metrics -----------------------------------------------------------------------------------------------------
-#
 # Metrics of a run at the Prometheus endpoint of a private Ray, as an operator reads them.
 
 REPLAY = """
@@ -581,7 +577,6 @@ def test_every_metric_names_its_run(measured):
 
 
 # -- ray tasks -------------------------------------------------------------------------------------------------------
-#
 # Independent tasks on Ray: every result with its place, losses apart, nothing left running.
 
 

@@ -18,7 +18,6 @@ from tests import namespaces, pages
 from tests.nets.test_ray import ROOT, Nodes, of_a_process
 
 # -- recipe ----------------------------------------------------------------------------------------------------------
-#
 # The recipe of ``docs/how-to/cluster.md`` as printed, on a machine of its own as far as it can tell.
 #
 # The commands run in namespaces of their own: of processes, so that ``ray stop`` ends no other Ray; and of the
@@ -84,7 +83,6 @@ def test_the_recipe_as_printed(tmp_path: Path) -> None:
 
 
 # -- hosts -----------------------------------------------------------------------------------------------------------
-#
 # Four hosts, each in a network namespace with an address of its own: the shards of a GBDT meet over the network.
 #
 # One host of a shard is cut off in the middle of the run. The fourth takes its place, and the model is that of one
@@ -159,7 +157,6 @@ def test_four_hosts_of_which_one_is_cut_off(tmp_path: Path) -> None:
 
 
 # -- ray auto --------------------------------------------------------------------------------------------------------
-#
 # ``cluster.shards: auto`` on a cluster that the job joins: it takes what other jobs have left free on each node.
 #
 # The case has a process and a cluster of its own: a head without CPUs, and three nodes with three CPUs each. The

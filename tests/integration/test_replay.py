@@ -43,7 +43,6 @@ from tests.fuzz.mutations import with_arrays
 from tests.refusals import refused
 
 # -- replay ----------------------------------------------------------------------------------------------------------
-#
 # The replay job as a whole, in this process: what it leaves behind, and how it ends when something is wrong.
 
 ROOT = Path(__file__).parents[2]
@@ -287,7 +286,6 @@ def test_a_signal_stops_cleanly(number, code, tmp_path):
 
 
 # -- replay ends -----------------------------------------------------------------------------------------------------
-#
 # How a run ends when saving fails, and what its model predicts from other formats.
 
 RNG = np.random.default_rng(5)
@@ -386,7 +384,6 @@ def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: py
 
 
 # -- replay streams --------------------------------------------------------------------------------------------------
-#
 # Whole runs over streams that read rows again or work by event time: what is recorded, audited and saved.
 
 STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -452,7 +449,6 @@ def test_a_run_is_recorded_audited_and_the_same_in_any_batches(name: str, folder
 
 
 # -- report ----------------------------------------------------------------------------------------------------------
-#
 # The report of runs as the job leaves them, not of made-up folders.
 
 
@@ -495,7 +491,6 @@ def test_every_node_has_a_card_with_its_counters(run: Path) -> None:
 
 
 # -- verify command --------------------------------------------------------------------------------------------------
-#
 # ``raydt verify``: the model is the one that the remaining examples give, or verify says what is not.
 
 #: The docs promise it of ``fudyadt`` with ``epsilon: 0``, whatever the labels, and a range that the warm-up has found.

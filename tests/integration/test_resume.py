@@ -32,7 +32,6 @@ from raydt.sessions.receipt_chain import read_chain
 from tests.integration.killed_driver import killed_replay
 
 # -- resume ----------------------------------------------------------------------------------------------------------
-#
 # Runs whose driver was killed or stopped, resumed: what comes out is what comes out of a run that nothing happened
 # to.
 #
@@ -230,7 +229,6 @@ def test_begun_on_ray_and_resumed_in_process(
 
 
 # -- writers at once -------------------------------------------------------------------------------------------------
-#
 # Several processes write into one place at once: what is there in the end is one's, whole, and the others say so.
 
 WRITERS = 3

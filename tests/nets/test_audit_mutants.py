@@ -22,7 +22,6 @@ from tests.cases import CASES, Trial, every_case, never, one_of_each
 from tests.refusals import findings
 
 # -- audit mutants ---------------------------------------------------------------------------------------------------
-#
 # Change any number of any array of a state: the check at loading or the audit finds it, or the learner says why not.
 #
 # ``Learner.unproven`` names the arrays in which a change may stay; of all others every change must be found.
@@ -150,7 +149,6 @@ def test_rows_kept_by_shards_are_compared_with_the_history(trial: Trial, sound) 
 
 
 # -- divided audits --------------------------------------------------------------------------------------------------
-#
 # An audit that is divided by buckets of rows: the report of one process, and every changed number found as well.
 #
 # Of the learners whose audits divide (``Learner.audit_divides``).

@@ -30,11 +30,9 @@ from tests.refusals import refused
 from tests.small_tables import derived, examples
 
 # -- combinations ----------------------------------------------------------------------------------------------------
-#
 # Jobs drawn from all that a config can say, and the files of a run.
 
 # -- combinations ----------------------------------------------------------------------------------------------------
-#
 # Jobs drawn from what a config can say all at once: any number of shards, a kill, a resume, an update, a purge.
 
 #: Of every test run: jobs that nothing refuses, two of which have found a fault. Nightly ones take all.
@@ -51,7 +49,6 @@ def test_a_drawn_job(seed: int, tmp_path: Path) -> None:
 
 
 # -- files of a run --------------------------------------------------------------------------------------------------
-#
 # A run's later commands read files as the run read those of its source, also where their names say nothing.
 #
 # Every way to write a table (format, delimiter, compression, ending) is drawn with options that name columns, and
@@ -285,7 +282,6 @@ def test_a_header_with_neither_delimiter_is_refused(run_of: Callable[[Spelling, 
 
 
 # -- serving ---------------------------------------------------------------------------------------------------------
-#
 # What is served equals ``raydt predict`` in every bit: of a finished run, and of each of its checkpoints, by case.
 
 

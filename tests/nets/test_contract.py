@@ -44,7 +44,6 @@ from tests.refusals import refused
 from tests.small_tables import derived, examples, table_of, written
 
 # -- contract --------------------------------------------------------------------------------------------------------
-#
 # The contract of every learner, on every case: save, restore, refusals, deletion, missing values, options, updates.
 
 #: Batches after which another session, on so many shards, takes over.
@@ -307,7 +306,6 @@ def test_rows_that_a_learner_does_not_take_are_refused(trial: Trial, tmp_path: P
 
 
 # -- contract river --------------------------------------------------------------------------------------------------
-#
 # The adapters for river: each is the model of its estimator, one example at a time.
 
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
@@ -409,7 +407,6 @@ def test_a_refused_example_changes_nothing(adapter: Any) -> None:
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
-#
 # Ids, subjects and keys have one type in the life of a model: a call that changes it is refused, and changes nothing.
 #
 # Each life draws whether ids, subjects and keys are integers or text. Then every method that takes some is called
@@ -533,7 +530,6 @@ def test_a_type_that_changes_is_refused(trial: Trial, tmp_path: Path) -> None:
 
 
 # -- state schema ----------------------------------------------------------------------------------------------------
-#
 # Mutants made from the schema of every learner: each array that cannot be is refused before a kernel follows it.
 #
 # The forged arrays are of other types, lengths and bounds than declared, link nodes to a cycle or out of the tree, or

@@ -45,11 +45,9 @@ from tests.simulation.simulator import Record
 from tests.small_tables import derived, examples, table_of, written
 
 # -- identity --------------------------------------------------------------------------------------------------------
-#
 # Whatever the way, a learner has the same model: identity, digests, labels, memory, and stored rows.
 
 # -- identity --------------------------------------------------------------------------------------------------------
-#
 # One model (P1) for every case: shards, batch size and the place of the work change nothing.
 
 LARGE = 10**9
@@ -113,7 +111,6 @@ def test_answers_that_nobody_wants_change_no_model(
 
 
 # -- digests ---------------------------------------------------------------------------------------------------------
-#
 # The digest that follows what changed is the one of a model from nothing, after every batch, for every case.
 #
 # Labels and ids of the live rows are in it: a row with another label or id, or one that is not there, gives another
@@ -166,7 +163,6 @@ def test_a_row_with_another_id_or_label_shows(trial: Trial, tmp_path: Path) -> N
 
 
 # -- label range -----------------------------------------------------------------------------------------------------
-#
 # What every estimator does with labels that it cannot hold, and without any examples.
 
 ESTIMATORS = sorted(
@@ -265,7 +261,6 @@ def test_without_examples_nothing_of_former_ones_is_predicted(kind: Any, tmp_pat
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
-#
 # A state grows with the live examples, not with the ids, the features or the rows that were ever seen.
 #
 # Every case of every learner goes through a sliding window of text ids that never come back and, where it takes them,
@@ -311,7 +306,6 @@ def test_state_follows_the_live_examples(trial: Trial, tmp_path: Path, monkeypat
 
 
 # -- stored rows -----------------------------------------------------------------------------------------------------
-#
 # The audit of a run compares every stored row with its source: one value is changed, and all hashes fit again.
 
 Components = dict[str, dict[str, Any]]
@@ -482,7 +476,6 @@ def test_a_bitmap_of_live_rows_is_checked(trial: Trial, run_of, tmp_path: Path) 
 
 
 # -- golden ----------------------------------------------------------------------------------------------------------
-#
 # Every case, and every shipped config with few rows, gives the committed digest, here and on every other machine.
 
 GOLDEN = json.loads(FILE.read_text())
@@ -515,7 +508,6 @@ def test_every_config_that_draws_its_rows_is_there() -> None:
 
 
 # -- scales ----------------------------------------------------------------------------------------------------------
-#
 # Units of measurement change nothing: features and labels in other units, or counted from elsewhere, for every case.
 #
 # Times a power of two, numbers have the same bits but for their exponents: trees, predictions and verdicts must be

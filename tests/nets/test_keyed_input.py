@@ -37,7 +37,6 @@ from tests.refusals import refused
 from tests.small_tables import Row
 
 # -- keyed input -----------------------------------------------------------------------------------------------------
-#
 # Keys as they come: hostile values, keys that come late or go, bad rows of one key, and very many keys.
 
 ROWS = 120
@@ -332,7 +331,6 @@ def test_one_key_with_half_of_the_rows(tmp_path: Path) -> None:
 
 
 # -- keyed interrupts ------------------------------------------------------------------------------------------------
-#
 # Interrupts of calls that change the models of several keys: all keys as before, or all as after, or none answers.
 #
 # The strikes are those of :mod:`tests.nets.test_interrupts`. Each call has rows of two keys with a model and leaves a

@@ -44,7 +44,6 @@ from tests.small_tables import derived, examples, spelled, table_of, written
 from tests.storage_faults import Gone, Handler, at, cut
 
 # -- keyed updates ---------------------------------------------------------------------------------------------------
-#
 # An update of models by key makes of each key what the same update makes of a run of its rows alone.
 
 
@@ -112,7 +111,6 @@ def test_a_key_is_updated_as_a_run_of_its_own(trial: Trial, tmp_path: Path) -> N
 
 
 # -- keyed continued -------------------------------------------------------------------------------------------------
-#
 # A run with a model for each key that takes in an update goes on, in each key, as if that were part of its rows.
 
 KEYS_CONTINUED = ("a", "b", "c")
@@ -201,7 +199,6 @@ def require_sound(run: Path) -> None:
 
 
 # -- keyed purge -----------------------------------------------------------------------------------------------------
-#
 # After a purge of models by key no byte of a folder holds a deleted example, or the name of a key without examples.
 #
 # The rows of two keys have values that occur nowhere else; one of these keys loses all its rows, and its name is such
@@ -335,7 +332,6 @@ def test_a_key_that_comes_back_begins_anew_and_its_audit_holds(trial: Trial, tmp
 
 
 # -- keyed losses ----------------------------------------------------------------------------------------------------
-#
 # Whatever ends or disturbs a run with models by key, its outcome is that of a run that nothing has disturbed.
 
 TABLES = ("metrics", "predictions", "quarantine", "alarms", "keys")

@@ -39,11 +39,9 @@ from tests.storage_faults import Gone, at
 from tests.unit.test_follow import changed, job, same
 
 # -- live tables -----------------------------------------------------------------------------------------------------
-#
 # Live tables of every learner, and drivers that are gone where a chapter closes.
 
 # -- live tables -----------------------------------------------------------------------------------------------------
-#
 # A run that follows a table, whatever becomes of the table, has its rows, or says why it cannot follow.
 #
 # A story is drawn from a seed (``tests/live_tables.py``). Whenever the run is level, its live ids and rows are those
@@ -150,7 +148,6 @@ def test_any_followed_table_is_the_model_or_the_run_says_why_not(trial: Trial, t
 
 
 # -- chapter kills ---------------------------------------------------------------------------------------------------
-#
 # A run in chapters is the run without, whatever is gone while a chapter closes: the driver, its process, an actor.
 
 POINTS = (
@@ -257,7 +254,6 @@ def test_a_signal_while_a_chapter_closes_ends_the_run_and_does_not_show(tmp_path
 
 
 # -- live topics -----------------------------------------------------------------------------------------------------
-#
 # Stories of a topic that is followed: partitions and topics come and go, the head expires, rows are bad and repaired.
 #
 # After each story the model has the rows of the topic, or the run says ``failed`` and why, in ``status.json`` and by

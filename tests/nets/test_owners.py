@@ -39,7 +39,6 @@ from tests.nets.test_contract import ADAPTERS, estimator
 from tests.small_tables import Row, derived, examples, table_of
 
 # -- lives -----------------------------------------------------------------------------------------------------------
-#
 # Random lives of models: rows, subjects and whole classes come and go, and weights vanish.
 #
 # After each step of a life the model is saved, loaded with the same digest, audited and deleted from, and so is the
@@ -254,7 +253,6 @@ def _write(path: Path, table: pa.Table) -> None:
 
 
 # -- owners ----------------------------------------------------------------------------------------------------------
-#
 # Owners of arrays: no call changes what it was given, keeps it, or answers by the layout it lies in.
 #
 # Each life makes every public call of an estimator that takes rows, labels, weights, ids, subjects or keys, each

@@ -32,11 +32,9 @@ from tests.keyed_runs import rows_of_cases as rows_of
 from tests.nets.test_runs import results
 
 # -- ray -------------------------------------------------------------------------------------------------------------
-#
 # Every learner on Ray, with and without keys.
 
 # -- ray -------------------------------------------------------------------------------------------------------------
-#
 # Every learner on real Ray: the outcome is that of the run in this process, also when processes are killed.
 
 pytestmark = pytest.mark.ray
@@ -120,7 +118,6 @@ def test_killed_processes_do_not_show(trial: Trial, cluster, tmp_path: Path, mon
 
 
 # -- keyed ray -------------------------------------------------------------------------------------------------------
-#
 # Models by key on real Ray: the outcome is that in this process, whoever is killed, with any number of actors.
 
 TABLES = ("metrics", "predictions", "quarantine", "alarms")
@@ -168,7 +165,6 @@ def test_any_number_of_actors_has_the_same_outcome(trial: Trial, cluster: object
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------
-#
 # Every learner on a cluster of several nodes on this machine: a node is lost, the head, or the whole cluster.
 #
 # Each case has a process and a cluster of its own (Ray's cluster utility): a head without CPUs, and nodes with one

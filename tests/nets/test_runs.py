@@ -39,7 +39,6 @@ from tests.small_tables import examples, table_of, written
 from tests.storage_faults import Gone, at, cut
 
 # -- runs ------------------------------------------------------------------------------------------------------------
-#
 # A small run of every case: its audit holds, a loss does not show, what it saves is what it had, damage is found.
 
 #: Columns of the tables that say how the work was done.
@@ -232,7 +231,6 @@ def test_a_damaged_checkpoint_is_refused_wherever_it_is(trial: Trial, run_of, tm
 
 
 # -- continued -------------------------------------------------------------------------------------------------------
-#
 # A run that takes in what ``raydt update`` wrote goes on as if the update had been part of its stream.
 #
 # The twin is one session that applies one stream: the rows before the update, its deletions and insertions, and the
@@ -363,7 +361,6 @@ def test_without_the_files_of_the_update_only_the_state_is_audited(trial: Trial,
 
 
 # -- change files ----------------------------------------------------------------------------------------------------
-#
 # Change logs applied to a saved state, file by file, leave what one stream of all of them leaves.
 #
 # The twin is one session that applies the whole change log; where labels are scored, one replay of it.
@@ -455,7 +452,6 @@ def test_the_new_state_is_audited_and_its_run_takes_it_in(trial: Trial, tmp_path
 
 
 # -- grown logs ------------------------------------------------------------------------------------------------------
-#
 # A completed run of a change log in a folder goes on with the files that have come since.
 
 BEGIN_LOGS, END_LOGS = 90, 150
@@ -517,7 +513,6 @@ def test_a_completed_run_goes_on_with_new_files(trial: Trial, tmp_path: Path) ->
 
 
 # -- subjects --------------------------------------------------------------------------------------------------------
-#
 # Deleting subjects is deleting all their rows, bit for bit, for every case; and no byte of their names is left.
 
 #: Whose rows they are: names that appear nowhere else, with everything in them that a name may have.

@@ -51,7 +51,6 @@ from tests.storage_faults import Gone, at
 from tests.volume import nightly
 
 # -- trained ---------------------------------------------------------------------------------------------------------
-#
 # A training run of every case: its model is that of all rows at once, and its score that of a model of the other
 # rows.
 #
@@ -201,7 +200,6 @@ def test_a_process_lost_while_a_model_is_scored_does_not_show(
 
 
 # -- early warmup ----------------------------------------------------------------------------------------------------
-#
 # A warm-up ends before the first operation that is no insertion; what comes then is as if it had been so short.
 #
 # Every learner, in process and in shards, restored anywhere; whole runs that are killed; models by key; rows that the
@@ -355,7 +353,6 @@ def test_each_key_ends_its_own_warmup(trial: Trial, tmp_path: Path) -> None:
 
 
 # -- trimmed ---------------------------------------------------------------------------------------------------------
-#
 # A model that was trimmed, as one of a key without rows for long, goes on as one that was not; memory alone differs.
 #
 # Trimmed are also models that wait for a warm-up's end, and those that were just restored.

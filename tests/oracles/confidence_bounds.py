@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any
 
 # -- confidence bounds -----------------------------------------------------------------------------------------------
-#
 # Widths and rules of confidence trees in forty decimal digits: a transcription of the equations as they are printed.
 #
 # Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining", eqs
@@ -169,7 +168,6 @@ def as_printed(criterion: str, joint: Sequence[Sequence[float]]) -> float:
 
 
 # -- adwin -----------------------------------------------------------------------------------------------------------
-#
 # ADWIN in plain loops: buckets are a list, the oldest first, and every cut is compared in full.
 #
 # Written from Bifet and Gavalda, Learning from time-changing data with adaptive windowing (SDM 2007), section 4, with

@@ -18,11 +18,9 @@ import numpy.typing as npt
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, Split
 
 # -- digests ---------------------------------------------------------------------------------------------------------
-#
 # Digests, chains of receipts, and bins in plain loops.
 
 # -- digests ---------------------------------------------------------------------------------------------------------
-#
 # Digests of everything, in plain loops, after ``docs/reference/formats.md``: nothing is kept from one to the next.
 
 _BITS = 2**64
@@ -93,7 +91,6 @@ def node_root(tree: Mapping[str, npt.NDArray[Any]], names: list[str]) -> npt.NDA
 
 
 # -- receipts --------------------------------------------------------------------------------------------------------
-#
 # Receipts the slow way: one deletion at a time, each looked up in the model as it is just before.
 
 
@@ -131,7 +128,6 @@ def _same_shape(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 # -- binning ---------------------------------------------------------------------------------------------------------
-#
 # Bins of a feature, value by value: the slow twin of ``raydt.batches.binning``.
 #
 # Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree" (ICML 2025), appendix A, Algorithm 4. Where
@@ -216,11 +212,9 @@ def between(low: float, high: float) -> float:
 
 
 # -- feasibility -----------------------------------------------------------------------------------------------------
-#
 # Feasibility of a tree, Shapley values, and sums of trees in plain loops.
 
 # -- feasibility -----------------------------------------------------------------------------------------------------
-#
 # Definition 3.1 of the FuDyADT paper, as ``docs/explanation/guarantees.md`` amends it.
 #
 # By brute force, in exact fractions.
@@ -283,7 +277,6 @@ def violations(twin: FudyadtTwin, alpha: float, beta: float) -> list[str]:
 
 
 # -- shapley ---------------------------------------------------------------------------------------------------------
-#
 # Shapley values of a tree by their definition: a sum over all sets of features, in plain recursion.
 
 
@@ -315,7 +308,6 @@ def shapley(tree: Any, outputs: Any, left: Callable[[int], bool], d: int) -> Any
 
 
 # -- tree sum --------------------------------------------------------------------------------------------------------
-#
 # Outputs of a sum of trees, in plain loops: what an exported model has to say.
 
 

@@ -11,7 +11,6 @@ from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from tests.strategies import Stream
 
 # -- lower bounds ----------------------------------------------------------------------------------------------------
-#
 # The lower bounds of the FuDyADT paper (its section 4 and appendix A.3) as streams, and one more of this project.
 #
 # A lower bound speaks of *every* algorithm that keeps a feasible tree; its proof is a stream on which a feasible tree
@@ -183,7 +182,6 @@ class Pendulum:
 
 
 # -- adversarial streams ---------------------------------------------------------------------------------------------
-#
 # Streams made to hurt FuDyADT: at its trigger, at the powers of two of its rule, where no split helps or exists.
 #
 # Each is small and exact; ``tests/property/test_lower_bounds.py`` runs them against the twin.

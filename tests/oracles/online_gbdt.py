@@ -18,7 +18,6 @@ from raydt.learners.gbdt.staleness import log_odds
 from tests.oracles.digests import CategoryBins, NumericBins
 
 # -- online gbdt tree ------------------------------------------------------------------------------------------------
-#
 # Rows and nodes of the slow online GBDT.
 
 #: Iteration and, within it, class of a tree.
@@ -88,7 +87,6 @@ class Work:
 
 
 # -- online gbdt -----------------------------------------------------------------------------------------------------
-#
 # The in-place online GBDT as its paper prints it: the slow, obvious twin that the fast one has to equal bit for bit.
 #
 # Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree: In-Place Updates for Efficient

@@ -14,7 +14,6 @@ from tests.oracles.fudyadt import UNDECIDED, Example, FudyadtTwin, Node, Split
 from tests.sparse_streams import Event
 
 # -- sparse splits ---------------------------------------------------------------------------------------------------
-#
 # Approximate best splits on sparse binary features, slow and obvious: what fast versions have to equal bit for bit.
 #
 # Source: Tatti, "Approximating splits for decision trees quickly in sparse data streams". Where this leaves the
@@ -267,7 +266,6 @@ class BucketTwin(SplitsNode):
 
 
 # -- sparse tree -----------------------------------------------------------------------------------------------------
-#
 # The sparse fully dynamic tree, slow and obvious: what the fast one has to equal bit for bit.
 #
 # It is ``tests.oracles.fudyadt`` with other tests: after every update each node of the path asks its finders (one for
@@ -436,7 +434,6 @@ class SparseTreeTwin(FudyadtTwin):
 
 
 # -- sparse battery --------------------------------------------------------------------------------------------------
-#
 # The guarantee of approximate best splits, tested on whatever finds them.
 #
 # A finder is anything with ``add(row, y)``, ``remove(row, y)`` and ``best()``, which gives (feature, score). To test

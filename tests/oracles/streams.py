@@ -33,7 +33,6 @@ from tests.oracles.confidence_tree import round_half_up
 from tests.oracles.sparse_splits import BruteForce, BucketTwin
 
 # -- streams ---------------------------------------------------------------------------------------------------------
-#
 # Twins of the stream models: plain loops over a list of rows, one event at a time; and a source held in memory.
 
 
@@ -303,7 +302,6 @@ def deletion_log(rows: Sequence[Row], skip: bool, log: Sequence[tuple[int, int |
 
 
 # -- best split stream -----------------------------------------------------------------------------------------------
-#
 # The sparse best split over a stream, slow and obvious: one dictionary of rows, and a node of plain Python a group.
 #
 # What is searched when, what is predicted and what is refused is decided here update by update; the fast path has to

@@ -48,7 +48,6 @@ from tests.small_tables import examples as examples_tables
 from tests.volume import examples
 
 # -- bad updates -----------------------------------------------------------------------------------------------------
-#
 # Under ``on_error: skip`` the live rows of a change log are the good rows of its table, whatever was bad in between.
 #
 # A row whose newest state cannot be used is not in the table as the model knows it: the former state has to go.
@@ -203,7 +202,6 @@ def test_a_live_row_that_goes_ends_the_warmup(tmp_path: Path, update: dict[str, 
 
 
 # -- refused feeds ---------------------------------------------------------------------------------------------------
-#
 # Change feeds out of order: the advice about a refused update, followed, loses no row and no deletion.
 
 #: Moves of a feed in order: at each, an id is inserted if it is not live, and else deleted or replaced.
@@ -267,7 +265,6 @@ def test_a_replay_says_when_skipping_is_right(tmp_path: Path) -> None:
 
 
 # -- subject tables --------------------------------------------------------------------------------------------------
-#
 # What is known of subjects follows the live rows alone, in every stream, however it is cut or resumed.
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -441,7 +438,6 @@ def test_the_table_is_a_dictionary(seed: int) -> None:
 
 
 # -- tables exactly once ---------------------------------------------------------------------------------------------
-#
 # However often a run is cut, its tables hold each update once and without a gap: those of a run that was not.
 #
 # The learner is the real one, in process; what is lost, or dies with the whole run, is a process that this very

@@ -41,7 +41,6 @@ from tests.strategies import WEIGHTS, cuts
 from tests.volume import examples
 
 # -- best split twin -------------------------------------------------------------------------------------------------
-#
 # The sparse best split is its slow twin: the same splits, buckets, predictions and refusals, whoever does the work.
 
 pytestmark = pytest.mark.timeout(900)
@@ -218,7 +217,6 @@ def session_of_twin(fixed: BestSplitOptions, features: Features, data: st.DataOb
 
 
 # -- sparse tree twin ------------------------------------------------------------------------------------------------
-#
 # The sparse fully dynamic tree on any shards and batches against its slow twin: same predictions, same tree.
 #
 # At the end the audit proves the promise by brute force.

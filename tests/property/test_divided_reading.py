@@ -52,11 +52,9 @@ from tests import volume
 from tests.volume import examples
 
 # -- divided reading -------------------------------------------------------------------------------------------------
-#
 # A reading that is divided among shards, and what they learn.
 
 # -- divided reading -------------------------------------------------------------------------------------------------
-#
 # A divided reading against reading the source as a whole: the same updates, features, codes, skipped rows and errors.
 #
 # The shards are readers in this process. Files have bad rows in several columns, categories, tokens and labels that
@@ -448,7 +446,6 @@ def test_a_shard_that_cannot_read_on_is_named_once(lost: str, caplog: pytest.Log
 
 
 # -- divided learning ------------------------------------------------------------------------------------------------
-#
 # Learners whose shards read the features of the warm-up themselves, against learners that are sent them.
 #
 # The digest, the results and the states are equal for any number of shards, wherever blocks, batches and the warm-up
@@ -577,7 +574,6 @@ def test_same_model(table_learning: str, case: str, limit: int) -> None:
 
 
 # -- reading in threads ----------------------------------------------------------------------------------------------
-#
 # Files read and encoded in threads: the rows, dictionaries, faults and errors of one thread.
 #
 # The twin is the path of one thread: a block is read, encoded and handed out before the next one is looked at.

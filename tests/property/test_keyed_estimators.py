@@ -52,7 +52,6 @@ from tests.volume import examples as examples_pool
 from tests.volume import nightly
 
 # -- keyed estimators ------------------------------------------------------------------------------------------------
-#
 # Models by key are, bit for bit, a separate estimator for each key that is given the rows of this key alone.
 #
 # The twin is a dictionary of estimators. Random calls over keys that are made to be mixed up; a call that any twin
@@ -238,7 +237,6 @@ def test_a_keys_model_is_that_of_its_rows_alone(trial: Trial, steps: list[tuple[
 
 
 # -- keyed members ---------------------------------------------------------------------------------------------------
-#
 # A key's model, scores and stream are those of a run over the rows of its key alone, however rows arrive.
 
 KEYS_MEMBERS = ["north", "", "7", "two\nlines", "long" * 50]
@@ -354,7 +352,6 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, name: str, tmp_path: Path) -> N
 
 
 # -- keyed runs ------------------------------------------------------------------------------------------------------
-#
 # Runs with a model for each key: predictions, tables, audits and resumes are those of separate runs.
 
 
@@ -486,7 +483,6 @@ def test_a_deletion_log_names_no_keys(trial: Trial, seed: int, tmp_path: Path) -
 
 
 # -- keyed pool ------------------------------------------------------------------------------------------------------
-#
 # One batch of each of many models: taken together they give what a loop of ``session.apply`` gives.
 
 FUDYADT = learners()["fudyadt"]

@@ -33,7 +33,6 @@ from tests.unit.test_follow import job, same
 from tests.unit.test_requests import said
 
 # -- live delta ------------------------------------------------------------------------------------------------------
-#
 # After the changes of version v, the live rows are those of the table at v, whatever changed it.
 
 
@@ -227,7 +226,6 @@ def test_the_folder_of_a_table_is_no_parquet_files(tmp_path: Path) -> None:
 
 
 # -- live faults -----------------------------------------------------------------------------------------------------
-#
 # A live source that goes away in the middle of anything, a driver that is gone anywhere, bad rows: nothing shows.
 #
 # The source is a list in memory behind the interface of live sources, or a Delta table on the disk.

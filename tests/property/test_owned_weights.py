@@ -23,7 +23,6 @@ from raydt.sessions.session import InProcessSession, next_segment
 from tests.volume import examples
 
 # -- owned weights ---------------------------------------------------------------------------------------------------
-#
 # Weights that come and go: the digest is that of one process whatever the number of shards, also once all are 1
 # again.
 #
@@ -154,7 +153,6 @@ def test_slots_of_deleted_rows_are_used_again(shards: int) -> None:
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------
-#
 # Checkpoints hold what the learner held, however rows were stored, superseded and deleted on the way.
 
 FEATURES_CHECKPOINTS = Features(("a", "b", "c"), (False, False, True), groups=2)

@@ -35,7 +35,6 @@ from tests.refusals import refused
 from tests.volume import examples
 
 # -- row tree --------------------------------------------------------------------------------------------------------
-#
 # The root of a tree over rows follows any inserts, deletes and changes, and is that of its slow twin.
 #
 # It does not depend on the order in which rows came, on those that were there before, or on ids that share their
@@ -148,7 +147,6 @@ def test_each_row_has_room_for_less_than_four(steps):
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------
-#
 # Parts of a matrix are what NumPy picks out one number at a time, also where they have memory of their own.
 
 
@@ -206,7 +204,6 @@ def test_a_place_that_there_is_not_is_an_error(at: list[int]) -> None:
 
 
 # -- dictionary ------------------------------------------------------------------------------------------------------
-#
 # The codes of values are those of a plain loop: first appearances, rows passed over, cuts, and restored values.
 
 VALUES = st.sampled_from([None, "a", "b", "c", "d", "e"])
@@ -239,7 +236,6 @@ def test_codes_are_those_of_a_loop(blocks: list, known: list[str], encoded: bool
 
 
 # -- rows on shards --------------------------------------------------------------------------------------------------
-#
 # Gathered rows may be views of what a shard keeps: no learner looks at one after the shard has taken other rows.
 
 
@@ -277,7 +273,6 @@ def test_no_view_is_seen_to_change(trial: Trial, tmp_path: Path, monkeypatch: py
 
 
 # -- single rows -----------------------------------------------------------------------------------------------------
-#
 # What updates of one example keep from one to the next, in a confidence tree, is what would be made anew.
 
 WARMUP, CLASSES, FEATURES = 8, 4, Features(("a", "b"), (False, True))
@@ -377,7 +372,6 @@ def test_what_is_kept_is_what_would_be_made_anew(seed: int, kind: str, renewal: 
 
 
 # -- packed trees ----------------------------------------------------------------------------------------------------
-#
 # Packed trees walk as :meth:`TreeSum.apply` does, row by row: any tests and values, any number of threads.
 
 NUMBERS = (-np.inf, -1.5, -0.0, 0.0, 1.0, 2.0, 3.0, np.finfo(np.float64).max, np.inf, np.nan)

@@ -53,7 +53,6 @@ from tests.unit.test_update_subjects import ESTIMATORS, takes_sparse_rows_only
 from tests.volume import examples, spread
 
 # -- saved values ----------------------------------------------------------------------------------------------------
-#
 # What an estimator accepts it can also save: labels, categories and names of columns of any kind, drawn at random.
 #
 # Each call either refuses its values, with one error, or the model that ``save`` writes predicts the same values.
@@ -160,7 +159,6 @@ def test_values_are_refused_or_saved(estimator: Any, tmp_path: Path) -> None:
 
 
 # -- labels given ----------------------------------------------------------------------------------------------------
-#
 # Labels and ids as users give them: columns of text and numbers are taken as the value after value of a list is.
 
 TEXTS = st.sampled_from(["no", "yes", "é", "", "1"])
@@ -223,7 +221,6 @@ def test_ids_in_arrays_are_judged_as_each_of_them(ids: Any) -> None:
 
 
 # -- times -----------------------------------------------------------------------------------------------------------
-#
 # Event times of every file kind, unit, zone and year: Python's datetime says what each is in microseconds.
 #
 # Drawn over the whole range of the calendar (years 1 to 9999), before and after what nanoseconds in 64 bits can hold.
@@ -354,7 +351,6 @@ def test_the_largest_times_are_compared_exactly(tmp_path: Path) -> None:
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
-#
 # The steps of a batch against their definition, in NumPy: an update that takes effect is one, an UPDATE two.
 
 
@@ -387,7 +383,6 @@ def test_steps_are_those_of_the_definition(ops: list[int], start: int, data: st.
 
 
 # -- update replay ---------------------------------------------------------------------------------------------------
-#
 # An update of a state is what the same changes are elsewhere: further calls of an estimator, or of a run's stream.
 
 LEARNER = {"alpha": 0.05, "beta": 0.05, "max_depth": 4}

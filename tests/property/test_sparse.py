@@ -34,11 +34,9 @@ from tests.strategies import ones, sparse_rows
 from tests.volume import examples
 
 # -- sparse ----------------------------------------------------------------------------------------------------------
-#
 # Sparse rows and the spine of their finders.
 
 # -- sparse ----------------------------------------------------------------------------------------------------------
-#
 # Sparse rows and their store, against lists of lists.
 
 WIDTH = 50
@@ -183,7 +181,6 @@ FIXED = [0, 9, 3, 13, 8, 8]
 
 
 # -- sparse spine ----------------------------------------------------------------------------------------------------
-#
 # Sparse rows on their way from a source through streams, sessions and checkpoints, against the same rows as columns.
 #
 # The learner is the one of the simulation, in which a row that is not as it was shows in the digest.
@@ -260,7 +257,6 @@ def test_streams_carry_the_rows(tmp_path_factory, model, data):
 
 
 # -- sparse finders --------------------------------------------------------------------------------------------------
-#
 # The compiled finders: bit for bit the twin's answers and buckets; within 1 + alpha, however features are grouped.
 
 ALPHAS = (0.05, 0.1, 0.5, 2.0)

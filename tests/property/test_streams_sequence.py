@@ -36,7 +36,6 @@ from tests.small_tables import ChangingTable, Told
 from tests.volume import examples
 
 # -- streams sequence ------------------------------------------------------------------------------------------------
-#
 # The sequence of updates against plain loops, whatever the batches, the chunks, and the place of a resume.
 
 SIZES = st.lists(st.integers(1, 9) | st.just(100), min_size=1, max_size=6)
@@ -289,7 +288,6 @@ def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chu
 
 
 # -- followed keys ---------------------------------------------------------------------------------------------------
-#
 # A table that is followed with a model for each key: every key is a run of what the table has done to its rows.
 #
 # Deletions name no key, updates move rows between keys, rows are bad and good again; the reader stops and goes on

@@ -34,7 +34,6 @@ from tests.small_tables import examples, random_changes, table_of, written
 from tests.volume import examples as examples_divided
 
 # -- text ids --------------------------------------------------------------------------------------------------------
-#
 # Codes of text ids follow from the updates alone, and what is kept of ids follows the live ones, in every stream.
 
 #: Rows for which an id is remembered here, so that few rows forget many ids.
@@ -155,7 +154,6 @@ def test_memory_follows_the_live_ids(tmp_path: Path, model: str) -> None:
 
 
 # -- divided ids -----------------------------------------------------------------------------------------------------
-#
 # Text ids in several processes have the codes, the names and the states that they have in one.
 
 #: Rows for which an id is remembered here, and ids that stay in one process.

@@ -42,7 +42,6 @@ from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
 
 # -- theorem ---------------------------------------------------------------------------------------------------------
-#
 # The lemmas of ``docs/explanation/guarantees.md`` in exact fractions, and the theorem with the slow twin.
 
 Counts = list[int]
@@ -408,7 +407,6 @@ def test_an_adversary_gets_past_beta_beyond_the_bound() -> None:
 
 
 # -- number theorem --------------------------------------------------------------------------------------------------
-#
 # The lemmas on numeric labels (``docs/explanation/guarantees.md``) in exact fractions, and the integers at the ends.
 #
 # The theorem itself is tested with the slow twin (``test_fudyadt_twin.py``).

@@ -56,15 +56,12 @@ from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples
 
 # -- tree sum --------------------------------------------------------------------------------------------------------
-#
 # Sums of trees, of targets, statistics within a batch, and an exact GBDT.
 
 # -- tree sum --------------------------------------------------------------------------------------------------------
-#
 # Sums of trees, of targets, and statistics within a batch.
 
 # -- tree sum --------------------------------------------------------------------------------------------------------
-#
 # Every case as a sum of trees: equal in every bit to what the learner predicts, and to a slow twin.
 
 
@@ -165,7 +162,6 @@ def test_a_model_of_another_kind_is_refused() -> None:
 
 
 # -- target sums -----------------------------------------------------------------------------------------------------
-#
 # Sums of numeric targets of parts of all rows (``raydt.audits.bins``) are those of all, exactly.
 
 numbers = st.floats(-1e300, 1e300) | st.sampled_from((0.0, 5e-324, -5e-324, 0.1, 2.0**53 + 1))
@@ -190,7 +186,6 @@ def test_sums_of_parts_are_exact(rows: list[tuple[float, int, int]], alike: bool
 
 
 # -- statistics within -----------------------------------------------------------------------------------------------
-#
 # Statistics within a batch are those of batches that end there: every case of every learner that reports them.
 
 UPDATES = 240
@@ -277,7 +272,6 @@ def test_pieces_end_with_the_update_that_stops_the_stream(stop: int, tmp_path: P
 
 
 # -- gbdt exactness --------------------------------------------------------------------------------------------------
-#
 # What whole numbers make exact: deletion as if it had never been, any order.
 
 FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
@@ -393,11 +387,9 @@ def test_neither_order_nor_grouping_of_deletions_within_one_update_matters(objec
 
 
 # -- binning ---------------------------------------------------------------------------------------------------------
-#
 # Bins, bins that are derived, and histograms.
 
 # -- binning ---------------------------------------------------------------------------------------------------------
-#
 # Bins against their slow twin: every code of seen and unseen values, every cut.
 
 near = st.sampled_from((1e-11, 9e-11, 1e-10, 1.0000000001e-10, 2e-10, 1e-9))
@@ -527,7 +519,6 @@ def test_bins_of_equal_frequency_by_hand() -> None:
 
 
 # -- derived bins ----------------------------------------------------------------------------------------------------
-#
 # Bins that an audit derives from parts of the rows, against their slow twin on all rows.
 
 
@@ -574,7 +565,6 @@ def test_long_columns(seed: int, parts: int, method: str, most: int) -> None:
 
 
 # -- fudyadt histograms ----------------------------------------------------------------------------------------------
-#
 # BUILD with columns of few values counted, or divided among threads, and with all columns sorted: the same tree.
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most", "few or none", "many or none")

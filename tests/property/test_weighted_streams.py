@@ -38,7 +38,6 @@ from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
 from tests.volume import examples
 
 # -- weighted streams ------------------------------------------------------------------------------------------------
-#
 # Rows with whole weights against repeated rows: the same model, bit for bit, under insertions and deletions.
 #
 # Features are numbers: bins of categories are in the order of how many rows have them.
@@ -169,7 +168,6 @@ def history_of(updates: list[Round], numbers: bool) -> History:
 
 
 # -- forest weights --------------------------------------------------------------------------------------------------
-#
 # Forests of numeric labels with weights: exact words of sums, and whole weights that equal repeated rows, bit for
 # bit.
 #
@@ -312,7 +310,6 @@ def test_whole_weights_equal_repeated_rows(
 
 
 # -- gbdt sparse -----------------------------------------------------------------------------------------------------
-#
 # Sparse features of the online GBDT are to its slow twin as columns of zeros and ones: the same model, audited.
 
 

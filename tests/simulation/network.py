@@ -23,7 +23,6 @@ from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.confidence_tree.naive_bayes import INHERITED
 
 # -- machines --------------------------------------------------------------------------------------------------------
-#
 # Machines on the simulated network: each handles one event at a time, and may die or be paused between two.
 #
 # A coordinator machine drives the product's generators as the Ray driver does: one message is outstanding at every
@@ -213,7 +212,6 @@ class CoordinatorMachine(Machine):
 
 
 # -- network ---------------------------------------------------------------------------------------------------------
-#
 # Simulated time, chance and failures: what can happen to messages and machines, whatever they are for.
 
 #: Simulated time until a message is sent again, and until a machine that does nothing is given up.
@@ -520,7 +518,6 @@ class Network:
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------
-#
 # Parts of a checkpoint that simulated shards write themselves.
 
 
@@ -555,7 +552,6 @@ class MachineParts(PartsElsewhere):
 
 
 # -- outcomes --------------------------------------------------------------------------------------------------------
-#
 # What must not depend on faults, shards or batches.
 
 

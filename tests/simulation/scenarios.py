@@ -21,7 +21,6 @@ from tests.simulation.stores import Checkpoints
 from tests.simulation.streams import WARMUP, Workload, random_workload
 
 # -- setups ----------------------------------------------------------------------------------------------------------
-#
 # Learners to be simulated, with features in four groups, and their outcome if nothing goes wrong.
 
 #: The learner in which every fault shows, and every case of all others.
@@ -58,7 +57,6 @@ def undisturbed(setup: Setup, workload: Workload | Simulation) -> dict[str, Any]
 
 
 # -- regressions -----------------------------------------------------------------------------------------------------
-#
 # Seeds that have failed once, and why; every test run repeats them.
 #
 # A seed stands for a scenario only as long as ``tests.simulation.scenarios`` draws the same from it. Where that has
@@ -69,7 +67,6 @@ REGRESSIONS: tuple[tuple[int, str], ...] = ()
 
 
 # -- scenarios -------------------------------------------------------------------------------------------------------
-#
 # A run that follows from one number: what is learned from which stream, how it is cut, and what goes wrong.
 
 #: Seeds take the learners in turn.

@@ -26,7 +26,6 @@ from tests.cases import Trial
 from tests.small_tables import WIDE, Hostile, Row, examples, random_changes, spelled, table_of, written
 
 # -- streams ---------------------------------------------------------------------------------------------------------
-#
 # What the simulated machines are fed: named short streams, each for what it exercises, and random ones from a seed.
 #
 # All are read by the product's own sources and stream models from a small Arrow file, with text ids, text categories
@@ -205,7 +204,6 @@ def random_workload(folder: Path, seed: int, least_warmup: int = 0) -> Workload:
 
 
 # -- followed --------------------------------------------------------------------------------------------------------
-#
 # A followed source for the simulated machines: a log in memory, whose plans are kept on a disk that drivers share.
 #
 # Plans have any length, and one that was not kept may come to be another; now and then the source does not answer, to

@@ -23,7 +23,6 @@ from tests.simulation.stores import Checkpoints, Memory
 from tests.simulation.streams import NAMED, Followed
 
 # -- simulation ------------------------------------------------------------------------------------------------------
-#
 # Whatever the network does and whichever machine crashes when, the outcome is that of a quiet run.
 
 ROOT = Path(__file__).parents[2]
@@ -281,7 +280,6 @@ def test_a_command_outside_pytest_draws_the_same_scenarios():
 
 
 # -- followed --------------------------------------------------------------------------------------------------------
-#
 # A source that is followed, whose plans outlive drivers: neither faults nor where plans end change an outcome.
 
 #: Seeds of a nightly run, and how many of them every test run takes.

@@ -21,7 +21,6 @@ from raydt.messages import message
 from raydt.presentation.blocks import Article
 
 # -- fabricated run --------------------------------------------------------------------------------------------------
-#
 # A run folder as a replay would leave it, made up from a seed, for tests of what reads run folders.
 
 FEATURES = ["period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", "weekday"]
@@ -235,7 +234,6 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
 
 
 # -- fabricated split ------------------------------------------------------------------------------------------------
-#
 # A run folder of a sparse best split as a replay would leave it, made up from a seed.
 
 UPDATES = 4500
@@ -288,7 +286,6 @@ def best_split_run(folder, number=30, finder=None, **changed):
 
 
 # -- fabricated sweep ------------------------------------------------------------------------------------------------
-#
 # Rows of a sweep as its settings would give them, made up, for tests of what shows them.
 
 

@@ -33,7 +33,6 @@ from tests.unit.fabricated_run import (
 )
 
 # -- report outline --------------------------------------------------------------------------------------------------
-#
 # What a page shows, in a form without words: sections, blocks, their shapes and their numbers.
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?%?")
@@ -93,7 +92,6 @@ def _block(block: Any) -> Iterator[str]:
 
 
 # -- report cases ----------------------------------------------------------------------------------------------------
-#
 # Pages of which ``reports.txt`` has the outline: made-up runs and sweeps, and small runs of every learner.
 #
 # ``python -m tests.unit.report_cases > tests/unit/reports.txt`` writes the outlines of this version.

@@ -17,7 +17,6 @@ from raydt.folders.folder import Folder
 from raydt.sessions.session import next_segment
 
 # -- small checkpoints -----------------------------------------------------------------------------------------------
-#
 # A run of made-up examples, small and quick to write, whose state at every checkpoint is known.
 
 #: Updates done at each checkpoint; a large segment comes first, later ones are superseded.
@@ -108,7 +107,6 @@ def assert_clean(folder: Folder) -> None:
 
 
 # -- crashing --------------------------------------------------------------------------------------------------------
-#
 # A filesystem whose process dies at its n-th change, in memory of what it had written till then.
 
 

@@ -67,15 +67,12 @@ from tests.sparse_streams import Event, sparse_streams
 from tests.volume import examples
 
 # -- best split ------------------------------------------------------------------------------------------------------
-#
 # The best split and its oracle, and the forest: estimators, limits, and mutants.
 
 # -- best split ------------------------------------------------------------------------------------------------------
-#
 # The best split, limits of sparse finders, and speculation.
 
 # -- best split ------------------------------------------------------------------------------------------------------
-#
 # The sparse best split: its estimator, and what its audit and the checks of its files find.
 
 
@@ -123,7 +120,6 @@ def test_auto_at_the_border(seen: int, chosen: str) -> None:
 
 
 # -- sparse limits ---------------------------------------------------------------------------------------------------
-#
 # Where sparse learners end: widths, alphas, options that mean nothing, and trees that no tree can be.
 
 
@@ -171,7 +167,6 @@ def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
 
 
 # -- speculation -----------------------------------------------------------------------------------------------------
-#
 # The length of the windows in which learners speculate.
 
 
@@ -185,11 +180,9 @@ def test_a_window_reaches_as_far_as_the_next_change() -> None:
 
 
 # -- forest ----------------------------------------------------------------------------------------------------------
-#
 # The forest: its estimator, its limits, and mutants that the twin must find.
 
 # -- forest estimator ------------------------------------------------------------------------------------------------
-#
 # The estimators of the exact forest: classes and categories by value, lazy trees, importances.
 
 LEARNER_FOREST = learners()["forest"]
@@ -277,7 +270,6 @@ def with_codes(traits: Any) -> Any:
 
 
 # -- forest limits ---------------------------------------------------------------------------------------------------
-#
 # The exact forest at its limits: large leaves, entries beyond 32 bits, trees that stay with their shards.
 
 
@@ -325,7 +317,6 @@ def test_trees_leave_their_shards_only_when_they_are_wanted() -> None:
 
 
 # -- forest mutants --------------------------------------------------------------------------------------------------
-#
 # Forests that remember: each mutant breaks one rule of exactness, and the twin's digest shows it.
 #
 # A mutant is the learner with one function replaced before its kernels are compiled, so each runs in its own process.
@@ -464,7 +455,6 @@ def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
 
 
 # -- sparse splits oracle --------------------------------------------------------------------------------------------
-#
 # The slow twin of approximate best splits by itself: figures by hand, and widths of buckets.
 
 ALPHAS = (0.05, 0.1, 0.5, 2.0)
@@ -588,11 +578,9 @@ def test_every_feature_is_within_its_bucket(finder: str, alpha: float, stream: l
 
 
 # -- estimator sparse ------------------------------------------------------------------------------------------------
-#
 # Estimators on sparse matrices.
 
 # -- estimator sparse ------------------------------------------------------------------------------------------------
-#
 # Sparse matrices and columns of lists in estimators and in files for a saved model.
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -760,7 +748,6 @@ class TestFilesForAModel:
 
 
 # -- sparse tree estimator -------------------------------------------------------------------------------------------
-#
 # SparseDynamicTreeClassifier: sparse matrices, frames with lists, two classes, deletion, saving.
 
 

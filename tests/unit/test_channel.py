@@ -26,7 +26,6 @@ from raydt.parallel import limited
 from tests.refusals import refused
 
 # -- channel ---------------------------------------------------------------------------------------------------------
-#
 # Sockets between shards: who is admitted, what arrives, and what a broken connection says.
 
 SECRET = b"s" * 32
@@ -444,7 +443,6 @@ def test_a_repeated_frame_has_no_effect():
 
 
 # -- exchange --------------------------------------------------------------------------------------------------------
-#
 # The in-process driver delivers requests as the contract says, and a shard refuses what is out of order.
 
 

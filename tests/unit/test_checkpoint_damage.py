@@ -27,7 +27,6 @@ from tests.storage_faults import DeathError, Fault, FaultyStorage
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
 
 # -- checkpoint damage -----------------------------------------------------------------------------------------------
-#
 # A damaged checkpoint is refused by name, and the one before it is there; never a wrong state.
 
 #: The checkpoints there are: the last three of five.
@@ -217,7 +216,6 @@ def test_ragged_rows_that_do_not_fit_are_refused(tmp_path, change):
 
 
 # -- checkpoint faults -----------------------------------------------------------------------------------------------
-#
 # Whatever operation of the storage fails while a checkpoint is written, the last complete one is there.
 
 #: Checkpoints there are before: none, or as many as are kept.

@@ -29,7 +29,6 @@ from raydt.messages import message
 from tests.unit.updatable import JOB
 
 # -- cli -------------------------------------------------------------------------------------------------------------
-#
 # The command line: exit codes, what goes to stdout and what to stderr, and an example in every help.
 
 ROOT = Path(__file__).parents[2]
@@ -377,7 +376,6 @@ def test_an_audit_of_a_state_says_what_its_measures_are(raydt, tmp_path):
 
 
 # -- cli validate ----------------------------------------------------------------------------------------------------
-#
 # What ``validate`` says of a config, its data and its promises.
 
 

@@ -38,7 +38,6 @@ from tests.oracles import confidence_bounds as printed
 from tests.refusals import findings
 
 # -- confidence tree estimator ---------------------------------------------------------------------------------------
-#
 # ConfidenceTreeClassifier: scikit-learn's checks, parameters, cuts of calls, NaN, sparse rows, deletion, saving.
 
 RNG = np.random.default_rng(5)
@@ -98,7 +97,6 @@ def test_a_receipt_tells_of_choices_wherever_leaves_choose(kind: str) -> None:
 
 
 # -- confidence tree audit -------------------------------------------------------------------------------------------
-#
 # The audit of confidence trees holds on sound states of every rule, and finds each kind of damage.
 
 
@@ -191,7 +189,6 @@ def test_what_is_not_promised(settings: dict[str, Any], reason: str, limit: floa
 
 
 # -- confidence bounds -----------------------------------------------------------------------------------------------
-#
 # Widths and rules of the confidence tree are those of the equations; a rule that is a little off is told apart.
 
 POINTS = 1000
@@ -304,7 +301,6 @@ def test_ties(setting: dict[str, Any]) -> None:
 
 
 # -- confidence coverage ---------------------------------------------------------------------------------------------
-#
 # The three theorems hold: |Phi-hat - Phi| <= eps at least as often as they say, in parts and as a whole.
 #
 # What is estimated is the score that the tree splits by.
@@ -446,7 +442,6 @@ def test_bias_of_entropy() -> None:
 
 
 # -- confidence limits -----------------------------------------------------------------------------------------------
-#
 # Confidence trees at the edges of what a shard takes at once, and with options and states that cannot be.
 
 

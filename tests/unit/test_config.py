@@ -35,7 +35,6 @@ from tests.refusals import refused
 from tests.volume import examples
 
 # -- config ----------------------------------------------------------------------------------------------------------
-#
 # Configs: how they are read, overrides, paths, hash and schema. The corpus has what is refused in a file.
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -324,7 +323,6 @@ def test_the_schema_knows_every_learner_and_kind():
 
 
 # -- defaults --------------------------------------------------------------------------------------------------------
-#
 # All estimators: scikit-learn's checks, the options and defaults of YAML, bad values.
 #
 # Adapters for river have the parameters and defaults of their estimator.
@@ -451,7 +449,6 @@ def test_scikit_learn_accepts_it(estimator: Any) -> None:
 
 
 # -- numerals --------------------------------------------------------------------------------------------------------
-#
 # Text that looks like numbers or times becomes categories only with a warning: in files of every kind, and frames.
 
 NUMBERS = {

@@ -47,11 +47,9 @@ from tests.unit.updatable import JOB
 from tests.volume import examples
 
 # -- copies ----------------------------------------------------------------------------------------------------------
-#
 # Copies of examples, and the memory of models.
 
 # -- copies ----------------------------------------------------------------------------------------------------------
-#
 # How long checkpoints hold a deleted example: never longer than ``checkpoint.max_age``, or the run says so.
 
 #: Seconds between two checkpoints, and the oldest that a copy may become.
@@ -257,7 +255,6 @@ def test_a_run_that_is_level_gives_up_copies_in_time(tmp_path: Path) -> None:
 
 
 # -- small model -----------------------------------------------------------------------------------------------------
-#
 # When a model stays with the coordinator, and what stays the same when it does not.
 
 
@@ -328,7 +325,6 @@ def test_a_restored_model_counts_its_ones() -> None:
 
 
 # -- memory arrays ---------------------------------------------------------------------------------------------------
-#
 # Arrays that grow: what they hold, and that a former one gives its pages back.
 
 
@@ -377,7 +373,6 @@ def test_an_array_whose_extension_is_interrupted_is_as_before(looks: int, monkey
 
 
 # -- training --------------------------------------------------------------------------------------------------------
-#
 # ``train``: which rows are held out, what a config may say, and what is printed.
 
 SHARE = st.floats(0.0, 0.99)

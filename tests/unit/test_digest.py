@@ -21,7 +21,6 @@ from tests.oracles.digests import node_root, row_parts
 from tests.refusals import refused
 
 # -- digest ----------------------------------------------------------------------------------------------------------
-#
 # The digest sees names, order, dtypes, shapes and values, and nothing of how they lie in memory.
 
 PARTS = [("a", np.arange(6, dtype=np.int64).reshape(2, 3)), ("b", np.array([0.5, -1.0]))]
@@ -94,7 +93,6 @@ def test_other_types_are_refused(bad):
 
 
 # -- row digest ------------------------------------------------------------------------------------------------------
-#
 # The digest of few rows, which have no tree, is that of their tree: bit for bit, whatever their slots and weights.
 
 
@@ -127,7 +125,6 @@ def test_few_rows_have_the_digest_of_their_tree(weighted: bool) -> None:
 
 
 # -- blake2b ---------------------------------------------------------------------------------------------------------
-#
 # The compiled BLAKE2b is the one of ``hashlib``, of any length, with any personalisation, at any place.
 
 #: Neighbours take as many blocks, or not: four of them are hashed side by side.
@@ -218,7 +215,6 @@ def test_below_is_in_range_even_for_the_largest_uniform():
 
 
 # -- outline ---------------------------------------------------------------------------------------------------------
-#
 # The outline of a fully dynamic tree follows its changes: places, depth and hash are those of the whole tree.
 
 CASES = {

@@ -38,7 +38,6 @@ from raydt.sessions.session import InProcessSession
 from tests.refusals import refused, warned
 
 # -- estimator -------------------------------------------------------------------------------------------------------
-#
 # FullyDynamicTreeClassifier: ids, bad calls, frames, saving. The contract of all learners is in the nets.
 
 RNG = np.random.default_rng(4)
@@ -210,7 +209,6 @@ def test_labels_stay_text_or_numbers() -> None:
 
 
 # -- estimator calls -------------------------------------------------------------------------------------------------
-#
 # Estimator calls that fail leave nothing behind; deletion by value; labels and categories across save and load.
 
 COLOURS = ["red", "green", "blue", "grey"]
@@ -469,7 +467,6 @@ def test_a_name_that_is_not_there(package: Any) -> None:
 
 
 # -- atomic calls ----------------------------------------------------------------------------------------------------
-#
 # Calls that are interrupted while they change a model: handlers of signals, threads, copies (volume: the nets).
 
 X_CALLS = np.arange(40.0).reshape(-1, 1)

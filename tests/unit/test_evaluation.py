@@ -31,7 +31,6 @@ from tests.refusals import refused
 from tests.volume import examples
 
 # -- evaluation ------------------------------------------------------------------------------------------------------
-#
 # Metrics against river on the same predictions, and against loops over the definitions of MOA and of the papers.
 
 river_metrics = pytest.importorskip("river.metrics")
@@ -347,11 +346,9 @@ def test_delayed_numbers_are_scored_as_they_were_asked():
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
-#
 # Metrics of classes and targets, with weights, and runs that are scored.
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
-#
 # Prequential metrics against a loop over single examples, and against values worked out by hand.
 
 
@@ -435,7 +432,6 @@ def test_a_window_is_what_was_scored_since_the_mark_before():
 
 
 # -- regression metrics ----------------------------------------------------------------------------------------------
-#
 # Prequential errors against a loop over single predictions, however they are cut, and after a restore.
 
 RNG = np.random.default_rng(5)
@@ -522,7 +518,6 @@ def test_a_state_of_an_earlier_version_gives_the_same_scores() -> None:
 
 
 # -- weighted metrics ------------------------------------------------------------------------------------------------
-#
 # Metrics that count predictions by the weights of their rows, against those of repeated predictions.
 
 DRAW = np.random.default_rng(3)
@@ -588,7 +583,6 @@ def test_a_run_weighs_its_metrics_on_request(tmp_path: Path) -> None:
 
 
 # -- scored runs -----------------------------------------------------------------------------------------------------
-#
 # Scores of whole runs: delayed labels, alarms, and the scores of class 1 that learners give.
 
 IN_PROCESS = {"backend": "in_process", "shards": 1}

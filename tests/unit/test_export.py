@@ -44,7 +44,6 @@ from tests.refusals import refused
 from tests.unit.test_update_subjects import ESTIMATORS, takes_sparse_rows_only
 
 # -- export ----------------------------------------------------------------------------------------------------------
-#
 # Exported models say in every double what the learner says, for every case; what a format cannot say is refused.
 
 for library in ("treelite", "onnxruntime", "onnx", "lightgbm", "sklearn", "skops"):
@@ -246,7 +245,6 @@ def test_categories_that_treelite_cannot_hold_are_refused() -> None:
 
 
 # -- export command --------------------------------------------------------------------------------------------------
-#
 # ``raydt export`` and ``raydt predict --explain``, of models and states that were saved.
 
 DRAW = np.random.default_rng(3)
@@ -342,7 +340,6 @@ def test_tokens_are_named_in_the_second_file_and_in_explanations(tmp_path: Path)
 
 
 # -- explain ---------------------------------------------------------------------------------------------------------
-#
 # Shapley values against their definition and against shap, importances against a loop, and paths in words.
 
 DRAW_EXPLAIN = np.random.default_rng(8)

@@ -55,7 +55,6 @@ from tests.unit.small_checkpoints import Dying
 from tests.unit.updatable import JOB
 
 # -- faults ----------------------------------------------------------------------------------------------------------
-#
 # Fault points: off by default, each listed once and in use, asked for by a handler or by the environment.
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
@@ -202,7 +201,6 @@ class TestEnvironment:
 
 
 # -- incarnations ----------------------------------------------------------------------------------------------------
-#
 # Incarnations in this process, and the budget of restarts.
 
 CONFIG = {
@@ -288,7 +286,6 @@ class TestRestartBudget:
 
 
 # -- due checkpoints -------------------------------------------------------------------------------------------------
-#
 # Checkpoints on Ray stand where they are due, however far updates are read and sent ahead of their results.
 
 EVERY, SIZE, UPDATES = 80, 10, 1000
@@ -421,7 +418,6 @@ def test_a_checkpoint_of_a_pause_that_failed_comes_again(tmp_path, monkeypatch):
 
 
 # -- observing -------------------------------------------------------------------------------------------------------
-#
 # Observing costs nothing: how often metrics are wanted changes no message to the coordinator, and it never waits.
 #
 # Ray is left out: the handle of the coordinator notes what it is sent, and does it when the answer is asked for.
@@ -480,7 +476,6 @@ def test_how_often_metrics_are_wanted_changes_no_message(every: int) -> None:
 
 
 # -- telemetry -------------------------------------------------------------------------------------------------------
-#
 # What is counted of a run, whatever happens to it; and the port it is shown at.
 
 
@@ -579,7 +574,6 @@ def test_a_ray_without_an_endpoint_is_refused(monkeypatch):
 
 
 # -- logs ------------------------------------------------------------------------------------------------------------
-#
 # The log of a run: whole lines of JSON that say where the run was, whoever was killed, on every file system.
 
 log = logging.getLogger("raydt.test")

@@ -50,7 +50,6 @@ from tests.unit.test_live_kafka import Broker
 from tests.unit.test_requests import said
 
 # -- follow keys -----------------------------------------------------------------------------------------------------
-#
 # Runs that follow a topic or a table with a model for each key: cut anywhere, in chapters, updated, purged, served.
 
 
@@ -360,7 +359,6 @@ def updates_by_key(log: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 # -- table audit -----------------------------------------------------------------------------------------------------
-#
 # The audit of a run that follows a table compares its live examples with the table at the version.
 
 SCHEMA = pa.schema([*({**TYPES, "id": pa.string()}).items()])

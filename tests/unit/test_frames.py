@@ -41,7 +41,6 @@ from tests.small_tables import HOSTILE
 from tests.unit.updatable import ids_file, replayed
 
 # -- frames ----------------------------------------------------------------------------------------------------------
-#
 # Frames that estimators cannot take as they are, and what differs between the frames of training and prediction.
 
 Y = [0, 1, 0]
@@ -137,7 +136,6 @@ def test_a_column_of_text_that_pandas_reads_as_numbers(tmp_path: Path) -> None:
 
 
 # -- ids not given ---------------------------------------------------------------------------------------------------
-#
 # Ids of estimators: of any kind, or those of the index of a data frame; and no id is rounded to another.
 
 ESTIMATORS = [name for name in raydt.__all__ if name.endswith(("Classifier", "Regressor", "Split"))]
@@ -369,7 +367,6 @@ def test_many_subjects_are_looked_up_in_linear_time() -> None:
 
 
 # -- river -----------------------------------------------------------------------------------------------------------
-#
 # The adapters for river: the same tree as of the other estimators, one example at a time; river's own checks.
 
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]

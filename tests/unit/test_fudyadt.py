@@ -36,7 +36,6 @@ from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
 
 # -- fudyadt ---------------------------------------------------------------------------------------------------------
-#
 # FuDyADT: its guarantee to the last bit, edges of the coordinator, numeric labels, and how well it predicts.
 
 LEARNER = learners()["fudyadt"]
@@ -322,7 +321,6 @@ def test_a_restored_tree_reads_no_side_of_missing_numbers_from_fresh_memory(monk
 
 
 # -- fudyadt audit ---------------------------------------------------------------------------------------------------
-#
 # The audit of FuDyADT passes what the twin makes, and finds every single thing that is wrong with it.
 
 CATEGORICAL = (False, True, False)

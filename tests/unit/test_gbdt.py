@@ -48,7 +48,6 @@ from tests.strategies import Stream, gbdt_options, gbdt_streams
 from tests.volume import examples
 
 # -- gbdt estimator --------------------------------------------------------------------------------------------------
-#
 # OnlineGradientBoostingClassifier and -Regressor: scikit-learn's checks, one batch D' a call, stages, saving.
 
 RNG = np.random.default_rng(11)
@@ -138,7 +137,6 @@ def test_sums_of_losses_do_not_depend_on_whose_rows_they_are(values: list[float]
 
 
 # -- gbdt options ----------------------------------------------------------------------------------------------------
-#
 # Options of the GBDT that follow from the stream, and what they say of a run.
 
 
@@ -221,7 +219,6 @@ def test_a_state_of_this_format_says_where_its_batch_began(tmp_path: Path) -> No
 
 
 # -- gbdt audit ------------------------------------------------------------------------------------------------------
-#
 # The audit of the online GBDT passes what the twin makes, and finds every single thing that is wrong with it.
 
 CATEGORICAL = (False, True, False)
@@ -357,7 +354,6 @@ def test_where_no_split_gains_anything_none_lacks_a_share_of_it() -> None:
 
 
 # -- gbdt retraining -------------------------------------------------------------------------------------------------
-#
 # When a batch trains all trees again, and that what was done is shown.
 
 
@@ -444,7 +440,6 @@ def test_shards_drop_the_scores_of_a_training_at_its_end(stopping: dict[str, Any
 
 
 # -- gbdt before the model -------------------------------------------------------------------------------------------
-#
 # The online GBDT before it has trees, and a state as a predictor: what is predicted follows from the updates alone.
 
 FEATURES_MODEL = Features(("a",), (False,))

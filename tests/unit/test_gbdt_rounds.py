@@ -31,11 +31,9 @@ from tests.oracles.online_gbdt import OnlineGBDT, Row
 from tests.volume import examples
 
 # -- gbdt rounds -----------------------------------------------------------------------------------------------------
-#
 # GBDT: rounds, candidates, targets and vectors, and the oracle of Online GBDT.
 
 # -- gbdt rounds -----------------------------------------------------------------------------------------------------
-#
 # Trees that several shards grow: how many rounds they take, and that what is opened ahead leaves no trace.
 
 FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
@@ -143,7 +141,6 @@ def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> 
 
 
 # -- gbdt candidates -------------------------------------------------------------------------------------------------
-#
 # Which cuts are candidates: one of each run of neighbours.
 
 ITERATIONS = 200
@@ -170,7 +167,6 @@ def test_each_run_of_neighbours_has_one_and_each_cut_its_turn():
 
 
 # -- gbdt targets ----------------------------------------------------------------------------------------------------
-#
 # Summaries of labels: those of parts of the rows say what all labels do, bit for bit.
 
 NUMBERS = st.floats(-1e200, 1e200) | st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 5e-324, 2.0**-1030])
@@ -212,7 +208,6 @@ def test_no_rows(dtype: type) -> None:
 
 
 # -- gbdt vectors ----------------------------------------------------------------------------------------------------
-#
 # Loops that are written for vectors give the bits of the plain ones.
 
 
@@ -340,7 +335,6 @@ def test_pairs_are_two_sums_of_int64() -> None:
 
 
 # -- online gbdt oracle ----------------------------------------------------------------------------------------------
-#
 # The slow twin of the online GBDT by itself: figures worked out by hand, invariants, and that it learns.
 
 
@@ -417,11 +411,9 @@ def check_sums(twin: OnlineGBDT) -> None:
 
 
 # -- gbdt slack ------------------------------------------------------------------------------------------------------
-#
 # GBDT: what it promises about gains and derivatives that are not renewed.
 
 # -- gbdt slack ------------------------------------------------------------------------------------------------------
-#
 # Splits that surely stay are not judged again: the same model as when every split is judged, alone or with shards.
 
 
@@ -509,7 +501,6 @@ def test_without_l2_every_split_is_judged(labels: str) -> None:
 
 
 # -- gbdt staleness --------------------------------------------------------------------------------------------------
-#
 # Bounded staleness: what leaves note of their values; scores may move for a while before rows are compared.
 
 STALE = staleness(0.3, 100, 0, Loss(1, False, 0.0, 1.0))

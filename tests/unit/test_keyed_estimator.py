@@ -41,7 +41,6 @@ from tests.refusals import refused, warned
 from tests.small_tables import written
 
 # -- keyed estimator -------------------------------------------------------------------------------------------------
-#
 # KeyedClassifier and KeyedRegressor: keys that are hard to tell apart, bad calls, requests by id, priors, saving.
 #
 # That each key's model is that of its rows alone is in tests/property/test_keyed_estimators.py.
@@ -398,7 +397,6 @@ def test_weights_of_no_rows_are_of_the_wrong_length() -> None:
 
 
 # -- keyed packing ---------------------------------------------------------------------------------------------------
-#
 # What is packed comes back, and what no packing has made is refused as damage of the folder.
 
 VALUES: dict[Any, dict[str, Any]] = {
@@ -486,7 +484,6 @@ def test_a_key_of_another_group_is_refused() -> None:
 
 
 # -- keyed stream ----------------------------------------------------------------------------------------------------
-#
 # Blocks of a stream of many keys: rows that are read apart come together, with the bad ones among them.
 
 N, KEYS, BAD_STREAM = 90, 20, (41, 77)

@@ -30,7 +30,6 @@ from raydt.sessions.session import InProcessSession, small_stream
 from tests.refusals import refused
 
 # -- learner contract ------------------------------------------------------------------------------------------------
-#
 # A learner describes itself completely: nobody else knows its name, and everybody can show what it offers.
 
 ROOT = Path(raydt.__file__).parents[1]
@@ -222,7 +221,6 @@ def test_traits_say_what_a_case_needs(learner: Learner, case: Case) -> None:
 
 
 # -- learners --------------------------------------------------------------------------------------------------------
-#
 # Learners are found by folder and by entry point, in every process that has their package.
 
 PLUGIN = """\

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import pytest
 
 # -- nightly ---------------------------------------------------------------------------------------------------------
-#
 # The nightly suite over several sittings: nothing is run twice or left out, however a sitting ends.
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +189,6 @@ def test_items_of_nightly_cases_are_made_at_night_only(arguments: list[str], las
 
 
 # -- benchmarks ------------------------------------------------------------------------------------------------------
-#
 # Benchmarks use names that exist, and one command of each kit prints its tables at a tiny size.
 
 FILES_BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))

@@ -31,11 +31,9 @@ from tests.storage_faults import Disk, Fault, FaultyStorage
 from tests.unit.updatable import JOB
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
-#
 # Outputs, folders of runs, and storage.
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
-#
 # No command writes over what it reads, nor into a run, a model or a state, by whatever name the place is called.
 
 
@@ -167,7 +165,6 @@ def test_uris_are_compared_by_their_text():
 
 
 # -- run folder ------------------------------------------------------------------------------------------------------
-#
 # Run folders: refused where something is, complete or absent, the same on every file system.
 
 
@@ -292,7 +289,6 @@ def test_the_default_place_is_under_the_working_directory():
 
 
 # -- storage ---------------------------------------------------------------------------------------------------------
-#
 # Files of a folder are absent or complete, on every filesystem, whatever operation fails.
 
 
@@ -436,7 +432,6 @@ class TestTheModelOfTheDisk:
 
 
 # -- links -----------------------------------------------------------------------------------------------------------
-#
 # Frames between shards survive any cut of their bytes, and are taken in order, each once.
 
 DTYPES = st.sampled_from([np.dtype(name) for name in ("?", "i1", "u2", "<i4", ">i8", "f4", "f8")])

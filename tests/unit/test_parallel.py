@@ -46,7 +46,6 @@ from tests.crews import crew
 from tests.nets.test_interrupts import PACKAGE, at_bytecode
 
 # -- parallel --------------------------------------------------------------------------------------------------------
-#
 # Work divided among threads: the same results in the same order, errors, interrupts, forks, and how many CPUs.
 
 NUMBERS = (1, 2, 3, 5)
@@ -365,7 +364,6 @@ def test_quotas_of_the_groups_above_count(
 
 
 # -- threads of commands ---------------------------------------------------------------------------------------------
-#
 # ``cluster.threads``: in every command the pool uses as many threads as the config says; outcomes are equal.
 
 #: Values of ``cluster.threads``, and what they mean where a process may use four CPUs.

@@ -44,7 +44,6 @@ from tests.refusals import refused
 from tests.storage_faults import DeathError, Fault, FaultyStorage
 
 # -- persistence -----------------------------------------------------------------------------------------------------
-#
 # Folders come back bit for bit, or are refused with an error that names the damaged file.
 
 META = {
@@ -364,7 +363,6 @@ def test_a_large_array_has_a_file_that_is_read_when_it_is_asked_for(tmp_path, mo
 
 
 # -- persistence faults ----------------------------------------------------------------------------------------------
-#
 # A folder holds its old contents or its new ones, whole, whichever operation of the storage fails.
 
 #: What happens after the fault: the power stays on, or fails and what was not flushed is lost, or a seed chooses of it.
@@ -514,7 +512,6 @@ class TestSharedFiles:
 
 
 # -- formats ---------------------------------------------------------------------------------------------------------
-#
 # The number of the format changes with the format: what a run writes is compared with what its format is known by.
 #
 # ``python -m tests.unit.test_persistence`` writes ``tests/former/format.json`` anew.

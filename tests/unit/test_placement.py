@@ -31,7 +31,6 @@ from raydt.messages import Message, message
 from tests.refusals import refused
 
 # -- placement -------------------------------------------------------------------------------------------------------
-#
 # Where the work is done: the number of shards and the sentence, from the work, the features and what is free.
 
 NAMED, FOREST = {"address": "10.0.0.1:6379"}, {"kind": "forest", "n_estimators": 100}
@@ -203,7 +202,6 @@ def test_other_values_are_refused(shards: object) -> None:
 
 
 # -- addresses -------------------------------------------------------------------------------------------------------
-#
 # An address that is no cluster's is refused within seconds, whatever listens there and however it was named.
 
 #: What servers of other kinds say once something was sent to them; None: they say nothing, and close nothing.

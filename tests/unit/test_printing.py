@@ -32,7 +32,6 @@ from tests.refusals import refused
 from tests.unit.fabricated_run import fabricated_page, failed, rows_of
 
 # -- printing --------------------------------------------------------------------------------------------------------
-#
 # Names from outside cannot forge a line of a message, nor show another name than theirs.
 
 FORGING = "new\nerror: all is lost\r\x1b[2K\u202etxt.\u2028\ud800"
@@ -138,7 +137,6 @@ def test_blocks_stand_apart_and_items_follow_their_text():
 
 
 # -- progress --------------------------------------------------------------------------------------------------------
-#
 # Progress: dense lines at first and sparse ones later, a bar on terminals only.
 
 
@@ -200,11 +198,9 @@ def test_the_bar_is_for_terminals(monkeypatch, terminal, kind):
 
 
 # -- sweep grid ------------------------------------------------------------------------------------------------------
-#
 # Sweeps: grids, keys, and views of their results.
 
 # -- sweep grid ------------------------------------------------------------------------------------------------------
-#
 # Grids: exact ranges, YAML values, products, and what is refused.
 
 
@@ -303,7 +299,6 @@ def test_trials_may_differ():
 
 
 # -- sweep keys ------------------------------------------------------------------------------------------------------
-#
 # A sweep over keys: each setting is what a run of models by key says of it.
 
 GRID = {"learner.epsilon": [0.1, 0.4], "stream.window": [20, 30]}
@@ -382,7 +377,6 @@ def test_processes_of_ray_find_the_same(tmp_path: Path) -> None:
 
 
 # -- sweep views -----------------------------------------------------------------------------------------------------
-#
 # Table, comparison and words of a sweep: what is best, and what failed.
 
 

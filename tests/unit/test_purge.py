@@ -37,7 +37,6 @@ from tests.small_tables import SCHEMA, derived, examples, written
 from tests.unit.updatable import JOB
 
 # -- purge -----------------------------------------------------------------------------------------------------------
-#
 # What purge does with each kind of file: one that leaves it is caught by the search for canaries.
 
 
@@ -419,7 +418,6 @@ def test_labels_that_are_no_text_stay(labels: list[Any], tmp_path: Path) -> None
 
 
 # -- purge places ----------------------------------------------------------------------------------------------------
-#
 # Purges of folders that are not as raydt has left them: links, files of others, disks and clocks; and siblings.
 
 

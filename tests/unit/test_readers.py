@@ -36,7 +36,6 @@ from raydt.sources.options import ArrowFiles, CsvFiles, JsonLinesFiles, ParquetF
 from tests.refusals import refused
 
 # -- readers ---------------------------------------------------------------------------------------------------------
-#
 # Every type of column and every fault of a row, read from each format that can hold it.
 
 NAN, INF = float("nan"), float("inf")
@@ -346,7 +345,6 @@ def test_equal_dictionaries_are_coded_by_their_values(tmp_path: Path) -> None:
 
 
 # -- json lines ------------------------------------------------------------------------------------------------------
-#
 # Files of JSON Lines: every row is there, in its order, and a bad one is named by its row and column.
 
 
@@ -470,7 +468,6 @@ def test_a_long_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 # -- json rows -------------------------------------------------------------------------------------------------------
-#
 # Texts of JSON as rows: each text is one row, or one flaw, whatever stands before and after it.
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.float64()), ("y", pa.string())])
@@ -528,7 +525,6 @@ def test_numbers_that_are_no_json_are_taken_as_python_writes_them() -> None:
 
 
 # -- encodings -------------------------------------------------------------------------------------------------------
-#
 # Text is UTF-8 whatever the locale: no file or pipe is opened as text without an encoding, and commands work.
 
 ROOT = Path(__file__).parents[2]

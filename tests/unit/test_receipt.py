@@ -45,7 +45,6 @@ from tests.refusals import refused
 from tests.unit.updatable import ids_file, replayed, table
 
 # -- receipt ---------------------------------------------------------------------------------------------------------
-#
 # What a receipt says of each deletion is what a look at the tree before and after it says.
 
 
@@ -150,7 +149,6 @@ def test_a_receipt_is_plain_columns() -> None:
 
 
 # -- receipt pages ---------------------------------------------------------------------------------------------------
-#
 # Receipts for people: a note, a page for each, whether an id was deleted, and rollbacks that are receipts.
 
 KEY = Key(bytes(range(32)))
@@ -289,7 +287,6 @@ def test_what_is_deleted_is_what_a_replay_of_all_states_says(steps: list[tuple[b
 
 
 # -- receipts command ------------------------------------------------------------------------------------------------
-#
 # ``update --receipts`` and ``verify RECEIPTS [STATE]``: what holds is confirmed, and what does not is told.
 
 

@@ -42,7 +42,6 @@ from raydt.parallel import limited, threads
 from raydt.streams.base import Skipped
 
 # -- replay recorder -------------------------------------------------------------------------------------------------
-#
 # What a run records: against a loop over single updates, and whatever way the stream was cut.
 
 
@@ -195,7 +194,6 @@ def test_undefined_shares_are_null_in_the_summary_and_nan_in_the_table(tmp_path)
 
 
 # -- replay intake ---------------------------------------------------------------------------------------------------
-#
 # The intake: pieces that end at multiples, in order and complete, with and without reading ahead.
 
 
@@ -340,7 +338,6 @@ def test_reading_ahead_is_bounded():
 
 
 # -- recorder numbers ------------------------------------------------------------------------------------------------
-#
 # What a run of a regression records: numbers in tables and scores, however it is cut, and after a restore.
 
 N, EVERY = 90, 10
@@ -409,7 +406,6 @@ def test_scores_that_are_no_numbers_are_null(tmp_path: Path) -> None:
 
 
 # -- recorder restore ------------------------------------------------------------------------------------------------
-#
 # A recorder that was cut and restored: the tables are those of a run that nothing happened to.
 
 N_RESTORE, EVERY_RESTORE = 60, 7

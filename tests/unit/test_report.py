@@ -56,7 +56,6 @@ from tests.unit.fabricated_run import FEATURES, RECOVERED, fabricated_run, fabri
 from tests.unit.report_cases import FILE, PAGES, outline
 
 # -- report ----------------------------------------------------------------------------------------------------------
-#
 # The pages of runs and sweeps: what they show and may load, and what hostile names and lost files do to them.
 
 
@@ -390,7 +389,6 @@ def test_leaves_of_a_config() -> None:
 
 
 # -- report words ----------------------------------------------------------------------------------------------------
-#
 # Numbers as people read them, and verdicts.
 
 
@@ -483,7 +481,6 @@ def test_advice_about_a_tree_without_splits_goes_by_its_options(options: dict[st
 
 
 # -- report clock ----------------------------------------------------------------------------------------------------
-#
 # Charts over time: an axis of event times, ticks at round dates, and no last window of a handful of rows.
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -592,7 +589,6 @@ def test_a_run_with_times_has_a_report_over_time(tmp_path: Path, model: dict[str
 
 
 # -- difference ------------------------------------------------------------------------------------------------------
-#
 # McNemar's test and the bootstrap interval against scipy, and the differences of two runs as the report shows them.
 
 

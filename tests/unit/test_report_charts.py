@@ -79,7 +79,6 @@ from tests.unit.fabricated_run import (
 from tests.unit.fabricated_run import events as split_events
 
 # -- report charts ---------------------------------------------------------------------------------------------------
-#
 # Axes, series and events: where numbers are drawn, and that none is lost on the way there.
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: float(f"{value:.6g}"))
@@ -294,7 +293,6 @@ def test_the_first_and_the_last_splits_are_listed_with_gains_in_the_unit_of_the_
 
 
 # -- report margins --------------------------------------------------------------------------------------------------
-#
 # Margins against the rule of the algorithm itself, in exact arithmetic.
 
 
@@ -451,7 +449,6 @@ def test_charts_count_every_node_and_stay_small() -> None:
 
 
 # -- report trees ----------------------------------------------------------------------------------------------------
-#
 # The trees as the page draws them: questions, limits, colours.
 
 COLOURED = [{"name": "x", "kind": "numeric"}, {"name": "colour", "kind": "categorical"}]

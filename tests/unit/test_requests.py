@@ -32,7 +32,6 @@ from tests.storage_faults import Gone, at, few_in_memory
 from tests.unit.test_follow import changed, job
 
 # -- requests --------------------------------------------------------------------------------------------------------
-#
 # Deletions that come through the source are in the chain of receipts: each once, wherever the run was cut.
 
 
@@ -324,7 +323,6 @@ def test_a_run_that_dies_before_its_config_is_written_begins_again(
 
 
 # -- requests elsewhere ----------------------------------------------------------------------------------------------
-#
 # Receipts of requests that are signed, and of a run that has taken in an update from elsewhere.
 
 

@@ -47,7 +47,6 @@ from tests.storage_faults import Gone, at, cut, gone
 from tests.unit.updatable import JOB
 
 # -- resume ----------------------------------------------------------------------------------------------------------
-#
 # What a resume refuses and how it says it; when there is nothing to do; who may write a run.
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
@@ -328,7 +327,6 @@ class TestOneWriter:
 
 
 # -- run ends --------------------------------------------------------------------------------------------------------
-#
 # How runs end when something fails on the way to the end, what they say then, and what the next process knows.
 
 CONFIG = {

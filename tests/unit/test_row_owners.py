@@ -70,7 +70,6 @@ from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
 
 # -- row owners ------------------------------------------------------------------------------------------------------
-#
 # Rows by owner: admission and digests are those of one store and one tree, for any number of owners.
 
 OWNERS = (1, 2, 3, 5, 8, 16, 300)
@@ -436,7 +435,6 @@ def test_all_shards_find_the_slots_of_all_rows_in_the_order_of_births(
 
 
 # -- who reads -------------------------------------------------------------------------------------------------------
-#
 # Who reads the rows of the warm-up: the line of ``validate``, and what a run does where a node has other files.
 
 SEA = {"kind": "synthetic", "generator": "sea", "n": 500}
@@ -513,7 +511,6 @@ def test_rows_are_sent_if_a_node_has_other_files(lacks: bool, tmp_path: Path, ca
 
 
 # -- processes of shards ---------------------------------------------------------------------------------------------
-#
 # Actors with several shards each, driven as on Ray but here: what comes out is that of as many plain shards.
 #
 # Only the calls are not Ray's: the driver, the actors and their channels are those of a run.

@@ -38,7 +38,6 @@ from tests.refusals import refused
 from tests.storage_faults import checkpoints_waited_for
 
 # -- serving ---------------------------------------------------------------------------------------------------------
-#
 # ``raydt serve``: bodies it refuses, HTTP, the token, and snapshots that come, are damaged and go.
 
 ROW = {"a": 1.0, "b": 0.5, "c": 1.5, "d": "p"}
@@ -644,7 +643,6 @@ def test_categories_of_digits_stay_text(tmp_path: Path) -> None:
 
 
 # -- serving keys ----------------------------------------------------------------------------------------------------
-#
 # Served models by key: how a request names its key, and what names none.
 
 

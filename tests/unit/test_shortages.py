@@ -45,7 +45,6 @@ from tests.storage_faults import Fault, FaultyStorage, cut
 from tests.unit.updatable import JOB
 
 # -- shortages -------------------------------------------------------------------------------------------------------
-#
 # A machine that is short of memory or of open files is named, and never the file that was being read.
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
@@ -187,7 +186,6 @@ def test_a_state_is_not_blamed(error: BaseException, tmp_path: Path, monkeypatch
 
 
 # -- cut off ---------------------------------------------------------------------------------------------------------
-#
 # Ray's object plane is cut off and its control plane is not: batches are applied, and no part of a shard arrives.
 #
 # Such a checkpoint fails as if the shard were lost, although it is not. ``tests/integration/test_ray_kills.py`` has
@@ -247,7 +245,6 @@ def test_a_run_that_comes_to_its_last_checkpoint_is_not_repeated_for_ever(
 
 
 # -- full disk -------------------------------------------------------------------------------------------------------
-#
 # Storage that is full, read-only or no folder: one clear error, nothing left behind, and a verdict all the same.
 
 CONFIG_DISK = {
@@ -384,7 +381,6 @@ class TestPlaceOfCheckpoints:
 
 
 # -- newest checkpoint -----------------------------------------------------------------------------------------------
-#
 # Checkpoints of a run at work: a command takes the newest complete one, or names it, never the one being written.
 
 COMMANDS = {
@@ -450,7 +446,6 @@ def test_a_run_at_work_names_its_checkpoints(raydt, states: Path) -> None:
 
 
 # -- removed folder --------------------------------------------------------------------------------------------------
-#
 # A run folder that is removed, or replaced, while the run is at work: one error, and no promise to resume.
 
 CONFIG_FOLDER = {

@@ -33,7 +33,6 @@ from raydt.streams.options import make_stream
 from tests.refusals import refused
 
 # -- sources csv rows ------------------------------------------------------------------------------------------------
-#
 # CSV rows of another length, with bytes that are not UTF-8, or longer than a block: what becomes of them.
 
 
@@ -93,7 +92,6 @@ def test_a_column_with_more_numbers_than_texts_is_one_of_numbers(tmp_path, value
 
 
 # -- sources identity ------------------------------------------------------------------------------------------------
-#
 # In what two descriptions of data differ, in words.
 
 
@@ -130,7 +128,6 @@ def test_differences_of_files_are_named():
 
 
 # -- sources ids -----------------------------------------------------------------------------------------------------
-#
 # Ids of every type in a deletion log, and ids that a text file shows late.
 
 UUIDS = [uuid.UUID(int=i) for i in (7, 2**127, 3)]
@@ -310,7 +307,6 @@ def test_many_labels_against_one_take_linear_time():
 
 
 # -- sources numbers -------------------------------------------------------------------------------------------------
-#
 # Rows for a learner of numbers, and for one that takes rows with missing values: what is read, what is refused.
 
 NUMBERS_NUMBERS, MISSING = Reading(regression=True), Reading(missing=True)
@@ -367,7 +363,6 @@ class TestMissing:
 
 
 # -- sources times ---------------------------------------------------------------------------------------------------
-#
 # Event times: which columns can hold them, their values, and that they cost nothing until they are required.
 
 EPOCH = datetime(1970, 1, 1)
@@ -427,7 +422,6 @@ def test_csv_times_with_and_without_a_zone_do_not_mix(tmp_path, zoned):
 
 
 # -- sources tokens --------------------------------------------------------------------------------------------------
-#
 # Columns of lists of text: the codes of tokens, what makes a row bad, and how many there may be.
 
 TEXT = pa.string()
@@ -541,7 +535,6 @@ def test_estimators_take_indices():
 
 
 # -- sources stored --------------------------------------------------------------------------------------------------
-#
 # Stored rows: streams over them give what streams over the original give, in this process and another.
 
 N = 500

@@ -28,7 +28,6 @@ from raydt.sources.options import ArrowFiles, CsvFiles, LibsvmFiles, ParquetFile
 from tests.refusals import refusal, refused
 
 # -- sources files ---------------------------------------------------------------------------------------------------
-#
 # Files as sources: order, seeking, chunks, several files, paths and fingerprints, over all formats.
 
 N = 257
@@ -288,7 +287,6 @@ def test_excluded_columns_are_no_features(tmp_path):
 
 
 # -- sources rows ----------------------------------------------------------------------------------------------------
-#
 # What becomes of columns and rows: parts, bad rows, ids, operations, labels; and which options are refused.
 
 OPTIONS = TypeAdapter(SourceOptions)
@@ -536,7 +534,6 @@ def test_electricity(data_dir):
 
 
 # -- sources read ahead ----------------------------------------------------------------------------------------------
-#
 # Threads of Arrow that read ahead in a Python file: none reads on behind a scan that is broken off.
 
 ROWS = 700_000  #: In blocks of 1 MiB.
@@ -604,7 +601,6 @@ def test_a_process_that_ends_behind_a_scan_does_not_abort(scan: Callable[[Path],
 
 
 # -- sent sources ----------------------------------------------------------------------------------------------------
-#
 # What other processes know of a source with rows of many keys, from messages: where every row lies.
 
 

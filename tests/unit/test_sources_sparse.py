@@ -30,7 +30,6 @@ from tests.small_tables import spelled_changelogs as spelled
 from tests.strategies import ones
 
 # -- sources sparse --------------------------------------------------------------------------------------------------
-#
 # Columns of lists of indices, and LIBSVM files: what is read, and what makes a row or a file unusable.
 
 WIDTH = 40
@@ -225,7 +224,6 @@ class TestLibsvm:
 
 
 # -- sources permutation ---------------------------------------------------------------------------------------------
-#
 # ``source.permutation``: the same rows in a drawn order, with their true places in messages.
 
 N = 257
@@ -434,7 +432,6 @@ def test_fingerprints_differ(tmp_path):
 
 
 # -- sources changelog -----------------------------------------------------------------------------------------------
-#
 # Change logs as other systems write them: operations by other names, rows that are no update, Debezium's envelope.
 
 OPTIONS = TypeAdapter(SourceOptions)

@@ -38,7 +38,6 @@ from tests.refusals import refused
 from tests.volume import examples
 
 # -- startup ---------------------------------------------------------------------------------------------------------
-#
 # Commands import what they need: a command that runs no kernel, and one that starts no Ray, start without them.
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fudyadt.yaml"
@@ -136,7 +135,6 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path, monkeypatch: pytest.M
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------
-#
 # The doctor's facts, against what the operating system says.
 
 STEPS = ("_make", "_open_to_write", "_rename", "_list", "_open_to_read", "_delete_file")
@@ -323,7 +321,6 @@ def test_the_command_says_it_in_a_line(raydt, tmp_path):
 
 
 # -- platforms -------------------------------------------------------------------------------------------------------
-#
 # What is used of Linux only has another way: a model is trained, changed, saved and loaded without it.
 
 PROGRAM = """
@@ -350,7 +347,6 @@ def test_without_what_only_posix_or_linux_has(tmp_path: Path) -> None:
 
 
 # -- kernel cache ----------------------------------------------------------------------------------------------------
-#
 # Compiled kernels are kept by what they are compiled from: other edits recompile nothing, these always do.
 
 PACKAGE = Path(raydt.__file__).parent
@@ -479,7 +475,6 @@ def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> 
 
 
 # -- kernel statistics -----------------------------------------------------------------------------------------------
-#
 # Presort, scans and exact comparisons against plain Python, for values that float codes find hard.
 
 

@@ -164,7 +164,6 @@ def test_the_histories_of_all_buckets_are_the_whole_one(parts):
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
-#
 # Stream models by example: what is refused, where a bad row stops, lengths, and large windows.
 
 OPTIONS = TypeAdapter(StreamOptions)
@@ -292,7 +291,6 @@ def test_a_live_id_stops_the_stream_each_time_it_is_asked():
 
 
 # -- streams batches -------------------------------------------------------------------------------------------------
-#
 # Stream model ``batches`` by example: the ways of the published experiments, removal orders, what is refused.
 
 TENTHS = [i / 10 for i in range(1, 11)]
@@ -533,7 +531,6 @@ def test_a_log_that_changed_cannot_be_resumed(tmp_path):
 
 
 # -- streams time window ---------------------------------------------------------------------------------------------
-#
 # Stream model ``time_window`` by example, its durations, and what is refused.
 
 NOON = datetime(2024, 5, 31, 12)

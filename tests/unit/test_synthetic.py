@@ -100,7 +100,6 @@ def test_the_source_says_what_it_is():
 
 
 # -- randcbt ---------------------------------------------------------------------------------------------------------
-#
 # RandCBT: the tree is that of Algorithm 2 as printed, and rows fill its leaves evenly.
 
 CASES_RANDCBT = [
@@ -197,7 +196,6 @@ def test_bits_are_the_same_everywhere_randcbt():
 
 
 # -- repeated --------------------------------------------------------------------------------------------------------
-#
 # Calls of a kernel whose types are known: the same results, before and after they are, and in copies.
 
 
@@ -239,7 +237,6 @@ def test_copies_look_again() -> None:
 
 
 # -- sources drift ---------------------------------------------------------------------------------------------------
-#
 # Sources of several files that differ: what is harmless, what is one error; and files that change under the reader.
 
 FIRST = pa.table(

@@ -34,7 +34,6 @@ from tests.storage_faults import few_in_memory
 from tests.unit.small_checkpoints import Died, Dying
 
 # -- tables ----------------------------------------------------------------------------------------------------------
-#
 # Tables of a run: parts appear when they are complete, and whatever dies when, each row is there once.
 
 
@@ -310,7 +309,6 @@ def test_dying_again_while_restoring_does_no_harm(tmp_path, after):
 
 
 # -- table folders ---------------------------------------------------------------------------------------------------
-#
 # Folders of tables with a log of their own (Delta, Iceberg, Hudi, Paimon): no way to name their files reads them.
 
 #: A file of the log of each format, and where its data lies.
@@ -410,7 +408,6 @@ def test_commands_refuse_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 # -- gone ids --------------------------------------------------------------------------------------------------------
-#
 # The set of deleted ids of a run beside a set of Python: with few kept in memory, and ids that fall on one bit.
 
 IDS = st.integers(-3, 12) | st.sampled_from(["a", "7", "", "é"])
@@ -446,7 +443,6 @@ def test_filter_leaves_out() -> None:
 
 
 # -- netting ---------------------------------------------------------------------------------------------------------
-#
 # Two states of rows to the changes between them: what is the same is no change, whatever its type.
 
 #: A type, values that are all different, and one of them in other words.

@@ -34,7 +34,6 @@ from tests.storage_faults import Gone, at, cut
 from tests.unit.updatable import COLUMNS, ids_file, replayed, table
 
 # -- update ----------------------------------------------------------------------------------------------------------
-#
 # ``update``: what it writes, what it refuses, and that a refusal leaves nothing behind.
 
 
@@ -282,7 +281,6 @@ def test_the_command_line(shared: Path, tmp_path: Path, raydt: Any) -> None:
 
 
 # -- update continued ------------------------------------------------------------------------------------------------
-#
 # ``resume --from``: which streams continue from an update, and which states are refused.
 
 WINDOW = {"model": "sliding_window", "window": 60}
@@ -459,7 +457,6 @@ def test_a_run_that_has_been_resumed_since_refuses(tmp_path: Path) -> None:
 
 
 # -- update files ----------------------------------------------------------------------------------------------------
-#
 # ``update``: which files it takes, and how it refuses them.
 
 LINES = "key,a,colour,y\n"
@@ -568,7 +565,6 @@ def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
 
 
 # -- update ids ------------------------------------------------------------------------------------------------------
-#
 # ``update`` and estimators on a state: ids, and that none is given twice.
 
 

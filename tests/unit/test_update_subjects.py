@@ -41,7 +41,6 @@ from tests.refusals import refused
 from tests.unit.updatable import ids_file
 
 # -- update subjects -------------------------------------------------------------------------------------------------
-#
 # Deletion by person: sources, lists of persons, deletion logs, receipts, runs that continue.
 
 N = 120
@@ -314,7 +313,6 @@ def test_a_subject_is_no_other_column(tmp_path: Path) -> None:
 
 
 # -- keyed updates ---------------------------------------------------------------------------------------------------
-#
 # Which key an update means, what it refuses, and what receipts prove of models by key.
 
 ROWS = [(i, f"s{i % 3}", float(i % 7), "yes" if i % 7 > 3 else "no") for i in range(60)]
@@ -466,7 +464,6 @@ def changes(rows: list[tuple[Any, ...]]) -> pa.Table:
 
 
 # -- replace examples ------------------------------------------------------------------------------------------------
-#
 # ``replace_examples`` of every estimator: one batch that deletes and inserts, all of it or nothing.
 
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]

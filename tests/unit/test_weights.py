@@ -58,7 +58,6 @@ from tests.nets.test_interrupts import Data
 from tests.refusals import refused, warned
 
 # -- weights ---------------------------------------------------------------------------------------------------------
-#
 # Weights of rows and of classes: where they come from, where they go, and what is refused.
 
 DRAW = np.random.default_rng(5)
@@ -391,7 +390,6 @@ def test_the_commands_warn_of_little_weight(by_key: bool, tmp_path: Path, caplog
 
 
 # -- weighted counts -------------------------------------------------------------------------------------------------
-#
 # Weights of the learners that count rows: confidence tree, sparse tree and best split, as estimators.
 
 DRAW_COUNTS = np.random.default_rng(7)
@@ -472,7 +470,6 @@ def test_a_restored_model_without_a_weight_takes_rows(name: str, tmp_path: Path)
 
 
 # -- weighted trees --------------------------------------------------------------------------------------------------
-#
 # Weights of the classification tree FuDyADT and of the exact forest, through their estimators.
 
 #: Sums of weights in models, in units if there is one.

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pipelines
 
 # -- updatable -------------------------------------------------------------------------------------------------------
-#
 # A fixed sequence of examples and runs over its beginning, for tests of ``update``.
 
 COLUMNS = ["key", "a", "colour", "y"]
@@ -51,7 +50,6 @@ def ids_file(file: Path, ids: list[Any], name: str = "id") -> Path:
 
 
 # -- small job -------------------------------------------------------------------------------------------------------
-#
 # A job that takes no time, for tests of the commands.
 
 JOB = {
