@@ -356,7 +356,7 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, name: str, tmp_path: Path) -> N
 
 
 @every_case("runs by key", often=one_of_each, turn=4)
-def test_a_key_is_a_run_of_its_own_runs(trial: Trial, tmp_path: Path) -> None:
+def test_a_key_of_a_whole_run_is_a_run_of_its_own(trial: Trial, tmp_path: Path) -> None:
     whole, own = files(trial, tmp_path)
     result = pipelines.replay(config(trial, whole, key="key"), tmp_path / "run")
     saved = open_keys(f"{result.path}/model")

@@ -309,7 +309,7 @@ def test_many_labels_against_one_take_linear_time():
 # -- sources numbers -------------------------------------------------------------------------------------------------
 # Rows for a learner of numbers, and for one that takes rows with missing values: what is read, what is refused.
 
-NUMBERS_NUMBERS, MISSING = Reading(regression=True), Reading(missing=True)
+SPELLED, MISSING = Reading(regression=True), Reading(missing=True)
 
 
 def read(folder: Path, reading: Reading, columns: dict[str, Any], **options: Any) -> Rows:
@@ -325,24 +325,24 @@ def csv_numbers(folder: Path, reading: Reading, text: str, **options: Any) -> An
 class TestNumbers:
     def test_whole_numbers_of_a_text_file_may_have_fractions_later(self, tmp_path: Path) -> None:
         text = "x,y\n" + "0,7\n" * 200_000 + "0,0.25\n0,seven\n"
-        chunks = list(csv_numbers(tmp_path, NUMBERS_NUMBERS, text).rows())
+        chunks = list(csv_numbers(tmp_path, SPELLED, text).rows())
         assert np.concatenate([chunk.y for chunk in chunks])[-2] == 0.25
         (error,) = [error for chunk in chunks for error in chunk.bad.values()]
         assert (error.row, error.column, error.message.id) == (200_001, "y", "rows.not_number")
 
     def test_classes_cannot_be_made_of_numbers(self, tmp_path: Path) -> None:
         with refused("sources.positive_numbers", ConfigError):
-            read(tmp_path, NUMBERS_NUMBERS, {"x": [0.0], "y": [1.0]}, positive=1)
+            read(tmp_path, SPELLED, {"x": [0.0], "y": [1.0]}, positive=1)
         with refused("sources.generated_classes", ConfigError):
-            open_source(Sea(n=10), reading=NUMBERS_NUMBERS)
+            open_source(Sea(n=10), reading=SPELLED)
 
     def test_a_stream_has_numbers_and_a_history(self, tmp_path: Path) -> None:
         text = "k,o,x,y\n1,i,0,1.5\n2,i,0,2.5\n1,d,,\n,q,3,\n,delete_value,0,2.5\n1,i,0,7\n"
-        source = csv_numbers(tmp_path, NUMBERS_NUMBERS, text, id="k", op="o")
+        source = csv_numbers(tmp_path, SPELLED, text, id="k", op="o")
         (batch,) = Changelog().make(source).batches(10)
         assert (batch.y.dtype, batch.n_classes) == (np.float64, 0)
         np.testing.assert_array_equal(batch.y, [1.5, 2.5, np.nan, 2.5, 7.0])
-        history = history_of(Changelog().make(csv_numbers(tmp_path, NUMBERS_NUMBERS, text, id="k", op="o")))
+        history = history_of(Changelog().make(csv_numbers(tmp_path, SPELLED, text, id="k", op="o")))
         assert history.y.tolist() == [1.5, 2.5, 7.0]
         assert history.deleted[:2].tolist() == [2, 4]
         assert source.classes == []

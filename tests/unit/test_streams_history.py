@@ -359,7 +359,7 @@ def test_csv_rows_are_counted_where_shares_need_it(tmp_path):
     ],
     ids=str,
 )
-def test_options_that_are_refused_batches(options, problem):
+def test_options_of_batches_that_are_refused(options, problem):
     assert refusal(OPTIONS, {"model": "batches", **options}) == problem
 
 
@@ -624,7 +624,7 @@ def test_a_config_without_a_column_of_times_is_named(tmp_path):
     ],
     ids=str,
 )
-def test_options_that_are_refused_window(options, problem):
+def test_options_of_windows_that_are_refused(options, problem):
     assert refusal(OPTIONS, {"model": "time_window", **options}) == problem
 
 

@@ -187,7 +187,7 @@ def test_a_row_does_not_depend_on_where_reading_starts_or_how_much_is_read_at_on
     np.testing.assert_array_equal(read_randcbt(options)[0], X)
 
 
-def test_bits_are_the_same_everywhere_randcbt():
+def test_bits_of_randcbt_are_the_same_everywhere():
     digest = hashlib.sha256()
     for options in CASES_RANDCBT:
         X, y, _ = read_randcbt(options)
@@ -530,7 +530,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("options", CASES_SPARSE, ids=str)
-def test_a_row_does_not_depend_on_where_reading_starts_sparse(options, monkeypatch):
+def test_a_sparse_row_does_not_depend_on_where_reading_starts(options, monkeypatch):
     rows, y, ids = read_sparse(options)
     assert sorted(ids.tolist()) == list(range(options.n))
     for start in (1, 63, 64, options.n // 2, options.n - 1):
@@ -571,7 +571,7 @@ def test_rows_are_those_of_plain_python(options):
         assert y[r] == (label != flipped)
 
 
-def test_bits_are_the_same_everywhere_sparse():
+def test_bits_of_sparse_rows_are_the_same_everywhere():
     digest = hashlib.sha256()
     for options in CASES_SPARSE:
         rows, y, _ = read_sparse(options)

@@ -410,7 +410,7 @@ def rows(part: Any) -> Any:
 
 
 @every
-def test_a_weighted_model_is_sound_saved_and_restored_counts(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_model_of_weighted_counts_is_sound_saved_and_restored(make: Callable[..., Any], tmp_path: Path) -> None:
     model = make(class_weight="balanced").fit(rows(slice(100)), Y_COUNTS[:100], W_COUNTS[:100])
     model.partial_fit(rows(slice(100, 160)), Y_COUNTS[100:], sample_weight=W_COUNTS[100:])
     model.forget([3, 50, 120])
@@ -431,7 +431,7 @@ def test_weights_of_one_leave_no_trace(make: Callable[..., Any]) -> None:
 
 
 @every
-def test_weights_of_classes_multiply_those_of_rows_counts(make: Callable[..., Any]) -> None:
+def test_weights_of_classes_multiply_counts_of_rows(make: Callable[..., Any]) -> None:
     both = make(class_weight={True: 3.0}).fit(rows(slice(160)), Y_COUNTS, W_COUNTS)
     by_rows = make().fit(rows(slice(160)), Y_COUNTS, fixed(W_COUNTS) / 65536 * np.where(Y_COUNTS, 3.0, 1.0))
     assert both.digest() == by_rows.digest()
