@@ -10,61 +10,70 @@ from __future__ import annotations
 
 import logging
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from pipelines.chapters import audit_chapters, history_of_chapter, run_of
+from pipelines.chapters import audit_chapters, run_of
 from pipelines.config import Config, shortened
 from pipelines.following import compare_with_table
-from pipelines.living import Living, living_of, rebuilt_digest
+from pipelines.histories import Ended, last_of, naming_sound_state
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import may_quote, origin_of, quoting_as_its_run
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RECEIPT_KEY, RECEIPTS, RunFolder
 from pipelines.running.ending import read_summary, write_summary
-from pipelines.running.plans import PlanLog, features_of, require_same_data
+from pipelines.running.plans import features_of, require_same_data
 from pipelines.running.requests import require_known
 from pipelines.saved_runs import (
     StatePlace,
-    audit_saved,
     config_of,
     find_state,
     last_state,
-    load_model,
-    load_state,
-    open_state,
+    load_members,
+    open_members,
     open_stream,
     states_of,
 )
-from pipelines.updating.lineage import history_of_run
+from pipelines.updating.changes import StateNames
 from pipelines.validation import SHARDS_PER_CPU
 from raydt.arrays.digest import digest
-from raydt.arrays.elementary import AnyArray, Arrays, Ints
+from raydt.arrays.elementary import Arrays
 from raydt.audits.recorded_tree import AuditReport, noted
 from raydt.encoding.columns import integer_of
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError, ProcessLostError, RaydtError
 from raydt.examples.row_owners import RowOwners
-from raydt.examples.updates import Features, History, history_of_live, in_order
+from raydt.examples.updates import history_of_live
 from raydt.exchange.messages import OWNED, Buckets
 from raydt.folders.arrays import FORMAT_VERSION, MANIFEST, complete, newest, open_folder
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder, locked
 from raydt.folders.segments import rows_in, with_rows
-from raydt.keyed.packing import open_keys
+from raydt.keyed.packing import Member, SavedKeys, Total, live
 from raydt.learners import learners, traits_of
 from raydt.learners.base import AuditedPart, LearnerOptions, audit, audit_divided, rows_within
 from raydt.messages import Message, message
-from raydt.redaction import text
+from raydt.redaction import quoted, text
 from raydt.sessions.receipt import options_hash, trained_from_nothing
-from raydt.sessions.receipt_chain import IDS, SUBJECTS, Chain, Key, Origin, events_of, in_effect, is_deleted, read_chain
-from raydt.sessions.saved_model import SavedModel, groups_of, understood
-from raydt.sources.live.base import HistoryGoneError, LiveOptions
-from raydt.sources.live.followed import FollowedSource
-from raydt.streams.base import history_of
+from raydt.sessions.receipt_chain import (
+    IDS,
+    SUBJECTS,
+    Chain,
+    Key,
+    Origin,
+    about,
+    events_of,
+    gone,
+    in_effect,
+    inserted_since_deletion,
+    is_deleted,
+    read_chain,
+)
+from raydt.sessions.saved_model import BY_KEY, SavedModel, understood
+from raydt.sources.live.base import LiveOptions
+from raydt.streams.base import Replay, history_of
 
 log = logging.getLogger(__name__)
 
@@ -96,20 +105,22 @@ def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, addre
         raise InputError(message("keyed.one"), file=folder.location)
     if shards > 1:
         folder.require_saved()
-        with _naming_sound_state(config, folder):
+        with naming_sound_state(config, folder):
             report = audit_by_buckets(folder, config, shards, address)
-    elif by_key:
-        report = _spoken(_audit_keys(folder, config, key), run)
+    else:
+        ended = last_of(folder, key)
+        known = ended.histories
+        lost = [] if key is not None or ended.stored else [one for one in known if known[one].live]
+        report = _together(_reports(ended), lost)
+        if ended.gone is not None:
+            reason = message("verdicts.past_gone", reason=ended.gone.parts["problem"])
+            report.reason = noted(report.reason, reason)
+        if isinstance(config.source, LiveOptions):
+            compare_with_table(report, ended, {key: replay.result() for key, replay in known.items()})
+        if by_key:
+            report = _spoken(report, run)
         if key is not None:
             return report
-    else:
-        ended = last_of(folder)
-        learner = learners()[config.learner.kind]
-        state, groups = ended.components["coordinator"], groups_of(ended.components)
-        classes = len(ended.meta["classes"])
-        report = audit(learner, config.learner, ended.features, classes, state, ended.history, groups)
-        _say_gone(report, ended.gone)
-        compare_with_table(report, config, ended.components["stream"], ended.history, ended.names)
     try:
         with locked(folder):
             summary = read_summary(folder)  # a purge may have changed it meanwhile, or a resume the run
@@ -123,118 +134,93 @@ def audit_run(run: str | Path, key: str | None = None, *, shards: int = 1, addre
     return report
 
 
-def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditReport:
-    """Audit the last state of models by key, or of one of them."""
-    from pipelines.keyed.auditing import audit_keys, past_of_keys
-
-    place = last_state(states_of(config, folder))
-    saved = open_keys(place.root, filesystem=place.filesystem)
-    source, stream = open_stream(config)
-    if saved is None:
-        raise ModelFileError(message("keyed.one"), file=place.location)
-    require_same_data(config, saved.meta, source, stream, folder)
-    only = None if key is None else saved.find(key)
-    past = past_of_keys(folder, source, saved)
-    try:
-        return audit_keys(config, saved, cast(Any, stream), past, only)
-    except HistoryGoneError as gone:
-        report = audit_keys(config, saved, cast(Any, open_stream(config)[1]), None, only)
-        _say_gone(report, gone)
-        return report
-
-
-def _say_gone(report: AuditReport, gone: HistoryGoneError | None) -> None:
-    """Say in a report on the examples stored in a state why the source was not read again, if it was not."""
-    if gone is not None:
-        report.reason = noted(report.reason, message("verdicts.past_gone", reason=gone.parts["problem"]))
-
-
-class Ended(NamedTuple):
-    """The last state of a run, and its raw examples as they are read again from the source."""
-
-    config: Config
-    meta: dict[str, Any]
-    components: Mapping[str, dict[str, Any]]
-    features: Features
-    history: History
-    class_order: Ints
-    names: Callable[[Ints], list[Any]]  #: Ids as the source has them.
-    gone: HistoryGoneError | None = None  #: Why the history is that of the examples stored in the state.
-
-
-def last_of(folder: RunFolder) -> Ended:
-    """Return the last state of a finished run and its history; InputError without one, or of another source.
-
-    Where a live source does not keep any more what the run has read, the history is that of the examples stored in the
-    state, which a warning says.
-    """
-    config = config_of(folder).read_again()
-    folder.require_saved()
-    meta, components = _last_state(config, folder)
-    source, stream = open_stream(config)
-    require_same_data(config, meta, source, stream, folder)
-    features = features_of(source, config.learner)
-    gone = None
-    try:
-        if (found := run_of(folder)) is not None and found[1] > 1:
-            history = history_of_chapter(folder, stream, features, meta, components)
-        else:
-            if isinstance(source, FollowedSource):
-                source.plans = PlanLog(folder, grows=False)
-            history = history_of_run(config, features, stream, meta, folder.location)
-    except HistoryGoneError as error:
-        log.warning("%s", message("verdicts.past_gone", reason=error.parts["problem"]).at(folder.location))
-        gone, (source, stream) = error, open_stream(config)
-        stream.restore(components["stream"])
-        history = history_of_live(components["coordinator"], groups_of(components), features)
-    order = in_order(meta["classes"], source.positive is not None)
-    names = lambda ids: cast(Any, stream).names_of(ids)  # noqa: E731
-    return Ended(config, meta, components, features, history, order, names, gone)
-
-
-def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
-    """Return the last state of a run; ModelFileError as of :func:`_naming_sound_state`."""
-    with _naming_sound_state(config, folder):
-        return load_state(states_of(config, folder))
-
-
-@contextmanager
-def _naming_sound_state(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Context in which the error of a damaged last state of a run names the newest sound one, if there is one."""
-    try:
-        yield
-    except ModelFileError as error:
-        states = states_of(config, folder)
-        earlier = CheckpointStore(states, 1).numbers()[:-1]
-        sound = next((number for number in reversed(earlier) if _is_sound(states.inside(str(number)))), None)
-        if sound is None:
-            raise
-        place = states.inside(str(sound)).location
-        remedy = message("verdicts.earlier_state", update=sound, path=shlex.quote(place))
-        raise ModelFileError(error.problem, file=error.file, remedy=remedy) from error
-
-
-def _is_sound(state: RunFolder) -> bool:
-    try:
-        read_checkpoint(state)
-    except ModelFileError:
-        return False
-    return True
-
-
 @in_threads_of_its_run
 @quoting_as_its_run
 def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
     """Audit a state, also of a run's ``checkpoints/``, against its own examples: not what needs the past."""
     place = find_state(location).folder
-    keys = open_keys(place.root, filesystem=place.filesystem)
-    if keys is not None:
-        from pipelines.keyed.auditing import audit_states
+    members = open_members(place)
+    wanted = members if key is None else [members.find(key)]
+    report = _together(((one, _audited(members, one, _against_itself)) for one in wanted), [])
+    return _spoken(report, location) if BY_KEY in members.meta else report
 
-        return _spoken(audit_states(keys, None if key is None else keys.find(key)), location)
-    if key is not None:
-        raise InputError(message("keyed.one"), file=place.location)
-    return audit_saved(open_state(place)[0])
+
+def _against_itself(saved: SavedModel) -> AuditReport:
+    """Audit a state against its own examples."""
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)
+
+
+def _reports(ended: Ended) -> Iterator[tuple[Member, AuditReport]]:
+    """Audit the members of a run, one after the other."""
+    for key in ended.members if ended.only is None else [ended.only]:
+        if key in ended.histories:
+            yield key, _audited(ended.members, key, partial(_against, ended, ended.histories[key]))
+        else:
+            yield key, AuditReport.malformed("key", message("keyed.no_rows", key=quoted(key)))
+
+
+def _against(ended: Ended, replay: Replay, saved: SavedModel) -> AuditReport:
+    """Audit a member against its examples."""
+    options, features, history = ended.config.learner, ended.features, replay.result()
+    if ended.stored:
+        history = history_of_live(saved.arrays, saved.groups, features)
+    # A key was checked when it was read, by the options and features that its state names.
+    known = BY_KEY in ended.members.meta and saved.options == options and saved.features == features
+    arrays, groups, classes = saved.arrays, saved.groups, len(saved.classes)
+    return audit(learners()[options.kind], options, features, classes, arrays, history, groups, checked=known)
+
+
+def _audited(members: SavedKeys, key: Member, work: Callable[[SavedModel], AuditReport]) -> AuditReport:
+    """Audit a member; arrays of a key that cannot be are a verdict, too."""
+    try:
+        return work(members.saved(key))
+    except ModelFileError as error:
+        if key is None:
+            raise
+        return AuditReport.malformed("key", error.parts["problem"])
+
+
+#: Failures that a report lists.
+_MOST_FAILURES = 50
+
+
+def _together(reports: Iterator[tuple[Member, AuditReport]], living: Sequence[Member]) -> AuditReport:
+    """Return the report on all members: of keys the worst verdicts, sums of what was checked, and failures.
+
+    A key that has ``living`` examples and that no report is on is lost.
+    """
+    whole: AuditReport | None = None
+    failures: list[Any] = []
+    seen, failed, reasons = set[Key](), 0, dict[str, None]()
+    for key, report in reports:
+        if key is None:
+            return report
+        seen.add(key)
+        failed += not report.ok
+        reasons[report.reason] = None
+        failures += [message("keyed.failure", key=quoted(key), failure=one) for one in report.failures]
+        if whole is None:
+            whole = AuditReport(report.conformance, report.feasibility, report.reason)
+        if report.conformance == "violated":
+            whole.conformance = "violated"
+        if report.feasibility == "violated":
+            whole.feasibility = "violated"
+        for name, count in report.checked.items():
+            whole.checked[name] = whole.checked.get(name, 0) + count
+        for name, value in report.worst.items():
+            whole.worst[name] = max(whole.worst.get(name, value), value)
+    if whole is None:
+        whole = AuditReport("holds", "not_promised", message("keyed.none"))
+    missing = [key for key in living if key not in seen]
+    if missing:
+        whole.conformance, failed = "violated", failed + len(missing)
+    whole.checked = {"keys": len(seen), **whole.checked}
+    if len(reasons) > 1:
+        whole.reason = message("keyed.verdicts_failed" if failed else "keyed.verdicts", keys=len(seen), failed=failed)
+    lost = [message("keyed.lost", key=quoted(key)) for key in missing]
+    whole.failures = [*lost, *failures][:_MOST_FAILURES]
+    return whole
 
 
 def _spoken(report: AuditReport, place: str | Path) -> AuditReport:
@@ -348,55 +334,51 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     InputError if there is no run or state, its source has changed, or the model of its learner depends on the past.
     """
     if newest(RunFolder(run)).has(MANIFEST):
-        place = find_state(run).folder
-        keys = open_keys(place.root, filesystem=place.filesystem)
-        if keys is not None:
-            from pipelines.keyed.auditing import of_state
-
-            _require_retrained(keys.outline().options, str(run))
-            stated, rebuilt, live, _ = of_state(keys)
-            return _found([message("verdicts.state")] if stated != rebuilt else [], stated, str(rebuilt), live, None)
-        saved, _ = open_state(run)
-        _require_retrained(saved.options, str(run))
-        session, rebuilt = saved.session(), rebuilt_digest(saved)
-        different = [message("verdicts.state")] if session.digest() != rebuilt else []
-        return _found(different, session.digest(), rebuilt, session.coordinator.store.live, None)
+        members = open_members(find_state(run).folder)
+        _require_retrained(members.outline().options, str(run))
+        total, rebuilt = members.total(), _rebuilt(members)
+        return _found([message("verdicts.state")] * (total.digest != rebuilt), total, rebuilt, None)
     folder = RunFolder.existing(run)
-    config = config_of(folder).read_again()
-    if getattr(config.source, "key", None) is not None:
-        from pipelines.keyed.auditing import of_run
-
-        _require_retrained(config.learner, folder.location)
-        return _found(*of_run(folder, config, str(read_summary(folder)["model_digest"])))
     ended = last_of(folder)
-    options, features, history = ended.config.learner, ended.features, ended.history
+    options, members, models = ended.config.learner, ended.members, load_members(folder.location)
     _require_retrained(options, folder.location)
-    arrays = ended.components["coordinator"]
-    trained = trained_from_nothing(options, features, history, ended.class_order, arrays)
-    stated, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
-    state = understood(ended.meta, ended.components, folder.location).session()
-    if ended.meta["format_version"] != FORMAT_VERSION:
-        stated = state.digest()  # another format may compute it in another way
-    saved, meta = load_model(folder.location), ended.meta
-    same_names = saved.classes == meta["classes"] and saved.categories == meta["categories"]
+    digests, inserted, same, known = dict[Member, str](), 0, True, True
+    for key, replay in ended.histories.items():
+        history = replay.result()
+        inserted, known = inserted + len(history.id), known and history.complete
+        if key not in members and not replay.live:  # purged
+            continue
+        saved = members.saved(key) if key is not None else understood(members.meta, members.components, folder.location)
+        model = saved.session().model()
+        same = same and digest(sorted(models.saved(key).arrays.items())) == digest(sorted(model.items()))
+        if key is None or live(members.held(key)):
+            trained = trained_from_nothing(options, ended.features, history, saved.class_order, saved.arrays)
+            digests[key] = str(trained.digest())
+    total, rebuilt = members.total(), members.digest_of(digests)
+    stated = str(read_summary(folder)["model_digest"])
+    if members.unit == "offset":
+        if members.meta["format_version"] != FORMAT_VERSION:
+            stated = total.digest  # another format may compute it in another way
+        same = same and all(models.meta[name] == members.meta[name] for name in ("classes", "categories"))
     different = [message("verdicts.digest")] * (stated != rebuilt)
-    if state.digest() != rebuilt:
+    if total.digest != rebuilt:
         different.append(message("verdicts.run_state"))
-    elif not same_names or not _same(saved.arrays, state.model()):  # the state is right, and gives this model
+    elif not same:  # the state is right, and gives another model
         different.append(message("verdicts.model"))
-    inserted = len(history.id) if history.complete else None
-    return _found(different, stated, rebuilt, trained.coordinator.store.live, inserted)
+    return _found(different, total._replace(digest=stated), rebuilt, inserted if known else None)
 
 
-def _found(different: list[Message], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:
+def _found(different: list[Message], stated: Total, rebuilt: str, inserted: int | None) -> dict[str, Any]:
     """Return the result of :func:`verify_run`."""
-    found = {"equal": not different, "different": different, "digest": stated, "rebuilt": rebuilt}
-    return found | {"examples": live, "inserted": inserted}
+    found = {"equal": not different, "different": different, "digest": stated.digest, "rebuilt": rebuilt}
+    return found | {"examples": stated.live, "inserted": inserted}
 
 
-def _same(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> bool:
-    """Return True if two models have the same arrays, bit for bit."""
-    return one.keys() == other.keys() and digest(sorted(one.items())) == digest(sorted(other.items()))
+def _rebuilt(members: SavedKeys) -> str:
+    """Return the digest of models that are trained from nothing on the examples of a state."""
+    return members.digest_of(
+        {key: rebuilt_digest(members.saved(key)) for key in members if key is None or live(members.held(key))}
+    )
 
 
 def _require_retrained(options: LearnerOptions, place: str) -> None:
@@ -511,23 +493,23 @@ def _compared(
     """Compare a state with the last receipt of a chain; with the key, also return the hashes of what it has."""
     place, last = find_state(state), chain.newest
     folder = place.folder
-    keys = open_keys(folder.root, filesystem=folder.filesystem)
-    saved = open_state(folder)[0] if keys is None else keys.outline()
+    members = open_members(folder)
+    saved = members.outline()
     requests = saved.components.get("recorder", {}).get("requests")
     own = requests if place.run is not None and _is_own(chain.path, place.run) else None
     offset, living = saved.meta.get("offset"), None
-    if keys is not None:
-        from pipelines.keyed.auditing import living_keys, of_state
-
-        stated, rebuilt, active, options = of_state(keys, retrain=retrain)
-    else:
-        session, options = saved.session(), saved.options
-        stated, active = session.digest(), session.coordinator.store.live
-        rebuilt = rebuilt_digest(saved) if retrain and traits_of(options).retrained else None
+    (stated, active), options = members.total(), saved.options
+    rebuilt = _rebuilt(members) if retrain and traits_of(options).retrained else None
     _require_origin(chain, place, origin_of(folder.location, saved, lambda: stated), own, saved.meta)
     if key is not None:
         entries = _entries_until(in_effect(chain), offset if own is not None else None, own)
-        living = living_of(saved, entries, key) if keys is None else living_keys(keys, entries, key)
+        # An example of one key says nothing about those of another.
+        each = [
+            living_of(members.saved(one), entries if one is None else about(entries, key.hash(one)), key)
+            for one in members
+        ]
+        *sets, deleted = zip(*each, strict=True) if each else ([],) * 6
+        living = Living._make([*(set().union(*one) for one in sets), sum(deleted)])
     same = stated == last["digest_after"] and last["options_hash"] == options_hash(options)
     equal: bool | None = same and last["active"] == active
     if "source" in last and last["source"]["updates"][1] != offset:
@@ -574,3 +556,43 @@ def _entries_until(
     if requests is not None:
         found.append({"deleted": [hash for hash, *_ in requests["deleted"]], "inserted": list(requests["inserted"])})
     return found
+
+
+# The live examples of a state: a model trained on them from nothing, and their hashes beside a chain of receipts.
+#
+# Invariant: nothing but the examples in the state, and the entries that are given, decides.
+
+
+def rebuilt_digest(saved: SavedModel) -> str:
+    """Return the digest of a model that is trained from nothing on the examples of a state."""
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    trained = trained_from_nothing(saved.options, saved.features, history, saved.class_order, saved.arrays)
+    return str(trained.digest())
+
+
+class Living(NamedTuple):
+    """Hashes of what a state has."""
+
+    ids: set[str]
+    subjects: set[str]
+    left: set[str]  #: Subjects with a row from before their deletion, or that were never deleted.
+    against: set[str]  #: Examples that live, although entries say that they are deleted.
+    persons: set[str]  #: Subjects of whom one lives that was there before entries say that they are deleted.
+    deleted: int  #: How many examples there are of both.
+
+
+def living_of(saved: SavedModel, entries: Sequence[Mapping[str, Any]], key: Key) -> Living:
+    """Return the hashes of what a state has, beside the entries that are about it."""
+    stream = saved.components.get("stream", {})
+    names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
+    text = saved.meta.get("columns", {}).get("id_kind") == "text"
+    codes = saved.arrays["id"]
+    hashes = [key.hash(names[one] if text else one) for one in codes.tolist()]
+    of_state = StateNames.of(saved)
+    whose = [key.hash(one) for one in of_state.subjects.of(codes).tolist()] if of_state.subject_kind else []
+    owners = dict(zip(hashes, whose, strict=False))  # none without subjects
+    inserted = inserted_since_deletion(entries)
+    left = {one for one, subject in owners.items() if one not in inserted.get(subject, ())}
+    against, of_persons = gone(entries) & set(hashes), {one for one in left if owners[one] in inserted}
+    persons = {owners[one] for one in of_persons}
+    return Living(set(hashes), set(whose), {owners[one] for one in left}, against, persons, len(against | of_persons))

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pipelines.chapters import run_of
 from pipelines.config import Config, load_config
 from pipelines.display import Reporter
+from pipelines.histories import Ended
 from pipelines.receipts import may_quote, said
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import RunResult
@@ -22,8 +23,7 @@ from raydt.audits.recorded_tree import AuditReport, noted
 from raydt.errors import ConfigError
 from raydt.examples.updates import DTYPE, UNIT, History
 from raydt.folders.folder import locked
-from raydt.keyed.groups import Key
-from raydt.keyed.packing import SavedKeys
+from raydt.keyed.packing import Member
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -122,59 +122,41 @@ class _Table(NamedTuple):
     place: str  #: For messages.
 
 
-class LivingOfKey(NamedTuple):
-    """The examples of a key, and how its stream reads rows."""
+def compare_with_table(report: AuditReport, ended: Ended, histories: Mapping[Member, History]) -> None:
+    """Enter in a report whether the live examples of each member, or of one, are the rows of the table.
 
-    history: History
-    names: Callable[[Any], Any]  #: Ids as the table has them.
-    source: Mapping[str, Any]  #: State of the source of the key: its dictionaries.
-
-
-def compare_with_table(
-    report: AuditReport, config: Config, state: Mapping[str, Any], history: History, names: Any
-) -> None:
-    """Enter in a report whether the examples that are live in ``history`` are the rows of the table.
-
-    ``state`` is that of the stream; ``names`` gives the ids as the table has them. Nothing is compared, which the
-    report says, within a version, of a source that keeps no versions, and after updates from elsewhere.
+    Nothing is compared, which the report says, within a version, of a source that keeps no versions, and after updates
+    from elsewhere. Rows without a key are of no model.
     """
-    table = _table_of(report, config, state, foreign=bool(state.get("foreign")))
-    if table is not None:
-        _compare(report, table, [(_usable(table.rows), _living(history, names))])
-
-
-def compare_keys_with_table(
-    report: AuditReport, config: Config, saved: SavedKeys, living: Mapping[Key, LivingOfKey], only: Key | None
-) -> None:
-    """Enter in a report whether the live examples of all keys, or of one, are the rows of the table, each of its key.
-
-    As :func:`compare_with_table`, up to the state ``saved``. Rows without a key are of no model.
-    """
-    table = _table_of(report, config, saved.components["stream"], foreign=bool(saved.meta.get("lineage")))
-    if table is None:
+    if (table := _table_of(report, ended)) is None:
         return
-    shared = SharedSource(table.source, traits_of(config.learner).reading)
-    parts = dict[Key | None, Rows]()
-    if table.rows is not None:
-        parts = {part.key: part.rows for part in shared.split(table.rows)}
+    shared = SharedSource(table.source, traits_of(ended.config.learner).reading)
+    parts: dict[Member, Rows | None] = {None: table.rows}
+    if None not in histories:
+        parts = {} if table.rows is None else {part.key: part.rows for part in shared.split(table.rows)}
     found: list[tuple[_Examples, _Examples]] = []
-    keys: set[Key] = {*living, *(key for key in parts if key is not None)}
-    for key in keys if only is None else keys & {only}:
-        source, held = KeySource(shared), living.get(key)
-        if held is not None:
-            source.restore(held.source)
-        if (rows := parts.get(key)) is not None:
-            source.give(rows)
-        kept = _usable(next(source.rows(), None))
-        found.append((kept, {} if held is None else _living(held.history, held.names)))
+    keys: set[Member] = {*histories, *(key for key in parts if key is not None)}
+    for key in keys if ended.only is None else keys & {ended.only}:
+        rows, there, own = parts.get(key), key in histories, ended.streams.of(key)
+        if key is not None:
+            source = KeySource(shared)
+            if there:
+                source.restore(own.source.state())
+            if rows is not None:
+                source.give(rows)
+            rows = next(source.rows(), None)
+        found.append((_usable(rows), _living(histories[key], cast(Any, own).names_of) if there else {}))
     _compare(report, table, found)
 
 
-def _table_of(report: AuditReport, config: Config, state: Mapping[str, Any], *, foreign: bool) -> _Table | None:
+def _table_of(report: AuditReport, ended: Ended) -> _Table | None:
     """Return the table at the version of a state; None, and no row is checked, where there is nothing to compare.
 
     The report says where the table does not keep the version any more.
     """
+    config, members = ended.config, ended.members
+    state = members.components["stream"]
+    foreign = bool(state.get("foreign") or members.meta.get("lineage"))
     step = state["source"].get("step")
     if not isinstance(config.source, LiveOptions) or step is None:
         return None

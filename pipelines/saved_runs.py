@@ -16,16 +16,33 @@ from typing import Any, NamedTuple
 from pipelines.config import Config, as_written, load_config
 from pipelines.operation import load_yaml
 from pipelines.run_folder import STATES, RunFolder
-from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, NotWrittenError, shortage
-from raydt.examples.updates import history_of_live
-from raydt.folders.arrays import FORMAT, FORMAT_VERSION, MANIFEST, Manifest, complete, newest, read_manifest
-from raydt.folders.checkpoint import read_checkpoint
+from raydt.folders.arrays import (
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    Manifest,
+    complete,
+    newest,
+    open_folder,
+    read_manifest,
+)
 from raydt.folders.folder import Folder, locked
-from raydt.keyed.packing import open_keys
+from raydt.folders.segments import with_rows
+from raydt.keyed.packing import SavedKeys, SavedOne, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model, require_one
+from raydt.sessions.saved_model import (
+    BY_KEY,
+    MODEL,
+    SavedModel,
+    learner_of,
+    model_meta,
+    open_model,
+    outlined,
+    require_one,
+    understood,
+)
 from raydt.sources.base import Source, SourceIdentity
 from raydt.sources.divided import open_source
 from raydt.sources.files.jsonl import Dialect
@@ -163,15 +180,6 @@ def last_state(states: RunFolder) -> RunFolder:
     raise InputError(message("runs.no_states"), file=states.location)
 
 
-def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
-    """Manifest values and components of :func:`last_state`."""
-    place = last_state(states)
-    checkpoint = read_checkpoint(place)
-    learner_of(checkpoint.meta, place.location)
-    require_one(checkpoint.meta, place.location)
-    return checkpoint.meta, checkpoint.components
-
-
 class StatePlace(NamedTuple):
     """Where a state lies."""
 
@@ -213,15 +221,35 @@ def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]
     return saved, folder
 
 
-def load_model(location: str | Path, key: str | None = None) -> SavedModel:
-    """Read the model of a run, a model or a state, of models by key that of ``key``; InputError if there is none."""
+def open_members(place: RunFolder, run: RunFolder | None = None) -> SavedKeys:
+    """Return the members of a state; ModelFileError if it is missing, damaged, or has no training rows.
+
+    The arrays of a state of a ``run``, which messages name then, are not checked: its audit does.
+    """
+    meta, components = open_folder(place.root, filesystem=place.filesystem)
+    if meta["kind"] != "state":
+        raise ModelFileError(message("runs.model_only"), file=place.location)
+    if BY_KEY in meta:
+        return SavedKeys(meta, components, place.root)
+    check, rows = understood if run is None else outlined, with_rows(meta, components, place.root)
+    return SavedOne(check(meta, rows, place.root), (run or place).location)
+
+
+def load_members(location: str | Path) -> SavedKeys:
+    """Read the models of the members of a run, a model or a state; InputError if there is none."""
     folder = folder_of_model(location)
+    keys = open_keys(folder.root, filesystem=folder.filesystem)
+    if keys is not None:
+        return keys
+    return SavedOne(open_model(folder.root, filesystem=folder.filesystem), folder.location)
+
+
+def load_model(location: str | Path, key: str | None = None) -> SavedModel:
+    """Return the model of :func:`load_members`, of models by key that of ``key``; InputError if there is none."""
+    members = load_members(location)
     if key is None:
-        return open_model(folder.root, filesystem=folder.filesystem)
-    saved = open_keys(folder.root, filesystem=folder.filesystem)
-    if saved is None:
-        raise ModelFileError(message("keyed.one"), file=folder.location)
-    return saved.saved(saved.find(key))
+        require_one(members.meta, members.place)
+    return members.saved(None if key is None else members.find(key))
 
 
 def folder_of_model(location: str | Path) -> RunFolder:
@@ -234,12 +262,6 @@ def folder_of_model(location: str | Path) -> RunFolder:
     if not inside and not folder.has(MANIFEST):
         raise ModelFileError(message("models.no_model"), file=folder.location)
     return folder.inside(inside) if inside else folder
-
-
-def audit_saved(saved: SavedModel) -> AuditReport:
-    """Audit a state against its own examples."""
-    history = history_of_live(saved.arrays, saved.groups, saved.features)
-    return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)
 
 
 # Where a command may write: never over what it reads, and never into a run, a model or a state that is there.

@@ -28,7 +28,7 @@ from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, N
 from raydt.folders.checkpoint import Copies
 from raydt.keyed.groups import Key
 from raydt.keyed.members import KeyedJob, pooled
-from raydt.keyed.packing import KeyedStore, SavedKeys
+from raydt.keyed.packing import KeyedStore, Member, SavedKeys
 from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession, NewTableRows
 from raydt.keyed.source import KeySource, SentSource, SharedSource
 from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
@@ -249,6 +249,8 @@ _MOST_DESCRIBED = 10
 class StreamsOfKeys:
     """The stream of each key, while the rows of a source are read; ``only`` names the one key that is wanted."""
 
+    stream: Any  #: Of the rows of all keys.
+
     def __init__(self, config: Config, stream: KeyedStream, only: Key | None = None) -> None:
         self.stream = stream
         self._config, self._only = config, only
@@ -258,19 +260,30 @@ class StreamsOfKeys:
         self._batches = stream.batches(config.cluster.batch_size * ROWS)
         self._rest: KeyedBatch | None = None  # the rows of the last batch that were not wanted yet
 
-    def of(self, key: Key) -> tuple[KeySource, Stream]:
-        """Return the source and the stream of a key, which may begin."""
+    def of(self, key: Member) -> Stream:
+        """Return the stream of a key, which may begin."""
+        return self._of(key)[1]
+
+    def _of(self, key: Key) -> tuple[KeySource, Stream]:
         if key not in self._found:
             source = KeySource(self._shared)
             self._found[key] = source, self._config.stream.make(source)
         return self._found[key]
 
+    def begin(self, key: Member, at: Mapping[str, Any]) -> Stream:
+        """Return the stream of a key, at the place of a saved state of it."""
+        source, own = self._of(key)
+        source.restore(at["source"])
+        source.go_to(int(at["row"]))
+        own.restore(dict(at))
+        return own
+
     def forget(self, key: Key) -> None:
         """Have a key begin anew with its next row."""
         self._found.pop(key, None)
 
-    def read(self, stop: int | None = None, deletions: int = 0) -> Iterator[tuple[Key, Stream]]:
-        """Read rows up to ``stop`` (None: all) and yield each key whenever its stream has new updates.
+    def read(self, stop: int | None = None, deletions: int = 0) -> Iterator[tuple[Member, Stream, int | None]]:
+        """Read rows up to ``stop`` (None: all) and yield each key whenever its stream has new updates: all are due.
 
         Its batches are to be read then. ``deletions`` are the entries of a log that belong to the rows before ``stop``.
         """
@@ -283,11 +296,31 @@ class StreamsOfKeys:
             done = part.stop
             for key, rows, due in self._shared.split(part.rows, part.due):
                 if key is not None and self._only in (None, key):
-                    source, own = self.of(key)
+                    source, own = self._of(key)
                     source.give(rows, due)
-                    yield key, own
+                    yield key, own, None
             if self._rest is not None:
                 return
+
+
+class StreamOfOne(StreamsOfKeys):
+    """The stream of a run without keys."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def of(self, key: Member) -> Stream:
+        """Return the stream."""
+        own: Stream = self.stream
+        return own
+
+    def begin(self, key: Member, at: Mapping[str, Any]) -> Stream:
+        """Return the stream, which is there already."""
+        return self.of(key)
+
+    def read(self, stop: int | None = None, deletions: int = 0) -> Iterator[tuple[Member, Stream, int | None]]:
+        """Yield the stream, whose updates are due up to ``stop``."""
+        yield None, self.of(None), stop
 
 
 def search_keys(config: Config, stream: KeyedStream, skip: bool) -> IdSearch | None:
@@ -300,7 +333,7 @@ def search_keys(config: Config, stream: KeyedStream, skip: bool) -> IdSearch | N
     live: defaultdict[Key, set[int]] = defaultdict(set)
     found = IdSearch(0, complete=True)
     try:
-        for key, own in StreamsOfKeys(config, stream).read():
+        for key, own, _ in StreamsOfKeys(config, stream).read():
             for batch in own.batches(config.cluster.batch_size):
                 for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
                     if op in (QUERY, DELETE_VALUE):

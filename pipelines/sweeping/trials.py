@@ -14,6 +14,7 @@ import logging
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
@@ -64,6 +65,9 @@ from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostEr
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.updates import BatchResult, Reading, UpdateBatch
 from raydt.folders.folder import locked
+from raydt.keyed.members import pooled as pooled_scores
+from raydt.keyed.session import KeyedSession, KeyFailedError, NewTableRows
+from raydt.keyed.stream import ROWS
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
 from raydt.messages import message
@@ -75,7 +79,7 @@ from raydt.sessions.session import BY_KEY, ONE_MODEL, InProcessSession, Use, com
 from raydt.sources.base import Source
 from raydt.sources.divided import open_source
 from raydt.sources.file_source import StoredSource
-from raydt.streams.base import Tally
+from raydt.streams.base import Tally, known
 from raydt.streams.deletion_log import warmup as warm_up_streams
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Training, TrainingStream
@@ -301,24 +305,44 @@ def _run_keys(
     source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None
 ) -> dict[str, Any] | None:
     """Run one setting with a model for each key, as :func:`run_setting`: without a curve, which each key has."""
-    from pipelines.keyed.auditing import KeyedSetting
-    from raydt.keyed.packing import StoredKeys
+    from pipelines.keyed.recorder import job_of
 
-    assert isinstance(source, StoredKeys)
-    setting = None
+    updates = without_key = 0
+    stops = threading.Event()
     try:
-        setting = KeyedSetting(source, config)
-        columns = setting.run(arm)
-        if columns is None:
-            return None
+        stream = keyed_stream(config, source)
+        session = KeyedSession(job_of(config, stream), NewTableRows(config.output.metrics_every, predicting=False))
+        if arm is not None:
+            arm(stops.set)
+        began, cpu_began = time.perf_counter(), time.thread_time()
+        for batch in stream.batches(config.cluster.batch_size * ROWS):
+            if stops.is_set():
+                return None
+            try:
+                updates = session.apply(batch).totals["updates"]
+            except KeyFailedError as error:  # there is no checkpoint to go back to
+                raise error.__cause__ or error from None
+            without_key += len(stream.take_skipped())
+        result = session.finish()
+        seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu_began
+        totals = result.totals
+        if not totals["updates"] and not totals["skipped"] + without_key:
+            raise no_rows(config)
+        scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
         return {
-            **columns,
-            **_cost(columns["cpu_seconds"], columns["updates"]),
-            **_work(config.learner, setting.session),
+            **{name: totals[name] for name in ("updates", "inserts", "deletes", "predictions", "refused")},
+            "active": totals["inserts"] - totals["deletes"],
+            "skipped": totals["skipped"] + without_key,
+            "no_change": None,
+            "majority": None,
+            **known(pooled_scores(scores, numbers=False)),
+            "alarms": sum(row["alarms"] for row in session.key_rows()),
+            "seconds": seconds,
+            **_cost(cpu_seconds, totals["updates"]),
+            **_work(config.learner, session),
             "curve": {},
         }
     except Exception as error:  # one setting's defect must not end the others
-        updates = 0 if setting is None else setting.updates
         return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
 
 

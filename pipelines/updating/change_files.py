@@ -29,6 +29,7 @@ from pipelines.updating.changes import (
     require_columns,
     require_numbers,
     rules_of,
+    source_of_key,
     without_a_config,
 )
 from raydt.arrays.elementary import AnyArray, Int32s, Ints
@@ -52,7 +53,7 @@ from raydt.examples.updates import (
     joined,
     no_targets,
 )
-from raydt.keyed.source import KeySource
+from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import description_of, traits_of
 from raydt.learners.base import WeightSum
 from raydt.learners.description import Call
@@ -61,7 +62,7 @@ from raydt.redaction import quoted_columns
 from raydt.sessions.receipt import Receipt, receipt_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
-from raydt.sources.base import AFTER, BEFORE
+from raydt.sources.base import AFTER, BEFORE, Rows
 from raydt.sources.encoder import EncodedSource
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
@@ -75,6 +76,8 @@ from raydt.streams.row_stream import AbsentRows
 #: Columns that hold operations where nobody names one, in the order in which they are tried.
 OPERATIONS = ("op", "__op", "_change_type", "row_kind")
 
+#: The rows of one key in each file, by its path, with what all keys share of it.
+FileParts = dict[str, tuple[SharedSource, Rows]]
 Spelling = dict[str, Any]  #: Keys ``op``, ``envelope`` and ``op_values`` of a source.
 
 
@@ -159,6 +162,7 @@ def guessed(file: DataFile, spelling: Spelling) -> Spelling:
 class ChangeStreams:
     """Streams of files, one after another, which go on from a state.
 
+    ``parts`` are those of one key, if there are keys; files without one are passed over.
     ``seq`` and ``known`` are those after the updates handed out so far: the number of the next update, and what a state
     knows then.
     """
@@ -170,10 +174,12 @@ class ChangeStreams:
         spelling: Spelling,
         on_error: Literal["error", "skip"] = "error",
         warmup: int | None = None,
+        parts: FileParts | None = None,
     ) -> None:
         if names.id is None:
             raise InputError(message("updates.no_change_ids"))
         self._saved, self._names, self._on_error = saved, names, on_error
+        self._parts = parts
         self.seq = int(saved.meta["offset"])
         self._warmup = self.seq if warmup is None else warmup  # changes end a warm-up that is under way
         self._labels: dict[str, Any] = names.labels
@@ -207,6 +213,8 @@ class ChangeStreams:
     def streams(self, files: Iterable[ChangeFile]) -> Iterator[ChangelogStream]:
         """Yield the stream of each file; it has to be read to its end before the next one is asked for."""
         for one in files:
+            if self._parts is not None and one.path not in self._parts:
+                continue
             stream = self._opened(one)
             yield stream
             at, source = stream.state(), stream.source
@@ -224,10 +232,15 @@ class ChangeStreams:
             )
         at = {"seq": self.seq, "row": 0, "n_classes": len(self._saved.classes), "source": source.state()}
         stream.restore({**at, **self._stream, **self._absent})
+        if isinstance(source, KeySource) and self._parts is not None:
+            source.give(self._parts[one.path][1])  # once it has the dictionaries of the state
         return stream
 
     def _source(self, one: ChangeFile) -> FileSource | KeySource:
-        return source_of(self._saved, replace(self._names, labels=self._labels), self.given, one)
+        names = replace(self._names, labels=self._labels)
+        if self._parts is not None:
+            return source_of_key(self._parts[one.path][0], self._saved, names)
+        return source_of(self._saved, names, self.given, one)
 
     def require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
         """Refuse labels of a batch, as of :meth:`StateNames.require_labels`."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
+from pipelines.saved_runs import StatePlace, find_state, open_members, states_of
 from pipelines.updating.change_files import (
     Applied,
     ChangeFile,
@@ -34,11 +34,10 @@ from pipelines.updating.lists import Series
 from pipelines.updating.new_state import contents_after, copies_of, save_state
 from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST
-from raydt.keyed.packing import open_keys
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt, checked_note
 from raydt.sessions.receipt_chain import Origin
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +151,12 @@ def apply_changes(
 
 def _opened(place: StatePlace) -> Any:
     """Return the changes of what lies at a place: one model, or one for each key (with the same methods)."""
-    keys = open_keys(place.folder.root, filesystem=place.folder.filesystem)
-    if keys is None:
-        return ChangesOfOne(open_state(place.folder)[0], place)
+    members = open_members(place.folder)
+    if BY_KEY not in members.meta:
+        return ChangesOfOne(members.saved(None), place)
     from pipelines.keyed.updating import ChangesOfKeys
 
-    return ChangesOfKeys(keys, place)
+    return ChangesOfKeys(members, place)
 
 
 class ChangesOfOne:

@@ -48,7 +48,7 @@ from raydt.examples.updates import (
     unless_equal,
 )
 from raydt.keyed.packing import TEXT_KEY
-from raydt.keyed.source import KeySource
+from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.messages import Message, message
 from raydt.redaction import marked, quoted, quoted_columns
@@ -382,18 +382,22 @@ def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) ->
     return Insertions(_NO_IDS, _NO_IDS, X, sparse, y, _NOBODY, saved.classes, saved.categories, all_ids)
 
 
-def read_deletions(given: str | DataFile, names: StateNames, find: Find, missing: Missing = "error") -> Deletions:
-    """Read a list with a column of ids or of subjects, each once; other columns are passed over.
-
-    ``find`` gives the slots of live examples, -1 of others, which ``missing`` may refuse. InputError if the list cannot
-    be read, UpdateError names all without a live example.
-    """
+def open_deletions(given: str | DataFile, names: StateNames) -> LoggedDeletions:
+    """Read a list with a column of ids or of subjects; InputError if it cannot be. Other columns are passed over."""
     with without_a_config():
         log = LoggedDeletions(given, ".", names.keys, "list of ids", "state")
     if "after" in log.file.names:
         raise InputError(message("updates.positions"), file=log.file.name, column="after")
     if not log.ids:
         raise InputError(message("updates.no_ids"), file=log.file.name)
+    return log
+
+
+def read_deletions(log: LoggedDeletions, names: StateNames, find: Find, missing: Missing = "error") -> Deletions:
+    """Return the ids of a list, or those of its subjects, each once.
+
+    ``find`` gives the slots of live examples, -1 of others, which ``missing`` may refuse: UpdateError names them all.
+    """
     asked = list(dict.fromkeys(log.ids))
     subjects: tuple[Any, ...] = ()
     if log.by_subject:
@@ -408,8 +412,7 @@ def read_deletions(given: str | DataFile, names: StateNames, find: Find, missing
     if unknown and missing == "error":
         raise unknown_error(log, unknown)
     shown = objects(names.ids.names_of(ids)) if names.text_ids else ids
-    path = None if isinstance(given, DataFile) else given
-    return Deletions(shown, ids, subjects, tuple(unknown), path, log.file)
+    return Deletions(shown, ids, subjects, tuple(unknown), None, log.file)
 
 
 def unknown_error(log: LoggedDeletions, unknown: list[Any]) -> UpdateError:
@@ -425,17 +428,12 @@ def unknown_error(log: LoggedDeletions, unknown: list[Any]) -> UpdateError:
     return UpdateError(said, file=log.file.name, row=log.ids.index(unknown[0]), column=log.column)
 
 
-def read_insertions(
-    given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames, find: Find, deletions: Deletions
-) -> Insertions:
-    """Read rows with the columns of the model; new categories, labels and text ids get the next codes.
-
-    ``find`` is as of :func:`read_deletions`; ids of ``deletions`` are free again. InputError for what cannot be used,
-    UpdateError if an id is live, or given twice.
-    """
-    source = open_insertions(given, kind, saved, names)
-    path = None if isinstance(given, DataFile) else given
-    return insertions_of(source, path, saved, names, find, deletions)
+def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) -> KeySource:
+    """Return the source of one key's rows in files, with the dictionaries of its state."""
+    source = KeySource(shared)
+    assert isinstance(shared.source, FileSource)
+    source.restore({"categories": known_categories(saved, shared.source.data_files), "labels": names.labels})
+    return source
 
 
 def insertions_of(
@@ -446,7 +444,11 @@ def insertions_of(
     find: Find,
     deletions: Deletions,
 ) -> Insertions:
-    """Read the rows of a source as insertions; else as :func:`read_insertions`."""
+    """Return the rows of a source as insertions; new categories, labels and text ids get the next codes.
+
+    ``find`` is as of :func:`read_deletions`; ids of ``deletions`` are free again. InputError for what cannot be used,
+    UpdateError if an id is live, or given twice.
+    """
     chunks = list(sound_rows(source))
     empty = no_insertions(saved, names, deletions)
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])

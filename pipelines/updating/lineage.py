@@ -13,28 +13,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipelines.config import Config
-from pipelines.run_folder import fitting
-from pipelines.updating.change_files import ChangeFile, ChangeStreams, find_changes
+from pipelines.updating.change_files import ChangeFile, ChangeStreams
 from pipelines.updating.changes import (
     RULES,
     Deletions,
     Insertions,
     StateNames,
-    no_deletions,
-    no_insertions,
-    read_deletions,
-    read_insertions,
     rules_of,
 )
 from raydt.arrays.elementary import AnyArray, Ints
 from raydt.errors import InputError, message_of
-from raydt.examples.updates import DELETE, INSERT, NEWEST_RULES, Features, History, UpdateBatch, in_order
+from raydt.examples.updates import DELETE, INSERT, NEWEST_RULES, Features, UpdateBatch, in_order
 from raydt.learners import learners
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.files.jsonl import Dialect
-from raydt.streams.base import Replay, Stream
+from raydt.streams.base import Replay
 
 T = TypeVar("T")
 
@@ -111,17 +106,6 @@ def names_after(names: StateNames, new: Insertions, begin: int, live: tuple[Ints
     return known | absent.state()
 
 
-def history_of_run(config: Config, features: Features, stream: Stream, meta: Mapping[str, Any], run: str) -> History:
-    """Replay a fresh stream up to a run's last state, with the files of its updates; InputError if one changed."""
-    replay = Replay(stream.source)
-    for step in meta.get("lineage", []):
-        with fitting(run):
-            replay.read(stream, int(step["offset"]))
-            _Step(config, features, stream, replay, step, run).follow()
-    replay.read(stream, int(meta["offset"]))
-    return replay.result()
-
-
 def state_before(
     config: Config, features: Features, stream: Any, step: Mapping[str, Any], offset: int, next_id: int
 ) -> SavedModel:
@@ -166,53 +150,6 @@ def replay_changes(
     gone = history.id[(history.inserted < offset) & (history.deleted >= offset) & (history.deleted < streams.seq)]
     new = history.id[(history.inserted >= offset) & (history.deleted >= streams.seq)]
     return gone, streams.known(new, new), offset, streams.seq - offset
-
-
-class _Step:
-    """One update of a lineage, whose files are read again with the dictionaries that the stream had then."""
-
-    def __init__(
-        self, config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
-    ) -> None:
-        self._stream, self._replay, self._step, self._run = stream, replay, step, run
-        self._offset = int(step["offset"])
-        self._then = state_before(config, features, stream, step, self._offset, replay.next_id)
-        self._names = StateNames.of(self._then)
-        self._names.subjects.keep(*replay.living)
-
-    def follow(self) -> None:
-        """Replay the update, and have the stream follow it; InputError if a file has changed, or is gone."""
-        files: dict[str, Any] = self._step["files"]
-        gone, new, begin, updates = read_again(
-            self._step, self._run, lambda named: self._changes(named) if "changes" in files else self._lists(files)
-        )
-        known = names_after(self._names, new, begin, self._replay.living)
-        self._stream.follow_update(gone, new.ids, updates, known, len(new.classes))
-
-    def _lists(self, files: Mapping[str, Any]) -> _Found | None:
-        """Replay an update of ids and rows; None if a file has changed."""
-        then, names, find = self._then, self._names, self._replay.find
-        gone = no_deletions()
-        if (file := files.get("delete")) is not None:
-            gone = read_deletions(file["path"], names, find, file.get("missing", "error"))
-            if gone.file is None or gone.file.content_hash() != file["sha256"]:
-                return None
-        new = no_insertions(then, names, gone)
-        if (file := files.get("insert")) is not None:
-            new = read_insertions(file["path"], file["kind"], then, names, find, gone)
-            if new.source is None or new.source.identity().fingerprint != file["fingerprint"]:
-                return None
-        self._replay.add(batch_of(self._offset, gone, new, self._stream.source.positive is not None))
-        return gone.ids, new, self._offset + len(gone.ids), len(gone.ids) + len(new.ids)
-
-    def _changes(self, files: Sequence[Mapping[str, Any]]) -> _Found | None:
-        """Replay an update by change logs; None if a file has changed."""
-        then, names, read_as, offset = self._then, self._names, self._step["read_as"], self._offset
-        streams = ChangeStreams(then, names, read_as["spelling"], read_as["on_error"])
-        found = [one for file in files for one in find_changes([file["path"]], file["kind"], then, names)]
-        if [one.sha256 for one in found] != [file["sha256"] for file in files]:
-            return None
-        return replay_changes(streams, found, self._replay, offset)
 
 
 def absolute(path: str | None) -> str | None:

@@ -17,17 +17,19 @@ import numpy as np
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
 from pipelines.run_folder import RunFolder, is_of_state
-from pipelines.saved_runs import Input, StatePlace, find_state, open_state, require_apart, states_of
+from pipelines.saved_runs import Input, StatePlace, find_state, open_members, require_apart, states_of
 from pipelines.updating.change_files import warn_of_weights
 from pipelines.updating.changes import Input as Given
 from pipelines.updating.changes import (
     Missing,
     StateNames,
     deletions_given,
+    insertions_of,
     no_deletions,
     no_insertions,
+    open_deletions,
+    open_insertions,
     read_deletions,
-    read_insertions,
     rows_given,
 )
 from pipelines.updating.new_state import Asked, apply_lists, contents_after, copies_of, save_state
@@ -35,13 +37,13 @@ from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST, complete, is_folder_file, read_manifest
 from raydt.folders.checkpoint import is_checkpoint_folder
 from raydt.folders.folder import LOCK, final_name, locked
-from raydt.keyed.packing import open_keys
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Row, Section, Table, Text
 from raydt.presentation.charts import ABSENT, Columns, count, counted, moment, names, number
 from raydt.sessions.receipt import Receipt, checked_note
 from raydt.sessions.receipt_chain import Origin
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel
+from raydt.sources.files.datafile import DataFile
 
 # The page about successive states: what each update changed, and how well the model predicted its rows before.
 
@@ -310,10 +312,14 @@ class UpdateOfOne:
         find = session.coordinator.store.find
         gone = no_deletions()
         if asked.delete is not None:
-            gone = read_deletions(deletions_given(asked.delete, names.keys), names, find, asked.missing)
+            told = deletions_given(asked.delete, names.keys)
+            gone = read_deletions(open_deletions(told, names), names, find, asked.missing)
+            gone = replace(gone, path=None if isinstance(told, DataFile) else told)
         new = no_insertions(saved, names, gone)
         if asked.insert is not None:
-            new = read_insertions(rows_given(asked.insert), kind, saved, names, find, gone)
+            given = rows_given(asked.insert)
+            path = None if isinstance(given, DataFile) else given
+            new = insertions_of(open_insertions(given, kind, saved, names), path, saved, names, find, gone)
         copies = copies_of(saved, self._place, gone.path or None)
         self._gone, self._new = gone, new
         self._receipt = replace(apply_lists(saved, names, session, gone, new, copies=copies), note=asked.note)
@@ -328,12 +334,12 @@ class UpdateOfOne:
 
 def _opened(place: StatePlace) -> Any:
     """Return the update of what lies at a place: one model, or one for each key (with the same methods)."""
-    keys = open_keys(place.folder.root, filesystem=place.folder.filesystem)
-    if keys is None:
-        return UpdateOfOne(open_state(place.folder)[0], place)
+    members = open_members(place.folder)
+    if BY_KEY not in members.meta:
+        return UpdateOfOne(members.saved(None), place)
     from pipelines.keyed.updating import UpdateOfKeys
 
-    return UpdateOfKeys(keys, place)
+    return UpdateOfKeys(members, place)
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:

@@ -31,7 +31,7 @@ from raydt.folders.arrays import FileEntry, open_folder, parsed, publish_compone
 from raydt.folders.checkpoint import BESIDE, ROWS, Checkpoint, CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written
-from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of_group, digest_of_groups, group_of
+from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of, digest_of_group, digest_of_groups, group_of
 from raydt.keyed.members import classes_of, whole
 from raydt.keyed.source import WholeSource
 from raydt.learners.base import NOTHING_DIVIDED
@@ -143,6 +143,8 @@ def _put(holder: dict[str, Any], path: list[str], array: AnyArray) -> None:
 
 # A model or state folder of models by key: what its manifest says, and each key as a model or state of its own.
 
+#: The key of a member of a run; None of the one member of a run without keys.
+Member = Any
 #: Entry of the outline's ``meta``: the column of keys, if they are text.
 TEXT_KEY = "text_key"
 
@@ -177,6 +179,7 @@ def keys_of(arrays: Mapping[str, Any], group: int, place: str) -> dict[Key, dict
 class SavedKeys:
     """Contents of a folder; ``components`` are as read, those of groups whenever they are asked for."""
 
+    unit = "row"  #: By which states are numbered.
     meta: dict[str, Any]
     components: Mapping[str, dict[str, Any]]
     place: str
@@ -235,6 +238,19 @@ class SavedKeys:
             self.count(found, group, self.of_group(group))
         return found
 
+    def digest(self) -> str:
+        """Return the digest over all keys, as the state says it."""
+        return self.figures.digest
+
+    def total(self) -> Total:
+        """Return the digest over all keys, from their models, and how many live examples they have."""
+        figures = self.counted()
+        return Total(figures.digest, int(figures.active.sum()))
+
+    def digest_of(self, digests: Mapping[Member, str]) -> str:
+        """Return the digest over all keys, from the digest of each key's model."""
+        return digest_of(digests)
+
     def count(self, figures: Figures, group: int, held: Mapping[Key, Mapping[str, Any]]) -> None:
         """Enter the figures of a group, from what its keys hold."""
         alive = {key: live(one) for key, one in held.items()}
@@ -279,14 +295,14 @@ class SavedKeys:
         text = {TEXT_KEY: self.meta[BY_KEY]} if self.kind == "text" else {}
         return replace(outline, meta=outline.meta | text)
 
-    def held(self, key: Key) -> dict[str, Any]:
+    def held(self, key: Member) -> Mapping[str, Any]:
         """Return what one key holds; ModelFileError if there is no such key."""
         held = self.of_group(group_of(key)).get(key)
         if held is None:
             raise self.unknown(key)
         return held
 
-    def saved(self, key: Key) -> SavedModel:
+    def saved(self, key: Member) -> SavedModel:
         """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
         with fitting_keys(group_of(key), self.place):
             return self.understood(self.held(key))
@@ -319,6 +335,55 @@ class SavedKeys:
         return {name: value for name, value in self.meta.items() if name != BY_KEY}
 
 
+class SavedOne(SavedKeys):
+    """A folder of one model: a mapping with one member, whose key is None."""
+
+    unit = "offset"
+
+    def __init__(self, saved: SavedModel, place: str) -> None:
+        super().__init__(saved.meta, saved.components, place)
+        self._one = saved
+
+    def keys(self) -> Iterator[Member]:
+        """Yield the key of the one member."""
+        yield None
+
+    __iter__ = keys
+
+    def __contains__(self, key: object) -> bool:
+        return key is None
+
+    def digest(self) -> str:
+        """Return the digest of the model."""
+        return self.total().digest
+
+    def total(self) -> Total:
+        """Return the digest of the model, and how many live examples it has."""
+        session = self._one.session()
+        return Total(session.digest(), session.coordinator.store.live)
+
+    def digest_of(self, digests: Mapping[Member, str]) -> str:
+        """Return the digest of the one member."""
+        (digest,) = digests.values()
+        return digest
+
+    def find(self, text: str) -> Key:
+        """Refuse (ModelFileError) a key."""
+        raise ModelFileError(message("keyed.one"), file=self.place)
+
+    def outline(self) -> SavedModel:
+        """Return the model."""
+        return self._one
+
+    def held(self, key: Member) -> Mapping[str, Any]:
+        """Return the components of the folder."""
+        return self.components
+
+    def saved(self, key: Member) -> SavedModel:
+        """Return the model."""
+        return self._one
+
+
 class _Beginning(SavedModel):
     """A state without anything."""
 
@@ -338,6 +403,13 @@ def own_meta(held: Mapping[str, Any]) -> dict[str, Any]:
         "next_id": recorder["next_id"],
         "offset": recorder["updates"],
     }
+
+
+class Total(NamedTuple):
+    """What the models of all keys come to."""
+
+    digest: str
+    live: int  #: Live examples.
 
 
 def live(held: Mapping[str, Any]) -> int:

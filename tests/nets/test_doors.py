@@ -29,7 +29,7 @@ from pipelines.purging.runs import read_ids
 from pipelines.saved_runs import open_state
 from pipelines.serving.served import RequestReader, parsed
 from pipelines.updating.change_files import find_changes, source_of
-from pipelines.updating.changes import StateNames, open_insertions, read_deletions
+from pipelines.updating.changes import StateNames, open_deletions, open_insertions, read_deletions
 from raydt import FullyDynamicTreeClassifier, KeyedClassifier
 from raydt.errors import RaydtError
 from raydt.estimators.arguments import keys_of
@@ -451,7 +451,7 @@ def test_a_list_of_deletions_names_what_is_written(
         for text in texts_of():
             try:
                 gone = read_deletions(
-                    str(written_list(form, column, kind, text, tmp_path)),
+                    open_deletions(str(written_list(form, column, kind, text, tmp_path)), names),
                     names,
                     lambda ids: np.where(np.isin(ids, live), 0, -1),
                     "skip",

@@ -30,9 +30,10 @@ from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
-from pipelines.saved_runs import load_state, open_state
+from pipelines.saved_runs import last_state, open_state
 from raydt.examples.updates import DELETE
 from raydt.exchange.messages import Barrier
+from raydt.folders.arrays import read_manifest
 from raydt.folders.folder import Folder
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import RandomUpdates
@@ -203,7 +204,10 @@ def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monk
     assert (again["digest"], again["replaced"], again["rewritten"]) == (digest, [], [])
     report = audit_run(run)
     assert report.ok, report
-    assert load_state(RunFolder(run / "checkpoints"))[0]["offset"] == read_summary(RunFolder(run))["updates"]
+    assert (
+        read_manifest(last_state(RunFolder(run / "checkpoints"))).meta["offset"]
+        == read_summary(RunFolder(run))["updates"]
+    )
     assert pipelines.resume(run).summary["model_digest"] == digest
     gone = tmp_path / "gone.csv"
     gone.write_text(f"id\n{ids('later 0')}\n")
@@ -304,7 +308,10 @@ def test_nothing_remains_whatever_the_stream_and_the_source(
     assert purge(run)["digest"] == digest
     assert hits(run) == {}
     assert pipelines.resume(run).summary["model_digest"] == digest
-    assert load_state(RunFolder(run / "checkpoints"))[0]["offset"] == read_summary(RunFolder(run))["updates"]
+    assert (
+        read_manifest(last_state(RunFolder(run / "checkpoints"))).meta["offset"]
+        == read_summary(RunFolder(run))["updates"]
+    )
 
 
 RAY = [Path("/tmp/ray"), Path("/dev/shm")]

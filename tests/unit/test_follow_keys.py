@@ -23,9 +23,10 @@ from deltalake import DeltaTable, write_deltalake
 
 import pipelines
 from pipelines import replay
-from pipelines.auditing import audit_run, last_of, verify_receipts, verify_run
+from pipelines.auditing import audit_run, verify_receipts, verify_run
 from pipelines.cli import cli
-from pipelines.following import CHECKED, compare_keys_with_table, compare_with_table, follow
+from pipelines.following import CHECKED, compare_with_table, follow
+from pipelines.histories import last_of
 from pipelines.purging.steps import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
@@ -380,7 +381,8 @@ def test_an_example_that_is_not_as_in_the_table_is_a_violation(tmp_path: Path, w
     table.overwrite()
     replay(job(table), tmp_path / "run")
     ended = last_of(RunFolder(tmp_path / "run"))
-    history, live = ended.history, int(np.argmax(ended.history.deleted))
+    history = ended.histories[None].result()
+    live = int(np.argmax(history.deleted))
     if what == "value":
         history.X[live, 0] += 1
     elif what == "label":
@@ -388,7 +390,7 @@ def test_an_example_that_is_not_as_in_the_table_is_a_violation(tmp_path: Path, w
     else:
         history.deleted[live] = 50
     report = AuditReport("holds", "proven", "")
-    compare_with_table(report, ended.config, ended.components["stream"], history, ended.names)
+    compare_with_table(report, ended, {None: history})
     assert report.conformance == "violated"
     assert "version 1" in report.failures[0]
 
@@ -475,23 +477,24 @@ def test_an_example_of_a_key_that_is_not_as_in_the_table_is_a_violation(
             history.y[live] = 1 - history.y[live]
         return history
 
-    def compare(report: Any, config: Any, saved: Any, living: Any, only: Any) -> None:
+    def compare(report: Any, ended: Any, living: Any) -> None:
         if what == "extra":
-            one = living["north"]
-            living["north"] = one._replace(names=lambda ids: [*one.names(ids)[:-1], "nobody"])
+            own = ended.streams.of("north")
+            names = own.names_of
+            monkeypatch.setattr(own, "names_of", lambda ids: [*names(ids)[:-1], "nobody"])
         elif what == "moved":
             living["north"], living["south"] = living["south"], living["north"]
         elif what == "lost key":
             del living["north"]
         compared.append(what)
-        compare_keys_with_table(report, config, saved, living, only)
+        compare_with_table(report, ended, living)
 
-    monkeypatch.setattr("pipelines.keyed.auditing.compare_keys_with_table", compare)
+    monkeypatch.setattr("pipelines.auditing.compare_with_table", compare)
 
-    def sound(config: Any, saved: Any, known: Any, *_: Any) -> Iterator[tuple[Key, AuditReport]]:
-        return ((key, AuditReport("holds", "proven", "")) for key in known)
+    def sound(ended: Any) -> Iterator[tuple[Key, AuditReport]]:
+        return ((key, AuditReport("holds", "proven", "")) for key in ended.histories)
 
-    monkeypatch.setattr("pipelines.keyed.auditing._reports", sound)
+    monkeypatch.setattr("pipelines.auditing._reports", sound)
     monkeypatch.setattr(Replay, "result", wrong)
     report = audit_run(keyed.run)
     assert compared == [what]
@@ -539,7 +542,7 @@ def test_what_is_stored_wrongly_is_found_after_a_vacuum(tmp_path: Path, monkeypa
         history.X[0, 0] += 1
         return history
 
-    monkeypatch.setattr("pipelines.auditing.history_of_live", wrong)
+    monkeypatch.setattr("pipelines.histories.history_of_live", wrong)
     report = audit_run(tmp_path / "run")
     assert report.conformance == "violated"
     assert "audits.other_table" in findings(report)

@@ -21,13 +21,13 @@ from pipelines.cli import main
 from pipelines.prediction import predict_file
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import load_state, open_state
+from pipelines.saved_runs import last_state, open_state
 from pipelines.updating import apply_changes, update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError, UpdateError
 from raydt.examples.updates import UNIT
 from raydt.exchange.messages import injected
-from raydt.folders.arrays import load_folder, save_folder
+from raydt.folders.arrays import load_folder, read_manifest, save_folder
 from raydt.messages import message
 from tests.refusals import refused
 from tests.storage_faults import Gone, at, cut
@@ -79,7 +79,7 @@ def test_the_new_state_says_what_it_is_and_holds_no_deleted_id(shared: Path, tmp
     again = update(tmp_path / "second", delete=ids_file(tmp_path / "b.csv", ["k0006"]), out=tmp_path / "third")
     meta, _ = load_folder(tmp_path / "third")
     assert (meta["config_hash"], meta["source_fingerprint"], meta["offset"]) == (None, None, 202)
-    run_meta, _ = load_state(RunFolder(shared / "run" / "checkpoints"))
+    run_meta = read_manifest(last_state(RunFolder(shared / "run" / "checkpoints"))).meta
     assert meta["lineage"][0]["config_hash"] == run_meta["config_hash"]
     assert [step["digest_after"] for step in meta["lineage"]] == [receipt.digest_after, again.digest_after]
     assert [step["offset"] for step in meta["lineage"]] == [200, 201]

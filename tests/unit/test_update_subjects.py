@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ import pipelines
 import raydt
 from pipelines.auditing import audit_run, verify_receipts, verify_run
 from pipelines.display import receipts_lines
-from pipelines.keyed.updating import KeysOfState, ListedDeletions
 from pipelines.receipts import ReceiptFile, roll_back
 from pipelines.reporting import receipt_of
 from pipelines.saved_runs import load_model
 from pipelines.updating import apply_changes, update
-from pipelines.updating.changes import StateNames
+from pipelines.updating.changes import StateNames, open_deletions
+from pipelines.updating.members import Lists, examples_of
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError, UpdateError
 from raydt.estimators.base import Estimator
@@ -420,9 +421,11 @@ def test_a_list_with_keys_takes_time_by_its_length(tmp_path: Path) -> None:
     names = StateNames.of(keys.outline())
     listed = TableInMemory(pa.table({"id": range(n), "store": ["s0"] * n}), "list")
     began = time.process_time()
-    found = ListedDeletions(KeysOfState(keys), names, listed, "store").by_key()
+    lists = Lists(names, "store", "text", partial(examples_of, keys), "error")
+    lists.delete(open_deletions(listed, names), keys)
     assert time.process_time() - began < 3
-    assert found["s0"].count() == n
+    saved = keys.saved("s0")
+    assert len(lists.of("s0", saved, StateNames.of(saved), lambda ids: ids)[0].ids) == n
 
 
 def test_a_run_that_took_updates_in_is_audited_with_their_files(tmp_path: Path) -> None:

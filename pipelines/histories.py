@@ -1,0 +1,324 @@
+"""The raw examples of each member of a run, read again from its source, with the updates and purges in between.
+
+A run is a mapping from keys to members; a run without keys has one, whose key is None.
+
+Invariant: nothing that a run has computed is trusted but where it was in its source. Each member has its part of every
+update, whose files are read again, like the source. A chapter begins at the state that it went on from, which the audit
+of the chapter before has checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipelines.chapters import begins_from, earlier, run_of
+from pipelines.config import Config
+from pipelines.keyed.recorder import StreamOfOne, StreamsOfKeys
+from pipelines.run_folder import RunFolder, fitting
+from pipelines.running.plans import PlanLog, features_of, require_same_data
+from pipelines.saved_runs import config_of, last_state, open_members, open_stream, states_of
+from pipelines.updating.change_files import ChangeStreams, find_changes
+from pipelines.updating.changes import StateNames, open_deletions, open_insertions
+from pipelines.updating.lineage import batch_of, names_after, read_again, replay_changes, state_before
+from pipelines.updating.members import Examples, Lists, rows_of_changes
+from raydt.arrays.elementary import Ints
+from raydt.errors import InputError, ModelFileError
+from raydt.examples.updates import Features, History, history_of_live
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.keyed.groups import Key, in_order
+from raydt.keyed.packing import Member, SavedKeys, live
+from raydt.learners import traits_of
+from raydt.messages import message
+from raydt.sessions.saved_model import BY_KEY, SavedModel
+from raydt.sources.base import Source
+from raydt.sources.live.base import HistoryGoneError
+from raydt.sources.live.followed import FollowedSource
+from raydt.streams.base import Replay, Stream
+
+log = logging.getLogger(__name__)
+
+Histories = dict[Member, Replay]
+#: In the place of an update: a purge, which has removed the keys without a live example.
+_PURGE = "purge"
+
+
+class Ended(NamedTuple):
+    """The last state of a run, and the raw examples of its members."""
+
+    config: Config
+    members: SavedKeys
+    features: Features
+    histories: Histories
+    streams: StreamsOfKeys  #: Where they have come to.
+    only: Member  #: The one member that is wanted; None: all.
+    gone: HistoryGoneError | None  #: Why the examples are those stored in the state, if the source does not keep them.
+    stored: bool  #: The examples are those stored in the state.
+
+
+def last_of(folder: RunFolder, key: str | None = None) -> Ended:
+    """Return the last state of a finished run and its histories; InputError without one, or of another source.
+
+    Where a live source does not keep any more what the run has read, and where the state is gone from which a chapter
+    went on, the examples are those stored in the state, which a warning says.
+    """
+    config = config_of(folder).read_again()
+    folder.require_saved()
+    with naming_sound_state(config, folder):
+        members = open_members(last_state(states_of(config, folder)), folder)
+    source, stream = open_stream(config)
+    require_same_data(config, members.meta, source, stream, folder)
+    features, only = features_of(source, config.learner), None if key is None else members.find(key)
+    gone: HistoryGoneError | None = None
+    try:
+        if (past := past_of(folder, source, members)) is not None:
+            found, streams = histories(config, stream, members, past, only)
+            return Ended(config, members, features, found, streams, only, None, False)
+    except HistoryGoneError as error:
+        log.warning("%s", message("verdicts.past_gone", reason=error.parts["problem"]).at(folder.location))
+        gone, (_, stream) = error, open_stream(config)
+    streams = _streams_of(config, stream, only)
+    stream.restore(members.components["stream"])
+    return Ended(config, members, features, Past(members).begin(streams, only), streams, only, gone, True)
+
+
+@contextmanager
+def naming_sound_state(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Context in which the error of a damaged last state of a run names the newest sound one, if there is one."""
+    try:
+        yield
+    except ModelFileError as error:
+        states = states_of(config, folder)
+        before = CheckpointStore(states, 1).numbers()[:-1]
+        sound = next((number for number in reversed(before) if _is_sound(states.inside(str(number)))), None)
+        if sound is None:
+            raise
+        place = states.inside(str(sound)).location
+        remedy = message("verdicts.earlier_state", update=sound, path=shlex.quote(place))
+        raise ModelFileError(error.problem, file=error.file, remedy=remedy) from error
+
+
+def _is_sound(state: RunFolder) -> bool:
+    try:
+        read_checkpoint(state)
+    except ModelFileError:
+        return False
+    return True
+
+
+# Where a history begins: at the first row, or where a chapter went on.
+
+
+@dataclass(frozen=True)
+class Past:
+    """The state that a chapter went on from; None of a run from its first row."""
+
+    before: SavedKeys | None = None
+
+    def begin(self, streams: StreamsOfKeys, only: Member) -> Histories:
+        """Have the streams of members go to the beginning, and return the histories of their live examples there."""
+        found: Histories = {}
+        if self.before is None:
+            return found
+        for key in [*self.before] if only is None else [one for one in (only,) if one in self.before]:
+            held = self.before.held(key)
+            found[key] = replay = Replay(streams.begin(key, held["stream"]).source)
+            updates = int(held["recorder"]["updates"])
+            if live(held) or updates:
+                replay.begin(live_then(self.before.saved(key), updates), updates)
+        return found
+
+
+def live_then(saved: SavedModel, updates: int) -> History:
+    """Return the examples of a state after so many updates; those whose deletion waits in it have been deleted."""
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    if not traits_of(saved.options).collects_updates or not len(history.id):
+        return history
+    store = saved.session().coordinator.store
+    slots = store.find(history.id)
+    waits = (slots < 0) | (store.born[slots] != history.inserted)  # an id that has come again has two examples
+    return replace(history, deleted=np.where(waits, updates - 1, history.deleted))
+
+
+def past_of(folder: RunFolder, source: Source, members: SavedKeys) -> Past | None:
+    """Return where the history of the last state of a run or chapter begins, whose plans are read from now on.
+
+    None, and a warning, where the state before is gone, or was purged. InputError if that has another digest than the
+    chapter goes on from.
+    """
+    found = run_of(folder)
+    if found is None or found[1] == 1:
+        if isinstance(source, FollowedSource):
+            source.plans = PlanLog(folder, grows=False)
+        return Past()
+    place = begins_from(folder)
+    if place is None:
+        log.warning("%s", message("verdicts.no_chapter_before").at(folder.location))
+        return None
+    before = open_members(place)
+    if before.digest() != members.meta["chapter"]["digest_before"]:
+        raise InputError(message("verdicts.other_chapter_before", before=place.location), file=folder.location)
+    if isinstance(source, FollowedSource):
+        source.plans = PlanLog(folder, grows=False, before=earlier(folder))
+    return Past(before)
+
+
+def _streams_of(config: Config, stream: Any, only: Member) -> StreamsOfKeys:
+    return StreamOfOne(stream) if getattr(config.source, "key", None) is None else StreamsOfKeys(config, stream, only)
+
+
+def histories(
+    config: Config, stream: Any, members: SavedKeys, past: Past, only: Member = None
+) -> tuple[Histories, StreamsOfKeys]:
+    """Replay the rows of the source, and updates in between, up to the last state of a run for each member, or one.
+
+    Keys are in the order of their groups, so that whoever compares them with a saved state reads each group once. Also
+    returns the streams of the members, which have come to that state.
+    """
+    with fitting(members.place):
+        stops = _stops(members, 0 if past.before is None else len(past.before.components["stream"].get("purges", ())))
+    if getattr(stream, "table", None) is not None:
+        stream.table.erased = lambda id: True  # the run has found out which deletions a receipt shows as done
+    if past.before is not None:
+        stream.restore(past.before.components["stream"])
+    streams = _streams_of(config, stream, only)
+    found = past.begin(streams, only)
+    for place, deletions, step in stops:
+        for key, own, stop in streams.read(place, deletions):
+            found.setdefault(key, Replay(own.source)).read(own, stop)
+        if step is _PURGE:
+            for key in [key for key, replay in found.items() if not replay.live]:
+                del found[key]
+                streams.forget(key)
+        elif step is not None:
+            with fitting(members.place):
+                _Update(config, streams, members, only, step, found).follow()
+    return {key: found[key] for key in (found if None in found else in_order(found))}, streams
+
+
+def _stops(members: SavedKeys, begun: int) -> list[tuple[int, int, Any]]:
+    """Return, in order, after which rows and deletions a run has been updated or purged, and where its state is.
+
+    Without keys it is updates that are counted. With each is the step of its lineage, :data:`_PURGE`, or None for the
+    state. ``begun`` purges came before the chapter.
+    """
+    at, lineage, unit = members.components["stream"], members.meta.get("lineage", []), members.unit
+    purges = at.get("purges", [])[begun:]
+    stops: list[tuple[int, int, Any]] = []
+    for place in range(len(lineage) + 1):  # a purge stands behind the updates that it has met
+        stops += [(int(row), int(deletions), _PURGE) for row, deletions, updates in purges if updates == place]
+        stops += [(int(step[unit]), int(step.get("deletions", 0)), step) for step in lineage[place : place + 1]]
+    end = at["row"] if unit == "row" else members.meta["offset"]
+    return [*stops, (int(end), int(at.get("deletions", 0)), None)]
+
+
+class _Update:
+    """One update of a lineage, which the histories of members take in.
+
+    Where a list names no keys, an id is that of the key in whose history it lives.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        streams: StreamsOfKeys,
+        members: SavedKeys,
+        only: Member,
+        step: Mapping[str, Any],
+        histories: Histories,
+    ) -> None:
+        self._config, self._streams, self._members, self._only = config, streams, members, only
+        self._step, self._histories = step, histories
+        self._features = features_of(streams.stream.source, config.learner)
+        self._column: str | None = members.meta.get(BY_KEY)
+        self._common = state_before(config, self._features, streams.stream, step, int(step["offset"]), 0)
+        text = self._column if self._column is not None and members.kind == "text" else None
+        self._names = replace(StateNames.of(self._common), text_key=text)
+
+    def follow(self) -> None:
+        """Replay the update, and have the streams of its members follow it; InputError if a file changed, or is gone.
+
+        Histories of keys that begin are added.
+        """
+        work = self._changes if "changes" in self._step["files"] else self._lists
+        read_again(self._step, self._members.place, work)
+
+    def _lists(self, _: list[Any]) -> bool | None:
+        """Replay an update of ids and rows; None if a file has changed."""
+        files, common, names = self._step["files"], self._common, self._names
+        # Of the history of one key alone, ids of others are missing.
+        missing = files.get("delete", {}).get("missing", "error") if self._column is None else "skip"
+        lists = Lists(names, self._column, self._members.kind, self._examples, missing)
+        if (file := files.get("delete")) is not None:
+            listed = open_deletions(file["path"], names)
+            if listed.file.content_hash() != file["sha256"]:
+                return None
+            lists.delete(listed, self._histories)
+        if (file := files.get("insert")) is not None:
+            source = open_insertions(file["path"], file["kind"], common, names, self._column)
+            if source.identity().fingerprint != file["fingerprint"]:
+                return None
+            lists.insert(source, common.options)
+        for key in self._wanted(lists.keys):
+            then, own_names, replay, own = self._of(key)
+            gone, new = lists.of(key, then, own_names, replay.find)
+            seq = int(then.meta["offset"])
+            batch = batch_of(seq, gone, new, own.source.positive is not None)
+            replay.add(batch if seq or key is None else replace(batch, warmup=self._config.stream.warmup))
+            known = names_after(own_names, new, seq + len(gone.ids), replay.living)
+            self._follow(key, own, gone.ids, new.ids, len(batch), known, len(new.classes))
+        return True
+
+    def _changes(self, files: list[Any]) -> bool | None:
+        """Replay an update by change logs; None if a file has changed."""
+        read_as, common, names = self._step["read_as"], self._common, self._names
+        found = [one for file in files for one in find_changes([file["path"]], file["kind"], common, names)]
+        if [one.sha256 for one in found] != [file["sha256"] for file in files]:
+            return None
+        spelling, on_error, parts = read_as["spelling"], read_as["on_error"], dict[Member, Any]({None: None})
+        if self._column is not None:
+            parts, _, _ = rows_of_changes(found, common, names, spelling, self._column, skip=on_error == "skip")
+        for key in self._wanted(set(parts)):
+            then, own_names, replay, own = self._of(key)
+            seq = int(then.meta["offset"])
+            warmup = None if seq or key is None else self._config.stream.warmup
+            streams = ChangeStreams(then, own_names, spelling, on_error, warmup, parts[key])
+            gone, new, begin, updates = replay_changes(streams, found, replay, seq)
+            known = names_after(own_names, new, begin, replay.living)
+            self._follow(key, own, gone, new.ids, updates, known, len(new.classes))
+        return True
+
+    def _follow(
+        self, key: Member, own: Any, deleted: Ints, inserted: Ints, updates: int, names: Any, n_classes: int
+    ) -> None:
+        """Have the stream of a member follow an update, and know what a table that is followed has after it."""
+        gone = own.names_of(deleted)
+        own.follow_update(deleted, inserted, updates, names, n_classes)
+        if (table := getattr(self._streams.stream, "table", None)) is not None:
+            table.follow_update(key, gone, own.names_of(inserted))
+
+    def _wanted(self, keys: set[Member]) -> list[Member]:
+        return [key for key in keys if self._only in (None, key)]
+
+    def _of(self, key: Member) -> tuple[SavedModel, StateNames, Replay, Stream]:
+        """Return what a state before the update says of a member, which may begin, with its history and stream."""
+        own = self._streams.of(key)
+        replay = self._histories.setdefault(key, Replay(own.source))
+        then = state_before(self._config, self._features, own, self._step, own.state()["seq"], replay.next_id)
+        names = StateNames.of(then)
+        names.subjects.keep(*replay.living)
+        return then, names, replay, own
+
+    def _examples(self, key: Key) -> Examples | None:
+        """Return the live examples of a key; None without any."""
+        replay = self._histories.get(key)
+        if replay is None or not replay.live:
+            return None
+        state = self._streams.of(key).state()
+        return state, replay.living[0], lambda: self._of(key)[1].subjects
