@@ -19,14 +19,15 @@ import pyarrow.parquet as pq
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import may_quote, quoting_as_its_run, said
 from pipelines.run_folder import fitting
-from pipelines.saved_runs import Input, folder_of_model, load_model, new_file, require_apart, writing_alone, written
+from pipelines.saved_runs import Input, load_members, load_model, new_file, require_apart, writing_alone, written
 from pipelines.updating.changes import find_rows, open_rows
 from raydt.arrays.elementary import Bools, Floats
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
 from raydt.export.paths import sentences
-from raydt.keyed.packing import TEXT_KEY, SavedKeys, open_keys
+from raydt.keyed.groups import Key, group_of, in_order
+from raydt.keyed.packing import TEXT_KEY, SavedKeys, fitting_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import BY_KEY, SavedModel
@@ -63,9 +64,8 @@ def predict_file(
     a damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be written.
     Nothing has been written then.
     """
-    folder = folder_of_model(model)
-    keys = open_keys(folder.root, filesystem=folder.filesystem)
-    used = _Used(load_model(model)) if keys is None else _UsedByKey(keys)
+    members = load_members(model)
+    used = KeyedPredictor(members) if BY_KEY in members.meta else _Used(members.outline())
     saved = used.saved
     target = new_file(out, "Parquet", [".parquet", ".pq"], overwrite=overwrite)
     writing = partial(written, target, "the predictions")
@@ -136,25 +136,104 @@ class _Used:
         return {}
 
 
-class _UsedByKey(_Used):
+class _KeyModel:
+    """The model of one key, ready to predict rows with the codes of a file."""
+
+    def __init__(self, saved: SavedModel, whole: SavedModel) -> None:
+        self.classes = [whole.classes.index(label) for label in saved.classes]
+        self.predictor: Any = saved.predictor() if self.classes or not whole.classes else None
+        self._names = [(j, name) for j, name in enumerate(whole.features.names) if name in saved.categories]
+        self._by_value = traits_of(whole.options).reading.by_value
+        if self._by_value:
+            self._known = {name: {number_of(value) for value in saved.categories[name]} for _, name in self._names}
+        else:
+            self._codes = {name: {v: c for c, v in enumerate(saved.categories[name])} for _, name in self._names}
+        self.n_classes = len(saved.classes)
+
+    def own_codes(self, X: Floats, values: Any) -> tuple[Floats, Any]:
+        """Return rows with the key's own codes, and which of their values are categories new to the key."""
+        X, new = X.copy(), np.zeros(X.shape, dtype=np.bool_)
+        for j, name in self._names:
+            column = X[:, j].astype(np.int64).tolist()
+            if self._by_value:
+                new[:, j] = [code >= 0 and code not in self._known[name] for code in column]
+                continue
+            codes, known = self._codes[name], values[name]
+            own = [-1 if code < 0 else codes.get(known[code], len(codes)) for code in column]
+            X[:, j] = own
+            new[:, j] = [code == len(codes) for code in own]
+        return X, new
+
+
+class KeyedPredictor(_Used):
     """Models by key: a row of a key without a model has no prediction."""
 
-    def __init__(self, saved: SavedKeys) -> None:
-        from pipelines.keyed.purging import KeyedPredictor
-
-        self._predictor = KeyedPredictor(saved)
-        self.saved, column = self._predictor.whole, saved.meta[BY_KEY]
+    def __init__(self, keys: SavedKeys) -> None:
+        self._keys, self.saved, column = keys, keys.outline(), keys.meta[BY_KEY]
+        self._models: dict[Key, _KeyModel | None] = {}
+        self._regression = traits_of(self.saved.options).reading.regression
+        self._unknown, self._unknown_keys = 0, dict[Key, None]()
         self.wanted, self.columns = {column: "source.key"}, {"key": column}
-
-    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], Bools]:
-        """Return the columns of predictions, and which values are categories that the key's model does not know."""
-        found: tuple[list[pa.Array], Bools] = self._predictor.predicted(source, rows)
-        return found
 
     def found(self, *, quote: bool) -> dict[str, Any]:
         """Return the rows of keys without a model."""
-        unknown = [*self._predictor.unknown_keys][:20] if quote else []
-        return {"without_model": self._predictor.unknown, "unknown_keys": unknown}
+        return {"without_model": self._unknown, "unknown_keys": [*self._unknown_keys][:20] if quote else []}
+
+    def _model(self, key: Key) -> _KeyModel | None:
+        if key not in self._models:
+            with fitting_keys(group_of(key), self._keys.place):
+                held = self._keys.named(key)
+                self._models[key] = None if held is None else _KeyModel(self._keys.saved(held), self.saved)
+        return self._models[key]
+
+    def load(self, keys: list[Key]) -> None:
+        """Read the models of keys, group by group."""
+        for key in in_order(key for key in keys if key not in self._models):
+            self._model(key)
+
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], Bools]:
+        """Return the columns of predictions, null where there is none, and which values are new to the key."""
+        assert rows.key is not None
+        n, whole = len(rows), self.saved
+        known = {name: one.values for name, one in source.categories().items()}
+        keys = source.keys
+        self.load([keys[code] for code in np.unique(rows.key).tolist() if code >= 0])
+        none, new = np.ones(n, dtype=np.bool_), np.zeros(rows.X.shape, dtype=np.bool_)
+        numbers, codes = np.zeros(n), np.zeros(n, dtype=np.int64)
+        shares = np.zeros((n, len(whole.classes)))
+        good = np.ones(n, dtype=np.bool_)
+        good[list(rows.bad)] = False
+        order = np.argsort(rows.key, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(rows.key[order])) + 1):
+            part = part[good[part]]
+            if not len(part):
+                continue
+            key = keys[int(rows.key[part[0]])]
+            model = self._model(key)
+            if model is None:
+                self._unknown += len(part)
+                self._unknown_keys[key] = None
+                continue
+            if model.predictor is None:
+                continue
+            X, new[part] = model.own_codes(rows.X[part], known)
+            sparse = {} if rows.sparse is None else {"sparse": rows.sparse[part]}
+            none[part] = False
+            if self._regression:
+                numbers[part] = model.predictor.predict(X, **sparse)
+                continue
+            places = np.array(model.classes, dtype=np.int64)
+            codes[part] = places[model.predictor.predict(X, **sparse)]
+            shares[np.ix_(part, places)] = model.predictor.predict_proba(X, model.n_classes, **sparse)
+        if self._regression:
+            return [pa.array(numbers, pa.float64(), mask=none)], new
+        if not whole.classes:
+            return [pa.nulls(n)], new
+        labels = pa.array(whole.classes)
+        return [
+            labels.take(pa.array(codes, mask=none)),
+            *(pa.array(shares[:, k], mask=none) for k in range(shares.shape[1])),
+        ], new
 
 
 def _unseen(saved: SavedModel) -> Callable[[Floats], Bools]:

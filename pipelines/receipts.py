@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from pipelines.config import frames
 from pipelines.operation import in_threads_of_its_run, load_yaml, within
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import find_state, open_state
+from pipelines.saved_runs import find_state, open_members
 from raydt.errors import STORAGE_REMEDIES, RaydtError, message_of
 from raydt.folders.arrays import MANIFEST, newest, read_manifest
-from raydt.keyed.packing import open_keys
 from raydt.messages import message
 from raydt.redaction import text
 from raydt.sessions.receipt import options_hash
@@ -82,9 +81,9 @@ def roll_back(state: str | Path, given: ReceiptFile, note: str = "") -> dict[str
     Errors as of :func:`opened_receipts`; ConfigError if no receipt is about the state, or it is the newest one.
     """
     place = find_state(state).folder
-    keys = open_keys(place.root, filesystem=place.filesystem)
-    saved = open_state(place)[0] if keys is None else keys.outline()
-    options, digest = saved.options, saved.session().digest() if keys is None else keys.counted().digest
+    members = open_members(place)
+    saved, digest = members.outline(), members.total().digest
+    options = saved.options
     origin = origin_of(place.location, saved, lambda: digest)
     with opened_receipts(given, dry_run=False) as chain:
         assert chain is not None

@@ -197,35 +197,11 @@ class KeyedRecorder(Tables):
     next_id = 0  #: Of no one stream.
     early_warmup = None  #: Each key has a warm-up of its own.
 
-    @property
-    def inserts(self) -> int:
-        """Examples inserted, of all keys."""
-        return self.totals_of_keys["inserts"]
-
-    @property
-    def deletes(self) -> int:
-        """Examples deleted, of all keys."""
-        return self.totals_of_keys["deletes"]
-
-    @property
-    def replaced(self) -> int:
-        """Updates of examples, each one of ``inserts`` and of ``deletes``."""
-        return self.totals_of_keys["replaced"]
-
-    @property
-    def queries(self) -> int:
-        """Rows that were only predicted."""
-        return self.totals_of_keys["queries"]
-
-    @property
-    def predictions(self) -> int:
-        """Predictions of all keys."""
-        return self.totals_of_keys["predictions"]
-
-    @property
-    def refused(self) -> int:
-        """Updates that were refused and passed over."""
-        return self.totals_of_keys["refused"]
+    def __getattr__(self, name: str) -> int:
+        """Return a count of all keys."""
+        if name not in TOTALS:
+            raise AttributeError(name)
+        return self.totals_of_keys[name]
 
     def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
         """Return how many rows were applied, the number of keys, and sums of the counts that their models have."""

@@ -1,4 +1,4 @@
-"""An update of models by key: its rows are told apart by key, and each key is updated as a model of its own.
+"""An update of a state: what it is given is told apart by member, and each is updated as a model of its own.
 
 Invariant: what a key holds afterwards is what the same update makes of a run over the rows of its key alone. All keys
 are checked and applied in memory before anything is written; groups of keys without a change are copied.
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from pipelines.keyed.recorder import job_of
 from pipelines.receipts import origin_of
 from pipelines.running.checkpoint import Adoption
-from pipelines.saved_runs import StatePlace, find_state
+from pipelines.saved_runs import StatePlace
 from pipelines.updating.change_files import COUNTED, Applied, ChangeFile, ChangeStreams, Spelling, Told, log_little
 from pipelines.updating.changes import (
     StateNames,
@@ -35,11 +34,11 @@ from pipelines.updating.members import Lists, examples_of, rows_of_changes
 from pipelines.updating.new_state import Asked, apply_lists, components_after, copies_of, meta_after
 from raydt.arrays.blocks import Lazy
 from raydt.arrays.elementary import AnyArray
-from raydt.errors import InputError, ModelFileError
+from raydt.errors import InputError
 from raydt.folders.checkpoint import Checkpoint
 from raydt.keyed.groups import GROUPS, Key, group_of, in_order
 from raydt.keyed.members import KeyedJob, narrow, pooled
-from raydt.keyed.packing import Figures, SavedKeys, open_keys, packed
+from raydt.keyed.packing import Figures, Member, SavedKeys, packed
 from raydt.keyed.source import KeySource
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import traits_of
@@ -53,7 +52,7 @@ from raydt.streams.base import Tally, known
 
 
 class Changed(NamedTuple):
-    """The receipt and the new state of one key after an update."""
+    """The receipt and the new state of one member after an update."""
 
     receipt: Receipt
     held: dict[str, Any]  #: As the group of the key holds it.
@@ -99,32 +98,65 @@ class KeysAfter:
         return Lazy([*first, *names], part)
 
 
-class UpdateOfKeys:
-    """An update by lists, in memory; as :class:`pipelines.updating.lists.UpdateOfOne`.
+class _Update:
+    """An update in memory, of each member of a state."""
 
-    ModelFileError if the folder has models without their rows.
-    """
-
-    def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
-        self._keys, self._place, self._common = keys, place, keys.outline()
+    def __init__(self, members: SavedKeys, place: StatePlace) -> None:
+        self._members, self._place, self.common = members, place, members.outline()
+        self._column: str | None = members.meta.get(BY_KEY)
+        self._changed: dict[Member, Changed] = {}
+        self._weighed: dict[Member, WeightSum] = {}
 
     def origin(self) -> Origin:
         """Return what a chain has to name of the models."""
-        return origin_of(self._place.folder.location, self._common, lambda: self._keys.counted().digest)
+        return origin_of(self._place.folder.location, self.common, lambda: self._members.total().digest)
+
+    def _together(self, copies: tuple[str, ...]) -> Receipt:
+        """Return the receipt of all members; a warning says whose weights are too small to split a node."""
+        traits = traits_of(self.common.options)
+        if self._column is None:
+            log_little(self._weighed[None].too_little(traits))
+            return self._changed[None].receipt
+        log_little(too_little_of_keys(self._weighed.items(), traits))
+        self._after = KeysAfter(self._members, self._changed)
+        return self._after.receipt(copies)
+
+    def _contents(
+        self,
+        names: StateNames,
+        step: dict[str, Any],
+        known: tuple[list[Any], dict[str, list[Any]]],
+        scores: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
+        """Return ``meta`` and components of the new state, whose lineage ends with a step.
+
+        Classes and categories that are ``known``, and scores, are of all keys.
+        """
+        if self._column is None:
+            held = dict(self._changed[None].held)
+            own = held.pop("meta")
+            meta = meta_after(self.common, self._place.folder, names, step, (own["classes"], own["categories"]))
+            return meta | {"next_id": own["next_id"], "offset": own["offset"]}, held
+        meta = meta_of_keys(self._members, self._place, names, {**step, "keys": len(self._changed)}, known)
+        return meta, self._after.components(stream_of_keys(names, known), scores)
+
+
+class UpdateOfLists(_Update):
+    """An update by lists."""
 
     def apply(self, asked: Asked) -> Receipt:
         """Read the lists, tell them apart by key and apply them; errors as of :func:`pipelines.update`.
 
         UpdateError if an id lives under several keys, and its list does not say which is meant.
         """
-        common, column = self._common, str(self._keys.meta[BY_KEY])
+        common, column, members = self.common, self._column, self._members
         self._names = names = StateNames.of(common, asked.label, asked.id_column)
         self._gone = no_deletions()
-        lists = Lists(names, column, self._keys.kind, partial(examples_of, self._keys), asked.missing)
+        lists = Lists(names, column, members.kind, partial(examples_of, members), asked.missing)
         if asked.delete is not None:
             told = deletions_given(asked.delete, names.keys)
             log = open_deletions(told, names)
-            lists.delete(log, self._keys)
+            lists.delete(log, members)
             path = None if isinstance(told, DataFile) else told
             self._gone = replace(self._gone, missing=tuple(lists.missing), path=path, file=log.file)
         self._new = no_insertions(common, names, self._gone)
@@ -133,57 +165,48 @@ class UpdateOfKeys:
             source = open_insertions(given, asked.kind, common, names, column)
             lists.path = None if isinstance(given, DataFile) else given
             labels = lists.insert(source, common.options)
-            names.require_labels(common, source, np.concatenate([self._new.y, *labels]), source.where)
-            self._new = replace(
-                self._new,
-                path=lists.path,
-                source=source,
-                classes=source.classes or common.classes,
-                categories=grown_categories(source, common),
-            )
+            if column is not None:
+                names.require_labels(common, source, np.concatenate([self._new.y, *labels]), source.where)
+                classes, categories = source.classes or common.classes, grown_categories(source, common)
+                known = {"classes": classes, "categories": categories}
+                self._new = replace(self._new, path=lists.path, source=source, **known)
         copies = copies_of(common, self._place, self._gone.path or None)
-        self._changed, weighed = {}, dict[Key, WeightSum]()
-        for key in in_order(lists.keys):
-            one = self._applied(key, lists, asked, copies)
-            if one is not None:
-                self._changed[key], weighed[key] = one
-        log_little(too_little_of_keys(weighed.items(), traits_of(common.options)))
-        self._after = KeysAfter(self._keys, self._changed)
-        self._receipt = replace(self._after.receipt(copies), missing=self._gone.missing, note=asked.note)
+        for key in [None] if column is None else in_order(lists.keys):
+            self._apply(key, lists, asked, copies)
+        self._receipt = replace(self._together(copies), missing=self._gone.missing, note=asked.note)
         return self._receipt
 
-    def _applied(
-        self, key: Key, lists: Lists, asked: Asked, copies: tuple[str, ...]
-    ) -> tuple[Changed, WeightSum] | None:
-        """Update one key, and add up the weights of its live examples; None if nothing of it changes."""
-        saved, begins = opened(self._keys, key)
-        names, session = StateNames.of(saved, asked.label, asked.id_column), saved.session()
+    def _apply(self, key: Member, lists: Lists, asked: Asked, copies: tuple[str, ...]) -> None:
+        """Update one member, unless nothing of a key changes."""
+        saved, begins = opened(self._members, key)
+        names = self._names if key is None else StateNames.of(saved, asked.label, asked.id_column)
+        session = saved.session()
         find = session.coordinator.store.find if not begins else lambda ids: np.full(len(ids), -1)
         gone, new = lists.of(key, saved, names, find)
-        if not len(gone.ids) and not len(new.ids):
-            return None
-        warmup = self._keys.warmup if begins else None
+        if key is None:
+            self._gone, self._new = replace(gone, path=self._gone.path), new
+        elif not len(gone.ids) and not len(new.ids):
+            return
+        warmup = self._members.warmup if begins else None
         receipt = apply_lists(saved, names, session, gone, new, copies=copies, warmup=warmup)
         components = components_after(saved, session, names, gone, new)
-        if "scores" in components:
+        if key is not None and "scores" in components:
             components["scores"] = narrow(components["scores"])
         counts = {"inserts": len(new.ids), "deletes": len(gone.ids)}
         next_id = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
         own = {"classes": new.classes, "categories": new.categories, "next_id": next_id}
         own["offset"] = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
-        weighed = WeightSum.of_live(session.coordinator.store)
-        return Changed(receipt, {**components, "meta": {**own, "counts": counts_after(saved, counts)}}), weighed
+        self._changed[key] = Changed(receipt, {**components, "meta": {**own, "counts": counts_after(saved, counts)}})
+        self._weighed[key] = WeightSum.of_live(session.coordinator.store)
 
     def contents(self) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
         """Return ``meta`` and components of the new state."""
-        keys, new = self._keys, self._new
-        step = step_of(self._common, self._place.folder.location, self._names, self._gone, new, self._receipt)
-        known = new.classes, new.categories
-        meta = meta_of_keys(keys, self._place, self._names, {**step, "keys": len(self._changed)}, known)
-        return meta, self._after.components(stream_of_keys(self._names, known), keys.components.get("scores", {}))
+        new, scores = self._new, self._members.components.get("scores", {})
+        step = step_of(self.common, self._place.folder.location, self._names, self._gone, new, self._receipt)
+        return self._contents(self._names, step, (new.classes, new.categories), scores)
 
 
-def opened(keys: SavedKeys, key: Key) -> tuple[SavedModel, bool]:
+def opened(keys: SavedKeys, key: Member) -> tuple[SavedModel, bool]:
     """Return what a key holds, or the beginning of a new one, and whether it begins."""
     return (keys.saved(key), False) if key in keys else (keys.beginning(), True)
 
@@ -227,15 +250,8 @@ def stream_of_keys(names: StateNames, known: tuple[list[Any], dict[str, list[Any
 _KEPT = ("inserts", "deletes", "replaced", "queries")
 
 
-class ChangesOfKeys:
-    """Change logs applied to models by key, in memory; as :class:`pipelines.updating.change_update.ChangesOfOne`."""
-
-    def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
-        self.common, self._keys, self._place = keys.outline(), keys, place
-
-    def origin(self) -> Origin:
-        """Return what a chain has to name of the models."""
-        return origin_of(self._place.folder.location, self.common, lambda: self._keys.counted().digest)
+class UpdateOfChanges(_Update):
+    """Change logs applied to the members of a state."""
 
     def apply(
         self,
@@ -245,60 +261,63 @@ class ChangesOfKeys:
         on_error: Literal["error", "skip"],
         copies: tuple[str, ...],
     ) -> tuple[Receipt, Told]:
-        """Apply files; errors as of :func:`pipelines.updating.apply_changes`."""
-        self._names, self._changed, counts = names, dict[Key, Changed](), Counter(dict.fromkeys(COUNTED, 0))
-        column, skip = str(self._keys.meta[BY_KEY]), on_error == "skip"
-        parts, counts["skipped"], common = rows_of_changes(files, self.common, names, spelling, column, skip=skip)
-        self._known = common.classes, common.categories
-        self._updates, sums, weighed = 0, list[AnyArray](), dict[Key, WeightSum]()
-        for key in in_order(parts):
-            saved, begins = opened(self._keys, key)
-            own = StateNames.of(saved, names.label, names.id)
-            warmup = self._keys.warmup if begins else None
+        """Apply files, and return the receipt, updates, counts and scores.
+
+        Errors as of :func:`pipelines.updating.apply_changes`.
+        """
+        self._names, counts, parts = names, Counter(dict.fromkeys(COUNTED, 0)), dict[Member, Any]({None: None})
+        self._known: Any = None
+        self._updates, self._sums, sums = 0, np.zeros(0), list[AnyArray]()
+        if self._column is not None:
+            skip = on_error == "skip"
+            parts, skipped, common = rows_of_changes(files, self.common, names, spelling, self._column, skip=skip)
+            self._known, counts["skipped"] = (common.classes, common.categories), skipped
+        for key in parts if self._column is None else in_order(parts):
+            saved, begins = opened(self._members, key)
+            own = names if key is None else StateNames.of(saved, names.label, names.id)
+            warmup = self._members.warmup if begins else None
             streams = ChangeStreams(saved, own, spelling, on_error, warmup, parts[key])
             applied = Applied(saved, saved.session(), streams, begins=begins)
             receipt = applied.run(files, copies)
-            updates, of_key, _ = applied.told
+            updates, of_key, scores = applied.told
             self._updates += updates
             counts.update(of_key)
             sums.append(applied.sums)
-            if updates:
+            if updates or key is None:
                 receipt = receipt.answering(applied.whose(own), (), ())
-                self._changed[key] = Changed(receipt, _held(saved, own, applied))
-                weighed[key] = WeightSum.of_live(applied.session.coordinator.store)
-        log_little(too_little_of_keys(weighed.items(), traits_of(self.common.options)))
-        self._after = KeysAfter(self._keys, self._changed)
-        return self._after.receipt(copies), (self._updates, dict(counts), self._scores(sums))
+                self._changed[key] = Changed(receipt, _held(saved, own, applied, narrowed=key is not None))
+                self._weighed[key] = WeightSum.of_live(applied.session.coordinator.store)
+        whole = self._together(copies)
+        return whole, (self._updates, dict(counts), scores if self._column is None else self._scores(sums))
 
     def _scores(self, sums: Sequence[AnyArray]) -> dict[str, Any]:
         """Return scores over all keys: of these updates, and of all there have been."""
         numbers = bool(traits_of(self.common.options).reading.regression)
         here = np.sum(sums, axis=0) if sums else np.zeros(0)
-        before = self._keys.components.get("scores", {}).get("sums", np.zeros(0))
+        before = self._members.components.get("scores", {}).get("sums", np.zeros(0))
         self._sums = np.asarray(here + before if len(before) else here, dtype=np.float64)
         window = {f"window_{name}": score for name, score in pooled(here, numbers=numbers).items()}
         return known({**pooled(self._sums, numbers=numbers), **window})
 
     def contents(self, receipt: Receipt) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
         """Return ``meta`` and components of the new state."""
-        common, names = self.common, self._names
-        nothing = no_deletions()
-        step = step_of(
-            common, self._place.folder.location, names, nothing, no_insertions(common, names, nothing), receipt
-        )
-        meta = meta_of_keys(self._keys, self._place, names, {**step, "keys": len(self._changed)}, self._known)
-        components = self._after.components(stream_of_keys(names, self._known), {"sums": self._sums})
-        return meta | {"offset": int(common.meta["offset"]) + self._updates}, components
+        common, names, nothing = self.common, self._names, no_deletions()
+        new = no_insertions(common, names, nothing)
+        step = step_of(common, self._place.folder.location, names, nothing, new, receipt)
+        meta, components = self._contents(names, step, self._known, {"sums": self._sums})
+        offset = {} if self._column is None else {"offset": int(common.meta["offset"]) + self._updates}
+        return meta | offset, components
 
 
-def _held(saved: SavedModel, names: StateNames, applied: Applied) -> dict[str, Any]:
-    """Return what a key holds after its changes."""
+def _held(saved: SavedModel, names: StateNames, applied: Applied, *, narrowed: bool) -> dict[str, Any]:
+    """Return what a member holds after its changes, its scores ``narrowed`` as those of keys are."""
     new = applied.insertions
     components = components_after(saved, applied.session, names, applied.deletions, new)
     own = {"classes": new.classes, "categories": new.categories, "offset": applied.seq}
     own["next_id"] = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
     counts = counts_after(saved, {name: applied.told[1][name] for name in _KEPT})
-    return {**components, "scores": narrow(applied.prequential), "meta": {**own, "counts": counts}}
+    scores = narrow(applied.prequential) if narrowed else applied.prequential
+    return {**components, "scores": scores, "meta": {**own, "counts": counts}}
 
 
 # A state of models by key that ``raydt update`` wrote becomes the only checkpoint of its run.
@@ -306,8 +325,6 @@ def _held(saved: SavedModel, names: StateNames, applied: Applied) -> dict[str, A
 # Invariant: as of :mod:`pipelines.running.checkpoint`. A key that the updates have changed goes on from there as a run
 # of its rows alone does; the others go on as they were.
 
-#: Counts of a key that updates change.
-_COUNTS = ("inserts", "deletes", "replaced", "queries")
 _NONE = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
 
 
@@ -315,13 +332,6 @@ class KeyedAdoption(Adoption):
     """The adoption of a state of models by key."""
 
     _position = "row"
-
-    def _open(self, state: str | Path) -> tuple[SavedKeys, str]:
-        place = find_state(state).folder
-        keys = open_keys(place.root, filesystem=place.filesystem)
-        if keys is None:
-            raise ModelFileError(message("keyed.one"), file=place.location)
-        return keys, place.location
 
     def _digest(self, before: Checkpoint, place: str) -> str:
         return SavedKeys(before.meta, before.components, place).figures.digest
@@ -403,7 +413,7 @@ class _Follower:
             stream.restore(before["stream"])
             start = int(recorder["updates"])
         own, told = after["meta"], recorder.get("followed", {})
-        counts = {name: own["counts"].get(name, 0) - told.get(name, 0) for name in _COUNTS}
+        counts = {name: own["counts"].get(name, 0) - told.get(name, 0) for name in _KEPT}
         offset = int(own["offset"])
         if counts["inserts"] and source.id_kind == "row":
             raise InputError(message("runs.running_numbers"), file=self._place)

@@ -28,7 +28,7 @@ from pipelines.reporting import report_of
 from pipelines.run_folder import MODEL, STATES, RunFolder, is_named_by_run, is_of_run, is_of_state, is_unfinished
 from pipelines.running.ending import damaged_summary, read_summary, write_summary
 from pipelines.running.records import Parts
-from pipelines.saved_runs import last_state, open_state, states_of_any_format
+from pipelines.saved_runs import last_state, open_members, states_of_any_format
 from pipelines.updating.changes import StateNames, without_a_config
 from raydt.encoding.columns import number_of
 from raydt.errors import FormatVersionError, InputError, UpdateError
@@ -43,6 +43,7 @@ from raydt.folders.arrays import (
     save_folder,
 )
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.keyed.packing import SavedKeys, SavedOne, live
 from raydt.learners import description_of, traits_of
 from raydt.messages import Message, message
 from raydt.presentation.charts import counted
@@ -290,7 +291,8 @@ def erased_records(saved: SavedModel, recorder: Mapping[str, Any], scores: Mappi
 class Work(ABC):
     """The purge of a run or of a state, found out by doing it on a folder that changes nothing, and then done."""
 
-    saved: SavedModel  #: The last state.
+    members: SavedKeys  #: Of the last state.
+    saved: SavedModel  #: What they have in common.
     since: datetime  #: When the run ended, or the state was written.
     clock: str  #: What says so.
     foreign: list[str]  #: Files in the folder that raydt did not write.
@@ -302,11 +304,12 @@ class Work(ABC):
     @property
     def active(self) -> int:
         """Live examples."""
-        return len(self.saved.arrays["id"])
+        return sum(live(self.members.held(key)) for key in self.members)
 
     def read_ids(self, path: str) -> Scope:
-        """Read a list of ids; see :func:`pipelines.purging.runs.read_ids`."""
-        return read_ids(path, [self.saved])
+        """Read a list of ids, none of which may be live; see :func:`pipelines.purging.runs.read_ids`."""
+        states = (self.members.saved(key) for key in self.members)
+        return read_ids(path, states if any(True for _ in self.members) else [self.members.beginning()])
 
     @abstractmethod
     def digest(self) -> str:
@@ -394,6 +397,7 @@ class RunPurge(Work):
             self._model, self._digest = model["arrays"], str(self._summary["model_digest"])
             self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
             self.out_of_reach = (*self.out_of_reach, message("purges.arrays"))
+        self.members = SavedOne(self.saved, place.location)
 
     def _deleted_elsewhere(self) -> Iterator[Message]:
         """Yield where examples that live here are deleted: states beside the run that updates have made from it."""
@@ -625,20 +629,17 @@ class StatePurge(Work):
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__(folder)
-        self._open()
+        self.members = open_members(folder)
+        self.saved = self.members.outline()
         if self.saved.meta.get("segments") or self.saved.meta.get("config_hash") is not None:
             raise InputError(message("purges.checkpoint"), file=folder.location)
         self.foreign = foreign_files(folder, lambda path: is_of_state(path.removeprefix(f"{folder.root}/")))
         written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
         self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
 
-    def _open(self) -> None:
-        """Understand the state."""
-        self.saved = open_state(self.folder)[0]
-
     def digest(self) -> str:
         """Return the digest of the model."""
-        return str(self.saved.session().digest())
+        return self.members.total().digest
 
     def prepare(self, scope: Scope) -> None:
         """Find out what the dictionaries will be."""

@@ -27,7 +27,7 @@ from pipelines.operation import CheckpointOptions
 from pipelines.run_folder import STATES, RunFolder, fitting
 from pipelines.running.plans import require_same, require_updated
 from pipelines.running.records import Recorder
-from pipelines.saved_runs import last_state, open_state
+from pipelines.saved_runs import find_state, last_state, open_members
 from pipelines.updating.lineage import begins_with, ids_between
 from raydt.errors import (
     CheckpointsFailError,
@@ -466,7 +466,10 @@ class Adoption:
 
     def __init__(self, config: Config, folder: RunFolder, store: CheckpointStore, state: str | Path) -> None:
         self._config, self._folder, self._store = config, folder, store
-        self._saved, self._place = self._open(state)
+        place = find_state(state).folder
+        members = open_members(place)
+        self._saved: Any = members if self._position == "row" else members.saved(None)
+        self._place = place.location
         self._steps: list[dict[str, Any]] = self._saved.meta.get("lineage", [])
         if not self._steps:
             raise InputError(message("runs.not_updated"), file=self._place)
@@ -480,11 +483,6 @@ class Adoption:
         self._new = self._steps[len(made_from[0][1]) :] if made_from else []
         if self._before is None and not self.done:
             raise InputError(message("runs.unknown_state", run=folder.location), file=self._place)
-
-    def _open(self, state: str | Path) -> tuple[Any, str]:
-        """Return the state, and its place."""
-        saved, place = open_state(state)
-        return saved, place.location
 
     def _lineage(self, number: int) -> list[dict[str, Any]] | None:
         """Return the lineage of a checkpoint; None if its manifest is damaged."""

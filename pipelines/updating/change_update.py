@@ -14,30 +14,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.operation import in_threads_of_its_run
-from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
+from pipelines.receipts import ReceiptFile, now, opened_receipts, quoting_as_its_run, require_about
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_members, states_of
 from pipelines.updating.change_files import (
-    Applied,
     ChangeFile,
-    ChangeStreams,
-    Spelling,
-    Told,
     applied_files,
     find_changes,
     spelling_of,
-    warn_of_weights,
 )
 from pipelines.updating.changes import StateNames, without_a_config
 from pipelines.updating.lineage import absolute
 from pipelines.updating.lists import Series
-from pipelines.updating.new_state import contents_after, copies_of, save_state
+from pipelines.updating.new_state import copies_of, save_state
 from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt, checked_note
-from raydt.sessions.receipt_chain import Origin
-from raydt.sessions.saved_model import BY_KEY, SavedModel
+from raydt.sessions.saved_model import SavedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +100,8 @@ def apply_changes(
     InputError, UpdateError
         No usable state, a bad row or a refused update. Nothing has been written.
     """
+    from pipelines.keyed.updating import UpdateOfChanges
+
     checked_note(note)
     paths = [str(one) for one in ([changes] if isinstance(changes, str | Path) else changes)]
     series = Series(RunFolder(out)) if out is not None else Series.of_state(state)
@@ -115,7 +111,7 @@ def apply_changes(
     writing = series if not dry_run else None
     with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
         place = find_state(state)
-        job = _opened(place)
+        job = UpdateOfChanges(open_members(place.folder), place)
         require_about(receipts_open, receipts, job.origin)
         names = StateNames.of(job.common, label, id_column)
         new, old = _split(find_changes(paths, kind, job.common, names), applied_files(job.common.meta))
@@ -147,52 +143,6 @@ def apply_changes(
         }
         save_state(target, meta, components, receipt, receipts_open)
         return replace(result, state=target.location)
-
-
-def _opened(place: StatePlace) -> Any:
-    """Return the changes of what lies at a place: one model, or one for each key (with the same methods)."""
-    members = open_members(place.folder)
-    if BY_KEY not in members.meta:
-        return ChangesOfOne(members.saved(None), place)
-    from pipelines.keyed.updating import ChangesOfKeys
-
-    return ChangesOfKeys(members, place)
-
-
-class ChangesOfOne:
-    """Change logs applied to one model, in memory."""
-
-    def __init__(self, saved: SavedModel, place: StatePlace) -> None:
-        self.common, self._place = saved, place
-
-    def origin(self) -> Origin:
-        """Return what a chain has to name of the model."""
-        return origin_of(self._place.folder.location, self.common, lambda: self.common.session().digest())
-
-    def apply(
-        self,
-        files: Sequence[ChangeFile],
-        names: StateNames,
-        spelling: Spelling,
-        on_error: Literal["error", "skip"],
-        copies: tuple[str, ...],
-    ) -> tuple[Receipt, Told]:
-        """Apply files, and return the receipt, updates, counts and scores; errors as of :func:`apply_changes`."""
-        self._names = names
-        streams = ChangeStreams(self.common, names, spelling, on_error)
-        self._applied = applied = Applied(self.common, self.common.session(), streams)
-        receipt = applied.run(files, copies)
-        warn_of_weights(self.common.options, applied.session)
-        return receipt.answering(applied.whose(names), (), ()), applied.told
-
-    def contents(self, receipt: Receipt) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return ``meta`` and components of the new state."""
-        saved, applied = self.common, self._applied
-        gone, new = applied.deletions, applied.insertions
-        folder = self._place.folder
-        meta, components = contents_after(saved, folder, applied.session, self._names, gone, new, receipt)
-        components["scores"] = applied.prequential
-        return meta | {"offset": applied.seq}, components
 
 
 @contextmanager

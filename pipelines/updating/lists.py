@@ -8,31 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from pipelines.operation import in_threads_of_its_run
-from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
+from pipelines.receipts import ReceiptFile, now, opened_receipts, quoting_as_its_run, require_about
 from pipelines.run_folder import RunFolder, is_of_state
-from pipelines.saved_runs import Input, StatePlace, find_state, open_members, require_apart, states_of
-from pipelines.updating.change_files import warn_of_weights
+from pipelines.saved_runs import Input, find_state, open_members, require_apart, states_of
 from pipelines.updating.changes import Input as Given
 from pipelines.updating.changes import (
     Missing,
-    StateNames,
-    deletions_given,
-    insertions_of,
-    no_deletions,
-    no_insertions,
-    open_deletions,
-    open_insertions,
-    read_deletions,
-    rows_given,
 )
-from pipelines.updating.new_state import Asked, apply_lists, contents_after, copies_of, save_state
+from pipelines.updating.new_state import Asked, save_state
 from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST, complete, is_folder_file, read_manifest
 from raydt.folders.checkpoint import is_checkpoint_folder
@@ -41,9 +30,6 @@ from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Row, Section, Table, Text
 from raydt.presentation.charts import ABSENT, Columns, count, counted, moment, names, number
 from raydt.sessions.receipt import Receipt, checked_note
-from raydt.sessions.receipt_chain import Origin
-from raydt.sessions.saved_model import BY_KEY, SavedModel
-from raydt.sources.files.datafile import DataFile
 
 # The page about successive states: what each update changed, and how well the model predicted its rows before.
 
@@ -268,7 +254,10 @@ def update(
         raise ConfigError(message("updates.nothing"))
     checked_note(note)
     place = find_state(state)
-    job, folder = _opened(place), place.folder
+    from pipelines.keyed.updating import UpdateOfLists
+
+    folder = place.folder
+    job = UpdateOfLists(open_members(folder), place)
     taken = [folder]
     if place.run is not None and place.config is not None:
         taken += [place.run, states_of(place.config, place.run)]
@@ -281,7 +270,7 @@ def update(
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
         require_about(chain, receipts, job.origin)
-        receipt: Receipt = job.apply(Asked(delete, insert, missing, label, id_column, kind, note))
+        receipt = job.apply(Asked(delete, insert, missing, label, id_column, kind, note))
         if not dry_run:
             meta, components = job.contents()
             if series is not None:
@@ -292,54 +281,6 @@ def update(
             if series is not None:
                 series.point_to_newest(keep)
     return receipt
-
-
-class UpdateOfOne:
-    """An update of one model, in memory."""
-
-    def __init__(self, saved: SavedModel, place: StatePlace) -> None:
-        self._saved, self._place = saved, place
-
-    def origin(self) -> Origin:
-        """Return what a chain has to name of the model."""
-        return origin_of(self._place.folder.location, self._saved, lambda: self._saved.session().digest())
-
-    def apply(self, asked: Asked) -> Receipt:
-        """Read the lists and apply them; errors as of :func:`update`."""
-        saved, kind = self._saved, asked.kind
-        self._names = names = StateNames.of(saved, asked.label, asked.id_column)
-        self._session = session = saved.session()
-        find = session.coordinator.store.find
-        gone = no_deletions()
-        if asked.delete is not None:
-            told = deletions_given(asked.delete, names.keys)
-            gone = read_deletions(open_deletions(told, names), names, find, asked.missing)
-            gone = replace(gone, path=None if isinstance(told, DataFile) else told)
-        new = no_insertions(saved, names, gone)
-        if asked.insert is not None:
-            given = rows_given(asked.insert)
-            path = None if isinstance(given, DataFile) else given
-            new = insertions_of(open_insertions(given, kind, saved, names), path, saved, names, find, gone)
-        copies = copies_of(saved, self._place, gone.path or None)
-        self._gone, self._new = gone, new
-        self._receipt = replace(apply_lists(saved, names, session, gone, new, copies=copies), note=asked.note)
-        warn_of_weights(saved.options, session)
-        return self._receipt
-
-    def contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return ``meta`` and components of the new state."""
-        folder = self._place.folder
-        return contents_after(self._saved, folder, self._session, self._names, self._gone, self._new, self._receipt)
-
-
-def _opened(place: StatePlace) -> Any:
-    """Return the update of what lies at a place: one model, or one for each key (with the same methods)."""
-    members = open_members(place.folder)
-    if BY_KEY not in members.meta:
-        return UpdateOfOne(members.saved(None), place)
-    from pipelines.keyed.updating import UpdateOfKeys
-
-    return UpdateOfKeys(members, place)
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:

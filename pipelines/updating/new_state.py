@@ -17,7 +17,7 @@ from pipelines.saved_runs import StatePlace, states_of
 from pipelines.updating.change_files import read_before
 from pipelines.updating.changes import Deletions, Insertions, Missing, StateNames
 from pipelines.updating.changes import Input as Given
-from pipelines.updating.lineage import absolute, batch_of, names_after, step_of
+from pipelines.updating.lineage import absolute, batch_of, names_after
 from raydt.folders.arrays import MANIFEST, save_folder
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
@@ -68,22 +68,6 @@ def apply_lists(
         session.finish()
         receipt = replace(receipt, digest_before=None, digest_after=session.digest())
     return receipt.answering(whose, gone.subjects, gone.missing)
-
-
-def contents_after(
-    saved: SavedModel,
-    folder: RunFolder,
-    session: InProcessSession,
-    names: StateNames,
-    gone: Deletions,
-    new: Insertions,
-    receipt: Receipt,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ``meta`` and components of the new state, with the ``lineage`` it was made by in place of a config."""
-    step = step_of(saved, folder.location, names, gone, new, receipt)
-    meta = meta_after(saved, folder, names, step, (new.classes, new.categories))
-    meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
-    return meta, components_after(saved, session, names, gone, new)
 
 
 def meta_after(

@@ -24,9 +24,8 @@ from pydantic import TypeAdapter
 
 from pipelines.cli import cli
 from pipelines.config import load_config
-from pipelines.keyed.purging import KeyedPredictor
 from pipelines.operation import load_yaml
-from pipelines.prediction import interface_of, trees_of
+from pipelines.prediction import KeyedPredictor, interface_of, trees_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import PlanLog
 from pipelines.saved_runs import load_model
