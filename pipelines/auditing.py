@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pipelines.chapters import audit_chapters, run_of
 from pipelines.config import Config, shortened
 from pipelines.following import compare_with_table
-from pipelines.histories import Ended, last_of, naming_sound_state
+from pipelines.histories import EndedRun, last_of, naming_sound_state
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import may_quote, origin_of, quoting_as_its_run
 from pipelines.reporting import publish_report
@@ -151,7 +151,7 @@ def _against_itself(saved: SavedModel) -> AuditReport:
     return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)
 
 
-def _reports(ended: Ended) -> Iterator[tuple[Member, AuditReport]]:
+def _reports(ended: EndedRun) -> Iterator[tuple[Member, AuditReport]]:
     """Audit the members of a run, one after the other."""
     for key in ended.members if ended.only is None else [ended.only]:
         if key in ended.histories:
@@ -160,7 +160,7 @@ def _reports(ended: Ended) -> Iterator[tuple[Member, AuditReport]]:
             yield key, AuditReport.malformed("key", message("keyed.no_rows", key=quoted(key)))
 
 
-def _against(ended: Ended, replay: Replay, saved: SavedModel) -> AuditReport:
+def _against(ended: EndedRun, replay: Replay, saved: SavedModel) -> AuditReport:
     """Audit a member against its examples."""
     options, features, history = ended.config.learner, ended.features, replay.result()
     if ended.stored:

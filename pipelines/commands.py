@@ -15,6 +15,7 @@ from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
     from pipelines.receipts import ReceiptFile
+    from pipelines.running.replay import RunResult
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 KEY = click.option("--key", metavar="KEY", help="Of models by key (source.key): the model of this key.")
@@ -55,6 +56,13 @@ def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
     click.echo(shown)
 
 
+def _print_run(result: RunResult, as_json: bool) -> int:
+    from pipelines.display import run_lines
+
+    print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+    return result.exit_code
+
+
 def receipt_file(receipts: str | None, key: str | None, sign: str | None) -> ReceiptFile | None:
     """The chain of the options ``--receipts``, ``--receipt-key`` and ``--sign``."""
     from pipelines.receipts import ReceiptFile
@@ -92,15 +100,7 @@ def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
 @OVERWRITE_RUN
 @ADDRESS
 @JSON
-def train(
-    config: str,
-    holdout: float | None,
-    overrides: tuple[str, ...],
-    out: str | None,
-    overwrite: bool,
-    address: str | None,
-    as_json: bool,
-) -> int:
+def train(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     """Train one model on all rows at once and write a run folder. CONFIG needs no stream section.
 
     A share of the rows is held out first, by a hash of their ids: a model of the same learner is trained on the other
@@ -109,20 +109,10 @@ def train(
     \b
     Example:  raydt train configs/own-data.yaml --out runs/first
     """
-    from pipelines.display import reporter, run_lines
+    from pipelines.display import reporter
     from pipelines.training import train as run
 
-    result = run(
-        config,
-        out,
-        holdout=holdout,
-        overrides=overrides,
-        address=address,
-        overwrite=overwrite,
-        progress=reporter(),
-    )
-    print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
-    return result.exit_code
+    return _print_run(run(config, out, progress=reporter(), **options), as_json)
 
 
 @click.command(short_help="Run the stream of CONFIG and write a run folder.")
@@ -132,20 +122,16 @@ def train(
 @OVERWRITE_RUN
 @ADDRESS
 @JSON
-def replay(
-    config: str, overrides: tuple[str, ...], out: str | None, overwrite: bool, address: str | None, as_json: bool
-) -> int:
+def replay(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     """Run the stream of CONFIG through its learner and write a run folder.
 
     \b
     Example:  raydt replay configs/fudyadt.yaml --set learner.epsilon=0.2 --out runs/first
     """
-    from pipelines.display import reporter, run_lines
+    from pipelines.display import reporter
     from pipelines.running.replay import replay as run
 
-    result = run(config, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
-    print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
-    return result.exit_code
+    return _print_run(run(config, out, progress=reporter(), **options), as_json)
 
 
 @click.command(short_help="Follow a table or topic: a run that goes on until it is stopped.")
@@ -158,15 +144,7 @@ def replay(
 )
 @ADDRESS
 @JSON
-def follow(
-    config: str,
-    overrides: tuple[str, ...],
-    out: str | None,
-    overwrite: bool,
-    until_idle: float | None,
-    address: str | None,
-    as_json: bool,
-) -> int:
+def follow(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     """Follow the table or topic of CONFIG's source, and write a run folder. RUN goes on where it has ended.
 
     The run goes on until SIGTERM or SIGINT, which end it within seconds as an interrupted run. status.json in the run
@@ -175,20 +153,10 @@ def follow(
     \b
     Example:  raydt follow configs/delta.yaml --out runs/live
     """
-    from pipelines.display import reporter, run_lines
+    from pipelines.display import reporter
     from pipelines.following import follow as run
 
-    result = run(
-        config,
-        out,
-        overrides=overrides,
-        address=address,
-        overwrite=overwrite,
-        progress=reporter(),
-        until_idle=until_idle,
-    )
-    print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
-    return result.exit_code
+    return _print_run(run(config, out, progress=reporter(), **options), as_json)
 
 
 @click.command(short_help="Resume a run that was killed, was interrupted or failed.")
@@ -199,7 +167,7 @@ def follow(
 @SET
 @ADDRESS
 @JSON
-def resume(run: str, state: str | None, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
+def resume(run: str, as_json: bool, **options: Any) -> int:
     """Resume RUN from its newest checkpoint. The result is identical to an uninterrupted run.
 
     With --from, RUN continues from STATE, which has the deletions and insertions of update. STATE replaces all
@@ -211,14 +179,13 @@ def resume(run: str, state: str | None, overrides: tuple[str, ...], address: str
     \b
     Example:  raydt resume runs/first --set cluster.shards=4
     """
-    from pipelines.display import reporter, run_lines
+    from pipelines.display import reporter
     from pipelines.run_folder import fitting
     from pipelines.running.replay import resume as run_on
 
-    result = run_on(run, state=state, overrides=overrides, address=address, progress=reporter())
+    result = run_on(run, progress=reporter(), **options)
     with fitting(f"{result.path}/summary.json"):
-        print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
-        return result.exit_code
+        return _print_run(result, as_json)
 
 
 @click.command(short_help="Run many settings of CONFIG in parallel; rows are read once.")
@@ -236,15 +203,7 @@ def resume(run: str, state: str | None, overrides: tuple[str, ...], address: str
 @OVERWRITE_RUN
 @ADDRESS
 @JSON
-def sweep(
-    config: str,
-    grid: tuple[str, ...],
-    overrides: tuple[str, ...],
-    out: str | None,
-    overwrite: bool,
-    address: str | None,
-    as_json: bool,
-) -> int:
+def sweep(config: str, grid: tuple[str, ...], out: str | None, as_json: bool, **options: Any) -> int:
     """Run every setting of a grid in parallel on Ray, write one table and compare them. Each setting runs as in replay.
 
     \b
@@ -254,16 +213,13 @@ def sweep(
     from pipelines.display import reporter
     from pipelines.sweeping import sweep as run
 
-    result = run(config, grid, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
+    result = run(config, grid, out, progress=reporter(), **options)
     printed = {"path": result.path, **result.summary, "table": result.table.to_pylist()}
     print_result(printed, "\n".join(result.lines), as_json)
     return result.exit_code
 
 
 # Commands that change saved examples: update, purge.
-
-if TYPE_CHECKING:
-    from pipelines.receipts import ReceiptFile
 
 
 @click.command(short_help="Delete and insert examples in a saved state; print a receipt.")
@@ -330,20 +286,17 @@ def update(
     missing: Literal["error", "skip"],
     changes: tuple[str, ...],
     out: str | None,
-    keep: int | None,
     dry_run: bool,
     op: str | None,
     envelope: Literal["debezium"] | None,
     on_error: Literal["error", "skip"],
-    label: str | None,
-    id_column: str | None,
-    kind: str | None,
     receipts: str | None,
     receipt_key: str | None,
     sign: str | None,
     note: str,
     roll_back: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
 
@@ -369,17 +322,16 @@ def update(
         if chain is None or insert or delete or changes or out or dry_run:
             raise click.UsageError(message("commands.roll_back"))
         return _roll_back(state, chain, note, as_json)
-    common: dict[str, Any] = {"out": out, "dry_run": dry_run, "label": label, "id_column": id_column, "kind": kind}
-    common |= {"receipts": chain, "note": note, "keep": keep}
+    options |= {"out": out, "dry_run": dry_run, "receipts": chain, "note": note}
     if changes:
         if insert is not None or delete is not None or missing != "error":
             raise click.UsageError(message("commands.changes_alone"))
-        done = apply_changes(state, changes, op=op, envelope=envelope, on_error=on_error, **common)
+        done = apply_changes(state, changes, op=op, envelope=envelope, on_error=on_error, **options)
         print_result({"state": state, **done.as_dict()}, changes_lines(done, state, dry_run=dry_run), as_json)
         return 0
     if op is not None or envelope is not None or on_error != "error":
         raise click.UsageError(message("commands.only_with_changes"))
-    receipt = run(state, insert=insert, delete=delete, missing=missing, **common)
+    receipt = run(state, insert=insert, delete=delete, missing=missing, **options)
     written = None if dry_run else out or find_state(state).folder.location
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
     return 0
@@ -409,15 +361,7 @@ def _roll_back(state: str, chain: ReceiptFile, note: str, as_json: bool) -> int:
 @NOTE
 @JSON
 def purge(
-    place: str,
-    ids: str | None,
-    older_than: str | None,
-    dry_run: bool,
-    receipts: str | None,
-    receipt_key: str | None,
-    sign: str | None,
-    note: str,
-    as_json: bool,
+    place: str, receipts: str | None, receipt_key: str | None, sign: str | None, as_json: bool, **options: Any
 ) -> int:
     """Rewrite or remove every file of RUN, or of a saved STATE, that holds an example that is not live.
 
@@ -430,7 +374,7 @@ def purge(
     from pipelines.purging import purge as run_purge
 
     chain = receipt_file(receipts, receipt_key, sign)
-    done = run_purge(place, ids=ids, older_than=older_than, dry_run=dry_run, receipts=chain, note=note)
+    done = run_purge(place, receipts=chain, **options)
     print_result(done, purge_lines(done), as_json)
     return 0
 
@@ -522,14 +466,7 @@ def predict(
 @click.option("--overwrite", is_flag=True, help="Replace FILE and FILE.json if they exist.")
 @KEY
 @JSON
-def export(
-    model: str,
-    to: Literal["treelite", "onnx", "lightgbm", "sklearn"],
-    out: str,
-    overwrite: bool,
-    key: str | None,
-    as_json: bool,
-) -> int:
+def export(model: str, as_json: bool, **options: Any) -> int:
     """Write the model of a RUN, or of a saved STATE, in the format of another library.
 
     The exported model gives the same outputs, bit for bit in double precision; for boosting, the outputs before the
@@ -541,7 +478,7 @@ def export(
     from pipelines.display import export_lines
     from pipelines.prediction import export_model
 
-    written = export_model(model, to, out, key=key, overwrite=overwrite)
+    written = export_model(model, **options)
     print_result(written, export_lines(written), as_json)
     return 0
 

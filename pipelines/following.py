@@ -13,7 +13,7 @@ import numpy as np
 from pipelines.chapters import run_of
 from pipelines.config import Config, load_config
 from pipelines.display import Reporter
-from pipelines.histories import Ended
+from pipelines.histories import EndedRun
 from pipelines.receipts import may_quote, said
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import RunResult
@@ -122,7 +122,7 @@ class _Table(NamedTuple):
     place: str  #: For messages.
 
 
-def compare_with_table(report: AuditReport, ended: Ended, histories: Mapping[Member, History]) -> None:
+def compare_with_table(report: AuditReport, ended: EndedRun, histories: Mapping[Member, History]) -> None:
     """Enter in a report whether the live examples of each member, or of one, are the rows of the table.
 
     Nothing is compared, which the report says, within a version, of a source that keeps no versions, and after updates
@@ -149,7 +149,7 @@ def compare_with_table(report: AuditReport, ended: Ended, histories: Mapping[Mem
     _compare(report, table, found)
 
 
-def _table_of(report: AuditReport, ended: Ended) -> _Table | None:
+def _table_of(report: AuditReport, ended: EndedRun) -> _Table | None:
     """Return the table at the version of a state; None, and no row is checked, where there is nothing to compare.
 
     The report says where the table does not keep the version any more.

@@ -25,7 +25,7 @@ from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.plans import PlanLog, features_of, require_same_data
 from pipelines.saved_runs import config_of, last_state, open_members, open_stream, states_of
 from pipelines.updating.change_files import ChangeStreams, find_changes
-from pipelines.updating.changes import StateNames, open_deletions, open_insertions
+from pipelines.updating.changes import Missing, StateNames, open_deletions, open_insertions
 from pipelines.updating.lineage import batch_of, names_after, read_again, replay_changes, state_before
 from pipelines.updating.members import Examples, Lists, rows_of_changes
 from raydt.arrays.elementary import Ints
@@ -49,7 +49,7 @@ Histories = dict[Member, Replay]
 _PURGE = "purge"
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """The last state of a run, and the raw examples of its members."""
 
     config: Config
@@ -62,7 +62,7 @@ class Ended(NamedTuple):
     stored: bool  #: The examples are those stored in the state.
 
 
-def last_of(folder: RunFolder, key: str | None = None) -> Ended:
+def last_of(folder: RunFolder, key: str | None = None) -> EndedRun:
     """Return the last state of a finished run and its histories; InputError without one, or of another source.
 
     Where a live source does not keep any more what the run has read, and where the state is gone from which a chapter
@@ -79,13 +79,13 @@ def last_of(folder: RunFolder, key: str | None = None) -> Ended:
     try:
         if (past := past_of(folder, source, members)) is not None:
             found, streams = histories(config, stream, members, past, only)
-            return Ended(config, members, features, found, streams, only, None, False)
+            return EndedRun(config, members, features, found, streams, only, None, False)
     except HistoryGoneError as error:
         log.warning("%s", message("verdicts.past_gone", reason=error.parts["problem"]).at(folder.location))
         gone, (_, stream) = error, open_stream(config)
     streams = _streams_of(config, stream, only)
     stream.restore(members.components["stream"])
-    return Ended(config, members, features, Past(members).begin(streams, only), streams, only, gone, True)
+    return EndedRun(config, members, features, HistoryStart(members).begin(streams, only), streams, only, gone, True)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def _is_sound(state: RunFolder) -> bool:
 
 
 @dataclass(frozen=True)
-class Past:
+class HistoryStart:
     """The state that a chapter went on from; None of a run from its first row."""
 
     before: SavedKeys | None = None
@@ -146,7 +146,7 @@ def live_then(saved: SavedModel, updates: int) -> History:
     return replace(history, deleted=np.where(waits, updates - 1, history.deleted))
 
 
-def past_of(folder: RunFolder, source: Source, members: SavedKeys) -> Past | None:
+def past_of(folder: RunFolder, source: Source, members: SavedKeys) -> HistoryStart | None:
     """Return where the history of the last state of a run or chapter begins, whose plans are read from now on.
 
     None, and a warning, where the state before is gone, or was purged. InputError if that has another digest than the
@@ -156,7 +156,7 @@ def past_of(folder: RunFolder, source: Source, members: SavedKeys) -> Past | Non
     if found is None or found[1] == 1:
         if isinstance(source, FollowedSource):
             source.plans = PlanLog(folder, grows=False)
-        return Past()
+        return HistoryStart()
     place = begins_from(folder)
     if place is None:
         log.warning("%s", message("verdicts.no_chapter_before").at(folder.location))
@@ -166,7 +166,7 @@ def past_of(folder: RunFolder, source: Source, members: SavedKeys) -> Past | Non
         raise InputError(message("verdicts.other_chapter_before", before=place.location), file=folder.location)
     if isinstance(source, FollowedSource):
         source.plans = PlanLog(folder, grows=False, before=earlier(folder))
-    return Past(before)
+    return HistoryStart(before)
 
 
 def _streams_of(config: Config, stream: Any, only: Member) -> StreamsOfKeys:
@@ -174,7 +174,7 @@ def _streams_of(config: Config, stream: Any, only: Member) -> StreamsOfKeys:
 
 
 def histories(
-    config: Config, stream: Any, members: SavedKeys, past: Past, only: Member = None
+    config: Config, stream: Any, members: SavedKeys, past: HistoryStart, only: Member = None
 ) -> tuple[Histories, StreamsOfKeys]:
     """Replay the rows of the source, and updates in between, up to the last state of a run for each member, or one.
 
@@ -198,7 +198,7 @@ def histories(
                 streams.forget(key)
         elif step is not None:
             with fitting(members.place):
-                _Update(config, streams, members, only, step, found).follow()
+                _RepeatedUpdate(config, streams, members, only, step, found).follow()
     return {key: found[key] for key in (found if None in found else in_order(found))}, streams
 
 
@@ -218,7 +218,7 @@ def _stops(members: SavedKeys, begun: int) -> list[tuple[int, int, Any]]:
     return [*stops, (int(end), int(at.get("deletions", 0)), None)]
 
 
-class _Update:
+class _RepeatedUpdate:
     """One update of a lineage, which the histories of members take in.
 
     Where a list names no keys, an id is that of the key in whose history it lives.
@@ -253,7 +253,7 @@ class _Update:
         """Replay an update of ids and rows; None if a file has changed."""
         files, common, names = self._step["files"], self._common, self._names
         # Of the history of one key alone, ids of others are missing.
-        missing = files.get("delete", {}).get("missing", "error") if self._column is None else "skip"
+        missing: Missing = files.get("delete", {}).get("missing", "error") if self._column is None else "skip"
         lists = Lists(names, self._column, self._members.kind, self._examples, missing)
         if (file := files.get("delete")) is not None:
             listed = open_deletions(file["path"], names)

@@ -18,7 +18,7 @@ from pipelines.config import Config
 from pipelines.id_check import MOST_UPDATES, IdSearch, without_remedy
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import features_of
-from pipelines.running.records import ALARMS, QUARANTINE, Tables, TableWriter, metrics_schema, time_type
+from pipelines.running.records import ALARMS, QUARANTINE, OneModel, Tables, TableWriter, metrics_schema, time_type
 from raydt.arrays.elementary import AnyArray
 from raydt.errors import InputError
 from raydt.evaluation.classification import Prequential
@@ -340,7 +340,7 @@ def search_keys(config: Config, stream: KeyedStream, skip: bool) -> IdSearch | N
 # Parts of a run with a model for each key; see :mod:`pipelines.running.checkpoint`.
 
 
-class ModelsByKey:
+class ModelsByKey(OneModel):
     """A session, a recorder and checkpoints of models by key."""
 
     unit = "row"

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.config import Config
 from pipelines.operation import Output
 from pipelines.run_folder import MERGING, PART, TIME, RunFolder
 from raydt.arrays.blocks import arrow_column
@@ -27,8 +28,12 @@ from raydt.arrays.elementary import Ints
 from raydt.encoding.columns import NO_TIME, TimeColumn
 from raydt.errors import STORAGE_REMEDIES, InputError, NotWrittenError
 from raydt.examples.updates import CARRIES_ROW, CODES, NUMBERS, BatchResult, Log, Refusal, Targets, UpdateBatch, there
+from raydt.folders.checkpoint import CheckpointStore, Copies
+from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import text
+from raydt.sessions.saved_model import understood
+from raydt.sessions.session import Session
 from raydt.streams.base import Skipped, Stream, Tally, truths
 
 # The committed parts of a table: numbered Parquet files, listed by a checkpoint.
@@ -593,6 +598,43 @@ class Recorder(Tables, Tally):
         if len(self._labels) < self.n_classes:
             self._labels = arrow_column(self.classes, pa.string())
         return self._labels.take(arrow_column(codes, mask=(codes < 0) | (codes >= len(self._labels))))
+
+
+class OneModel:
+    """Parts of a run with one model."""
+
+    unit = "update"  #: What the run counts, such as in its progress and its checkpoints.
+
+    def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
+        """Return what makes the sessions of models by key; None of one model, whose learner makes them."""
+        return None
+
+    def reports_within(self, config: Config) -> bool:
+        """Return True if results have statistics within a batch, which need not end where they are wanted."""
+        return traits_of(config.learner).reports_within
+
+    def message_size(self, config: Config) -> int:
+        """Return the most updates of a message, or rows, if these are what a run counts."""
+        return config.cluster.batch_size
+
+    def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
+        """Make the store of the checkpoints."""
+        return CheckpointStore(folder, keep, copies)
+
+    def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
+        """Make the recorder of counts, scores and tables."""
+        return Recorder(folder, config.output, stream, traits_of(config.learner).figures)
+
+    def understood(self, meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> Any:
+        """Return the contents of a checkpoint, checked."""
+        return understood(meta, components, place)
+
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record nothing: the tables have it all."""
+
+    def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return the components of the model folder."""
+        return {"arrays": session.model()}
 
 
 def _time_of(batch: UpdateBatch, before: int | None, seq: int) -> int | None:

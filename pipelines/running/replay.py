@@ -229,7 +229,7 @@ def _adoption_of(config: Config) -> type[Adoption]:
     """Return the kind of adoption of a run: of one model, or of models by key."""
     if getattr(config.source, "key", None) is None:
         return Adoption
-    from pipelines.keyed.updating import KeyedAdoption
+    from pipelines.keyed.adoption import KeyedAdoption
 
     return KeyedAdoption
 

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -245,18 +245,6 @@ class AnsweringModel(NamedTuple):
         return {"digest": self.digest, "update": self.update, "age_seconds": age}
 
 
-class Served(Protocol):
-    """What answers requests."""
-
-    snapshot: AnsweringModel
-
-    def answer(self, table: RequestTable) -> dict[str, Any]:
-        """Predict rows; InputError names row and column of what cannot be predicted."""
-
-    def description(self) -> dict[str, Any]:
-        """Return what there is to know about the model."""
-
-
 class _Predicted(NamedTuple):
     labels: list[Any]
     shares: list[list[float]] | None
@@ -365,6 +353,10 @@ class ServedKeys:
     def description(self) -> dict[str, Any]:
         """Return learner, classes, columns and the column of keys."""
         return {**ServedModel(self._whole, self.snapshot, None).description(), "key": self._column}
+
+
+#: What answers requests.
+Served = ServedModel | ServedKeys
 
 
 def predictor_of(saved: SavedModel) -> Any:

@@ -26,7 +26,7 @@ from pipelines.updating.change_files import (
 from pipelines.updating.changes import StateNames, without_a_config
 from pipelines.updating.lineage import absolute
 from pipelines.updating.lists import Series
-from pipelines.updating.new_state import copies_of, save_state
+from pipelines.updating.members import UpdateOfChanges, copies_of, save_state
 from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST
 from raydt.messages import message
@@ -100,8 +100,6 @@ def apply_changes(
     InputError, UpdateError
         No usable state, a bad row or a refused update. Nothing has been written.
     """
-    from pipelines.keyed.updating import UpdateOfChanges
-
     checked_note(note)
     paths = [str(one) for one in ([changes] if isinstance(changes, str | Path) else changes)]
     series = Series(RunFolder(out)) if out is not None else Series.of_state(state)

@@ -21,7 +21,7 @@ from pipelines.updating.changes import Input as Given
 from pipelines.updating.changes import (
     Missing,
 )
-from pipelines.updating.new_state import Asked, save_state
+from pipelines.updating.members import Asked, UpdateOfLists, save_state
 from raydt.errors import ConfigError
 from raydt.folders.arrays import MANIFEST, complete, is_folder_file, read_manifest
 from raydt.folders.checkpoint import is_checkpoint_folder
@@ -254,8 +254,6 @@ def update(
         raise ConfigError(message("updates.nothing"))
     checked_note(note)
     place = find_state(state)
-    from pipelines.keyed.updating import UpdateOfLists
-
     folder = place.folder
     job = UpdateOfLists(open_members(folder), place)
     taken = [folder]

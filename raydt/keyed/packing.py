@@ -341,8 +341,7 @@ class SavedOne(SavedKeys):
     unit = "offset"
 
     def __init__(self, saved: SavedModel, place: str) -> None:
-        super().__init__(saved.meta, saved.components, place)
-        self._one = saved
+        self.meta, self.components, self.place, self._one = saved.meta, saved.components, place, saved
 
     def keys(self) -> Iterator[Member]:
         """Yield the key of the one member."""

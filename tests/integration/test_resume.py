@@ -398,8 +398,8 @@ def test_an_audit_writes_its_verdict_beside_what_others_have_written_meanwhile(
     summary = json.loads((run / "summary.json").read_text())
     assert summary["audit"] is None
 
-    def audited(*arguments: Any) -> Any:
-        found = audit(*arguments)
+    def audited(*arguments: Any, **how: Any) -> Any:
+        found = audit(*arguments, **how)
         digest = {"model_digest": "sha256:" + "0" * 64} if meanwhile == "resumed" else {}
         (run / "summary.json").write_text(json.dumps({**summary, "source_fingerprint": "of another", **digest}))
         return found

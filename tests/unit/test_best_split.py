@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from pipelines.prediction import _predicted
 from pipelines.saved_runs import open_state
-from pipelines.updating.changes import StateNames, find_rows, no_deletions, open_rows, read_insertions
+from pipelines.updating.changes import StateNames, find_rows, insertions_of, no_deletions, open_insertions, open_rows
 from raydt import (
     ExactForestClassifier,
     FullyDynamicTreeClassifier,
@@ -712,7 +712,8 @@ class TestFilesForAModel:
         table = frame([[3, 1], [5]], size=[1, 2], y=["b", "a"])
         pq.write_table(table, tmp_path / "new.parquet")
         path, names = str(tmp_path / "new.parquet"), StateNames.of(saved)
-        new = read_insertions(path, None, saved, names, ExampleStore(1).find, no_deletions())
+        source = open_insertions(path, None, saved, names)
+        new = insertions_of(source, path, saved, names, ExampleStore(1).find, no_deletions())
         assert new.sparse.indices.tolist() == [1, 3, 5]
         assert new.X.tolist() == [[1.0], [2.0]]
         assert new.classes == ["a", "b"]
