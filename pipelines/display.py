@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import escaped
+from pipelines.report.facts import audit_facts
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
@@ -175,28 +176,10 @@ def audit_lines(audit: dict[str, Any], learner: Any, run: dict[str, Any] | None)
     ``run`` is the summary of the run, if there is one.
     """
     description, rows = described(learner), []
-    measures = description.measures
     if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
     rows += [] if run is None else description.audited(run)
-    rows += [
-        ("conformance", audit["conformance"]),
-        ("feasibility", feasibility_in_words(audit["feasibility"], audit["reason"])),
-    ]
-    for name, value in audit["checked"].items():
-        rows.append((name.replace("_", " "), f"{value:,} checked" if value else "not checked"))
-    for name, value in audit["worst"].items():
-        of = f" of {description.shares[name]}" if name in description.shares else ""
-        of += f": {measures[name][0].lower()}{measures[name][1:]}" if name in measures else ""
-        rows.append((f"worst {name.replace('_', ' ')}", f"{value:.6g}{of}"))
-    return terminal(pairs([*rows, *(("failure", failure) for failure in audit["failures"])]))
-
-
-def feasibility_in_words(feasibility: str, reason: str) -> str:
-    """Return the verdict on the guarantee, and what it is about."""
-    if not reason:
-        return feasibility
-    return f"proven that {reason}" if feasibility == "proven" else f"{feasibility.replace('_', ' ')}: {reason}"
+    return terminal(pairs([*rows, *audit_facts(audit, description)]))
 
 
 def verify_lines(found: dict[str, Any]) -> str:

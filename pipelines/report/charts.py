@@ -19,17 +19,14 @@ from raydt.learners.description import Curve
 from raydt.presentation.charts import (
     POINTS,
     WINDOWS,
-    Area,
     Box,
     Chart,
     Columns,
-    Dots,
     Form,
     Line,
     Panel,
     Series,
     Shape,
-    band,
     boxes,
     count,
     figure,
@@ -144,14 +141,6 @@ def quality_charts(metrics: Columns, f1_name: str | None) -> list[Chart]:
         title = f"Prequential {quality.name} so far"
         caption = "The model predicts each example just before it inserts it."
         drawn.append(over_stream("quality-cumulative", title, caption, table, (panel,), metrics))
-    if all(has_curve(metrics, name) for name in (quality.window, "window_no_change", "window_majority")):
-        drawn.append(_kappas(metrics))
-    if has_curve(metrics, "r2"):
-        table, name = merged(metrics, POINTS), "R\N{SUPERSCRIPT TWO}"
-        line = Series(table["r2"], "learner", "learner")
-        panel = line_panel(table, [line], name, 15.0, axis=linear([table["r2"], 0.0, 1.0]))
-        caption = "1 is perfect; 0 is the score of always predicting the mean of all labels."
-        drawn.append(over_stream("quality-r2", f"{name} so far", caption, table, (panel,), metrics))
     return drawn
 
 
@@ -180,47 +169,15 @@ def _windowed(metrics: Columns, quality: Quality) -> Chart:
     )
 
 
-def _kappas(metrics: Columns) -> Chart:
-    """Return the share of the trivial predictors' errors that the learner avoids, since the point before."""
-    table, lines = merged(metrics, WINDOWS), []
-    for key, name, tone, dash in (("no_change", "temporal", "learner", ""), ("majority", "M", "majority", "2 4")):
-        rival = table[f"window_{key}"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            beyond = np.where(rival < 1.0, (table["window_accuracy"] - rival) / (1.0 - rival), np.nan)
-        lines.append(Series(beyond, f"kappa {name}", tone, dash))
-    return over_stream(
-        "quality-kappa",
-        "Kappa temporal and kappa M, window by window",
-        "The share of the errors of no-change (temporal) and of majority (M) that the learner avoids: 1 is perfect, "
-        "below 0 it is behind.",
-        table,
-        (line_panel(table, lines, "kappa", 11.0, axis=linear([*(line.values for line in lines), [0.0]])),),
-        metrics,
-    )
-
-
 def live_examples(metrics: Columns) -> Chart:
-    """Return live examples, and inserts and deletes per update."""
+    """Return live examples, and inserts and deletes since the point before."""
     table = merged(metrics, WINDOWS)
-    inserts, deletes = increments(table["inserts"]), increments(table["deletes"])
-    part, mix = inserts / np.maximum(inserts + deletes, 1.0), linear([[0.0, 1.0]], form="share")
-    axes, at, none = (updates_axis(last_of(table)), mix), table["seq"], np.zeros(len(part))
-    kinds = (
-        band(axes, at, none, part, "inserts", "insert", share),
-        band(axes, at, part, none + 1, "deletes", "delete", share),
-    )
-    return over_stream(
-        "live",
-        "Live examples, inserts and deletes",
-        "Above: examples in the model. Below: the updates by kind.",
-        table,
-        (
-            line_panel(table, [Series(table["active"], "live", "live")], "examples", 12.0, count),
-            Panel("share of updates", kinds, mix, 6.0),
-        ),
-        metrics,
-        wide=False,
-    )
+    kinds = [Series(increments(table[name]), name, name[:-1]) for name in ("inserts", "deletes")]
+    live = line_panel(table, [Series(table["active"], "live", "live")], "examples", 12.0, count)
+    panels = live, line_panel(table, kinds, "updates", 6.0, count)
+    title = "Live examples, inserts and deletes"
+    caption = "Above: examples in the model. Below: updates since the previous point."
+    return over_stream("live", title, caption, table, panels, metrics, wide=False)
 
 
 def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
@@ -244,9 +201,6 @@ def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
 
 UNIT = 1000.0
 
-#: Dots that are drawn exactly where they belong.
-FEW = 300
-
 
 def path(shape: Shape | None) -> str:
     """Return the path of a shape; of a line without its dots."""
@@ -258,9 +212,6 @@ def path(shape: Shape | None) -> str:
                 begins = i == 0 or not known[i - 1]
                 parts.append(f"M{across} {level}" if begins else f"H{across}V{level}" if step else f"L{across} {level}")
             return "".join(parts)
-        case Area(x, low, high):
-            edges = [*zip(x, high, strict=True), *zip(x[::-1], low[::-1], strict=True)]
-            return "M" + "L".join(f"{_place(a)} {_place(1 - b)}" for a, b in edges) + "Z" if edges else ""
         case Box(x, y, width, height):
             rows = zip(*(column.tolist() for column in (x, y, width, height)), strict=True)
             return "".join(
@@ -268,22 +219,16 @@ def path(shape: Shape | None) -> str:
                 for a, b, w, h in rows
                 if w > 0 and h > 0
             )
-        case Dots(x, y):
-            there = np.isfinite(x) & np.isfinite(y)
-            pairs = list(zip(x[there].tolist(), y[there].tolist(), strict=True))
-            if len(pairs) > FEW:  # on a grid of 250 by 100, each place once
-                pairs = [(a / 250, b / 100) for a, b in sorted({(round(250 * a), round(100 * b)) for a, b in pairs})]
-            return "".join(f"M{_place(a)} {_place(1 - b)}h0" for a, b in pairs)
     return ""
 
 
 def dots_of(shape: object) -> str:
-    """Return the dots on a line: on all points if it is dotted, else on those without neighbours."""
+    """Return the dots on a line, at the points without neighbours."""
     if not isinstance(shape, Line):
         return ""
     known, down = np.isfinite(shape.y), 1.0 - shape.y
     before, after = np.append(False, known[:-1]), np.append(known[1:], False)
-    drawn = known if shape.dotted else known & ~before & ~after
+    drawn = known & ~before & ~after
     return "".join(f"M{_place(shape.x[i])} {_place(down[i])}h0" for i in np.flatnonzero(drawn).tolist())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +25,11 @@ from raydt.presentation.charts import (
     Chart,
     Columns,
     Form,
+    Mark,
     Panel,
     Series,
     Values,
+    boxes,
     clipped,
     count,
     counted,
@@ -43,7 +44,6 @@ from raydt.presentation.charts import (
     names,
     number,
     per_unit,
-    points,
     share,
     time_axis,
     updates_axis,
@@ -376,8 +376,9 @@ def scores_of(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quali
     scores = np.array([number(run.summary.get("metrics"), quality.score) for run in runs], dtype=np.float64)
     x = Axis(-0.5, len(runs) - 0.5, ())
     y = linear([scores], form="share" if quality.form is share else "number")
-    mark = points((x, y), places, Series(scores, "run", "learner"), quality.form)
-    panel = Panel(quality.unit, (replace(mark, now=""),), y)
+    known = np.isfinite(scores)
+    line = boxes(x.at(places[known]) - 0.4 / len(runs), 0.98 * y.at(scores[known]), 0.8 / len(runs), 0.02)
+    panel = Panel(quality.unit, (Mark("run", "learner", line, "", tuple(map(quality.form, scores.tolist()))),), y)
     title = f"{quality.name.capitalize()} of each run"
     return Chart("compared-scores", title, "", (panel,), (), "runs, in order", x.at(places).tolist(), labels)
 

@@ -17,7 +17,7 @@ from pipelines.report.folder import (
     unit_of,
 )
 from pipelines.run_folder import TIME
-from raydt.learners.description import Column
+from raydt.learners.description import Column, Description
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Row, Table, Text, pairs
 from raydt.presentation.charts import (
@@ -211,6 +211,22 @@ def _audited(audit: Any) -> str:
     if audit.get("conformance") != "holds":
         return "not conformant"
     return str(audit.get("feasibility")).replace("_", " ")
+
+
+def audit_facts(audit: Mapping[str, Any], description: Description) -> list[tuple[str, str]]:
+    """Return the verdicts of an audit, what was checked for them and measured, and what failed."""
+    feasibility, reason = str(audit.get("feasibility")), audit.get("reason")
+    if reason:
+        proven = feasibility == "proven"
+        feasibility = f"proven that {reason}" if proven else f"{feasibility.replace('_', ' ')}: {reason}"
+    rows = [("conformance", str(audit.get("conformance"))), ("feasibility", feasibility)]
+    for name, value in (audit.get("checked") or {}).items():
+        rows.append((name.replace("_", " "), f"{value:,} checked" if value else "not checked"))
+    for name, value in (audit.get("worst") or {}).items():
+        of, measure = description.shares.get(name), description.measures.get(name)
+        about = (f" of {of}" if of else "") + (f": {measure[0].lower()}{measure[1:]}" if measure else "")
+        rows.append((f"worst {name.replace('_', ' ')}", f"{value:.6g}{about}"))
+    return [*rows, *(("failure", str(failure)) for failure in audit.get("failures") or [])]
 
 
 def environment(run: ReportedRun) -> list[Block]:

@@ -252,24 +252,10 @@ def audit_blocks(run: ReportedRun, location: str, gap: Fact | None) -> list[Bloc
     audit, verdicts = summary.get("audit"), _verdicts(summary)
     if not audit:
         return [moment, Text(message("reports.no_audit")), Code(command)]
-    reason, failures = audit.get("reason"), [str(failure) for failure in audit.get("failures") or []]
-    measures = run.description.measures
-    worst = {
-        measures.get(key, key.replace("_", " ")): figure(value) for key, value in (audit.get("worst") or {}).items()
-    }
-    checked = {key.replace("_", " "): count(value) for key, value in (audit.get("checked") or {}).items()}
     return [
         moment,
         Facts([*verdicts, *([gap] if gap else [])], "verdicts"),
-        Text(f"{'Proven' if audit.get('feasibility') == 'proven' else 'Reason'}: {reason}." if reason else ""),
-        Text("What failed:" if failures else ""),
-        Items(failures),
-        Beside(
-            [
-                Table([*map(Row, worst.items())], title="Measured", columns=("Measure", "Value")),
-                Table([*map(Row, checked.items())], title="What was checked", columns=("Check", "Number")),
-            ]
-        ),
+        pairs(facts.audit_facts(audit, run.description)[1:]),
         Text("To repeat the audit:", "quiet"),
         Code(command),
     ]
@@ -298,7 +284,6 @@ _QUANTILES = (
     (0.95, "95 %"),
     (1, "most"),
 )
-_BINS = 20
 
 
 def keyed_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
@@ -310,7 +295,7 @@ def keyed_article(run: ReportedRun, location: str, label: str = "", prefix: str 
         Section("Keys", _distribution(keys, quality), "keys"),
         Section("Best and worst", _extremes(keys, quality), "extremes"),
         Section("Behind a baseline", _behind(keys, quality), "behind"),
-        Section("Time and rows", _skew(run, keys), "skew"),
+        Section("Time and rows", _skew(run, keys, quality), "skew"),
         Section("Guarantee", audit_blocks(run, location, None), "guarantee"),
         *([Section("Rows passed over", [tables.skipped_rows(run)], "skipped")] if run.quarantined else []),
         *([Section("Recovery", recovered, "recovery")] if recovered else []),
@@ -364,20 +349,7 @@ def _distribution(keys: dict[str, Any], quality: Quality) -> list[Block]:
             cells = [form(float(np.quantile(values, at, method=method))) for at, _ in _QUANTILES]
             rows.append(Row((title, *cells)))
     quantiles = Table(rows, title="Quantiles over keys", columns=("", *(name for _, name in _QUANTILES)))
-    return [quantiles, *([_histogram(keys[quality.score], quality)] if quality.form is share else [])]
-
-
-def _histogram(scores: Floats, quality: Quality) -> Table:
-    known = scores[~np.isnan(scores)]
-    counts, edges = np.histogram(known, bins=_BINS, range=(0.0, 1.0))
-    most = max(1, int(counts.max(initial=0)))
-    there = np.flatnonzero(counts)
-    shown = range(int(there[0]), int(there[-1]) + 1) if len(there) else ()
-    rows = [Row((f"{edges[i]:.0%} to {edges[i + 1]:.0%}", count(int(counts[i]))), int(counts[i]) / most) for i in shown]
-    none = len(scores) - len(known)
-    remark = f"{counted(none, 'key')} without a prediction." if none else ""
-    title = f"Keys by {quality.name}"
-    return Table(rows, remark, title, (quality.name.capitalize(), "Keys"), (1,), "bars", "keys")
+    return [quantiles]
 
 
 def _loses(keys: dict[str, Any], quality: Quality) -> Bools:
@@ -390,24 +362,24 @@ def _rival(keys: dict[str, Any], quality: Quality) -> Floats:
     return best
 
 
-def _rows(keys: dict[str, Any], quality: Quality, places: Ints) -> list[Row]:
-    rival = _rival(keys, quality)
-    return [
+def _table(keys: dict[str, Any], quality: Quality, places: Ints, title: str, seconds: float | None = None) -> Table:
+    """Return a row for each key at ``places``, with a bar for its share of ``seconds``, if that is given."""
+    columns: list[tuple[str, Any, Form]] = [
+        (quality.name.capitalize(), keys[quality.score], quality.form),
+        ("Better baseline", _rival(keys, quality), quality.form),
+        *((name.capitalize(), keys[name], count) for name in ("predictions", "updates")),
+        ("Live", keys["active"], count),
+        ("Time", keys["seconds"], duration),
+    ]
+    rows = [
         Row(
-            (
-                str(keys["key"][i]),
-                quality.form(float(keys[quality.score][i])),
-                quality.form(float(rival[i])),
-                count(int(keys["predictions"][i])),
-                count(int(keys["active"][i])),
-            )
+            (str(keys["key"][i]), *(form(float(values[i])) for _, values, form in columns)),
+            None if seconds is None else float(keys["seconds"][i]) / seconds,
         )
         for i in places.tolist()
     ]
-
-
-def _columns(quality: Quality) -> tuple[str, ...]:
-    return ("Key", quality.name.capitalize(), "Better baseline", "Predictions", "Live")
+    style: Literal["", "bars"] = "" if seconds is None else "bars"
+    return Table(rows, "", title, ("Key", *(name for name, *_ in columns)), style=style)
 
 
 def _extremes(keys: dict[str, Any], quality: Quality) -> list[Block]:
@@ -416,13 +388,9 @@ def _extremes(keys: dict[str, Any], quality: Quality) -> list[Block]:
     known = np.flatnonzero(~np.isnan(scores))
     order = known[np.argsort(-scores[known] if quality.more_is_better else scores[known], kind="stable")]
     if len(order) <= 2 * SHOWN:
-        return [Table(_rows(keys, quality, order), title="All keys, the best first", columns=_columns(quality))]
+        return [_table(keys, quality, order, "All keys, the best first")]
     ends = (("best", order[:SHOWN]), ("worst", order[::-1][:SHOWN]))
-    found = [
-        Table(_rows(keys, quality, at), title=f"The {SHOWN} {name} keys", columns=_columns(quality))
-        for name, at in ends
-    ]
-    return [Beside(found)]
+    return [_table(keys, quality, at, f"The {SHOWN} {name} keys") for name, at in ends]
 
 
 def _behind(keys: dict[str, Any], quality: Quality) -> list[Block]:
@@ -434,32 +402,18 @@ def _behind(keys: dict[str, Any], quality: Quality) -> list[Block]:
     worst = lost[np.argsort(-gap, kind="stable")][:SHOWN]
     said = message("keyed.behind", behind=counted(len(lost), "key"), keys=len(keys["key"]))
     title = "Those that lose most" if len(lost) > SHOWN else ""
-    return [Text(f"{said}."), Table(_rows(keys, quality, worst), title=title, columns=_columns(quality))]
+    return [Text(f"{said}."), _table(keys, quality, worst, title)]
 
 
-def _skew(run: ReportedRun, keys: dict[str, Any]) -> list[Block]:
+def _skew(run: ReportedRun, keys: dict[str, Any], quality: Quality) -> list[Block]:
     """Return the keys that took most of the time, and what bounds the speed of more processes."""
-    seconds, updates = np.asarray(keys["seconds"]), np.asarray(keys["updates"], dtype=np.float64)
-    total, whole = float(seconds.sum()) or 1.0, float(updates.sum()) or 1.0
-    order = np.argsort(-seconds, kind="stable")[:SHOWN]
-    rows = []
-    for i in order.tolist():
-        part = float(seconds[i]) / total
-        cells = (
-            duration(float(seconds[i])),
-            share(part, 1),
-            count(int(updates[i])),
-            share(float(updates[i]) / whole, 1),
-        )
-        rows.append(Row((str(keys["key"][i]), *cells), part))
+    seconds = np.asarray(keys["seconds"])
+    total = float(seconds.sum()) or 1.0
     largest = float(seconds.max(initial=0.0)) / total
     said = message("keyed.bound", share=share(largest, 1), times=f"{1 / largest:,.1f}" if largest else "any")
-    titles = ("Key", "Time", "Share", "Updates", "Share of updates")
-    return [
-        Text(f"{said}."),
-        Table(rows, "", "Keys that took most of the time", titles, (1,), "bars", "time"),
-        *tables.shard_work(run)[1:],
-    ]
+    order = np.argsort(-seconds, kind="stable")[:SHOWN]
+    dearest = _table(keys, quality, order, "Keys that took most of the time", total)
+    return [Text(f"{said}."), dearest, *tables.shard_work(run)[1:]]
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:

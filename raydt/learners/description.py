@@ -14,7 +14,7 @@ import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Ints
 from raydt.examples.updates import BatchResult
-from raydt.presentation.blocks import Block, Fact, Note, Section, Text, rebuild_work, sizes, timeline
+from raydt.presentation.blocks import Block, Fact, Note, Section, Text, rebuild_sizes, rebuild_work, timeline
 from raydt.presentation.charts import (
     ABSENT,
     POINTS,
@@ -351,15 +351,13 @@ def rebuild_figures(summary: Mapping[str, Any]) -> list[Fact]:
     return [*tree_figures(summary), Fact("rebuilds", rebuilt, f"{rows} rows in all")]
 
 
-def rebuild_section(
-    summary: Mapping[str, Any], metrics: Columns, events: Columns, rule: str, *, timed: bool = True
-) -> Section:
+def rebuild_section(summary: Mapping[str, Any], events: Columns, rule: str, *, timed: bool = True) -> Section:
     """Return when, how large and how deep rebuilds were and, if ``timed``, their times; ``rule`` is for the text."""
     if not len(events.get("rows", ())) or not {"seq", "place", "depth"} <= events.keys():
         return Section("Rebuilds", [Text("The run recorded no rebuilds.", "none")])
     updates = int(summary.get("updates") or 0)
     several = len(events["rows"]) > 1
-    charts: list[Block] = [timeline(events, metrics, updates), *sizes(events)] if several else []
+    charts: list[Block] = [timeline(events, updates), rebuild_sizes(events)] if several else []
     blocks = [Text(rule), *charts]
     work = [rebuild_work(events, number(summary, "seconds"))] if timed else []
     return Section("Rebuilds", [*blocks, *work])

@@ -13,23 +13,15 @@ import numpy as np
 
 from raydt.arrays.elementary import AnyArray
 from raydt.presentation.charts import (
-    Axis,
-    Box,
     Chart,
     Columns,
-    Mark,
-    Panel,
     Stretches,
-    Tick,
-    bar_chart,
-    boxes,
-    brief,
     count,
     counted,
     duration,
+    figure,
     share,
     size_classes,
-    stacked_bars,
 )
 
 #: Levels of a tree that are open at first.
@@ -162,24 +154,13 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Icicle:
-    """A tree at a glance: a row per depth, each node as wide as its share of the examples."""
-
-    cells: list[tuple[str, int, Box]]  #: tone, strength (0 to 2: share of the majority class), and boxes
-    rows: int
-    thin: int  #: nodes left out as too thin or too deep to be seen
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """One or several trees as cards."""
+    """A tree as cards."""
 
-    label: str  #: description for screen readers
-    roots: list[tuple[str, Node]]  #: title (empty of a single tree) and root of each
+    root: Node
     about: str  #: how to read a card
     legend: list[tuple[str, str]] = field(default_factory=list)  #: names and tones of the labels
     remark: str = ""
-    icicle: Icicle | None = None
     lines: int = 1  #: lines of the longest note
     margins: list[tuple[str, str]] = field(default_factory=list)  #: names and tones of the margins of a card
 
@@ -227,116 +208,37 @@ class Article:
     links: Sequence[tuple[str, str, str]] = ()  #: anchor, text and tone of links to other articles
 
 
-# The rebuilds of a run: when they happened, how large and how deep they were, and who did them.
-#
-# Every rebuild of the log is counted; what is drawn is sums over at most ``STRETCHES`` stretches of the stream.
+# The rebuilds of a run: when they happened, how large they were, and who did them. Every rebuild of the log is counted.
 
-DEPTH_TONES = 5
 PLACES = ("leaf reset", "coordinator", "shards")
 PLACE_TONES = ("reset", "coordinator", "shards")
 LEAF_RESET, COORDINATOR, SHARDS = range(3)
 
 
-def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
-    """Return lanes of sizes over the stream, coloured by depth, above the rows and the time that rebuilds cost."""
-    parts = Stretches.by(events, updates)
-    panels = [_lanes(events, parts), _rows(events, parts)]
-    if len(metrics.get("seconds", ())):
-        panels.append(_time(events, metrics, parts))
-    total = len(events["rows"])
+def timeline(events: Columns, updates: int) -> Chart:
+    """Return the rebuilds and their rows over the stream, by who did them."""
+    parts, place = Stretches.by(events, updates), events["place"]
+    kinds = {place_name(code): (place_tone(code), place == code) for code in np.unique(place).tolist()}
     return parts.chart(
         "rebuild-timeline",
         "Rebuilds over the stream",
-        f"{counted(total, 'rebuild')}, summed over {counted(parts.n, 'stretch')} of the stream. A lane holds the "
-        "rebuilds of one size, from the power of two at its left up to the next; its bars grow with their "
-        "number (square root), and their colour shows the mean depth. Below: their rows, and the time of the stretch.",
-        panels,
+        f"{counted(len(place), 'rebuild')} and their rows, in {counted(parts.n, 'stretch')} of the stream.",
+        [parts.bars(kinds, "rebuilds"), parts.bars(kinds, "rows", events["rows"])],
     )
 
 
-def _lanes(events: Columns, parts: Stretches) -> Panel:
-    """Return a lane per power of two; heights of bars are roots of numbers, so that few are still seen."""
-    lane = np.maximum(size_classes(events["rows"]), 0)
-    low, lanes = int(lane.min()), int(lane.max() - lane.min()) + 1
-    cell = (lane - low) * parts.n + parts.of
-    number = np.bincount(cell, minlength=lanes * parts.n)
-    depth = np.bincount(cell, events["depth"].astype(np.float64), minlength=lanes * parts.n) / np.maximum(number, 1)
-    deepest = int(events["depth"].max())
-    tones = min(DEPTH_TONES, deepest + 1)
-    tone = depth * tones // (deepest + 1)
-    height = 0.9 * np.sqrt(number / number.max()) / lanes
-    height[number > 0] = np.maximum(height[number > 0], 0.12 / lanes)
-    column, row = np.arange(lanes * parts.n) % parts.n, np.arange(lanes * parts.n) // parts.n
-    number_of = [counted(int(n), "rebuild") for n in parts.total().tolist()]
-    marks = []
-    for k in range(tones):
-        here = (tone == k) & (number > 0)
-        drawn = boxes((column[here] + 0.06) / parts.n, row[here] / lanes, 0.88 / parts.n, height[here])
-        marks.append(Mark(_depths(k, tones, deepest), f"depth-{k}", drawn))
-    marks.append(Mark("in all", "", None, counted(len(lane), "rebuild"), tuple(number_of)))
-    ticks = tuple(Tick(k / lanes, _power(low + k)) for k in range(0, lanes, 1 if lanes <= 12 else 2))
-    return Panel("rows of the node", tuple(marks), Axis(0.0, 1.0, ticks), max(9.0, 1.5 * lanes))
-
-
-def _power(bits: int) -> str:
-    return count(2**bits) if bits < 14 else brief(round(2**bits, -3))
-
-
-def _depths(k: int, tones: int, deepest: int) -> str:
-    """Return the depths that a tone stands for."""
-    low, high = -(-k * (deepest + 1) // tones), -(-(k + 1) * (deepest + 1) // tones) - 1
-    return f"depth {low}" if low == high else f"depth {low} to {high}"
-
-
-def _rows(events: Columns, parts: Stretches) -> Panel:
-    """Return the rows rebuilt in each stretch, by who did it."""
-    rows = events["rows"].astype(np.float64)
-    layers = [
-        (place_name(code), place_tone(code), parts.total(np.where(events["place"] == code, rows, 0.0)))
-        for code in np.unique(events["place"]).tolist()
-    ]
-    return stacked_bars([""] * parts.n, layers, "rows", height=7.0)
-
-
-def _time(events: Columns, metrics: Columns, parts: Stretches) -> Panel:
-    """Return the processing time of each stretch: of timed rebuilds, by who did them, and of all other work."""
-    done = np.concatenate(
-        [[0.0], np.interp(parts.edges[1:], np.append(0, metrics["seq"]), np.append(0.0, metrics["seconds"]))]
-    )
-    seconds = np.nan_to_num(events["seconds"]) if "seconds" in events else np.zeros(len(parts.of))
-    timed = [
-        (f"{place_name(code)}, timed", place_tone(code), parts.total(np.where(events["place"] == code, seconds, 0.0)))
-        for code in np.unique(events["place"][seconds > 0]).tolist()
-    ]
-    rest = np.maximum(np.diff(done) - sum((layer[2] for layer in timed), np.zeros(parts.n)), 0.0)
-    layers = [("all other work", "other", rest), *timed]
-    return stacked_bars([""] * parts.n, [(n, tone, 1e3 * s) for n, tone, s in layers], "ms", milliseconds, height=7.0)
-
-
-def sizes(events: Columns) -> tuple[Chart, Chart]:
-    """Return the number of rebuilds of each size, and their rows, by who did them."""
-    lanes = size_classes(events["rows"])
-    low, high = int(lanes.min()), int(lanes.max())
-    bars = {}
-    for bits in range(low, high + 1):
-        name = count(2**bits) if bits >= 0 else "0"
-        bars[name] = f"{name} to {count(2 ** (bits + 1) - 1)} rows" if bits > 0 else f"{name} rows"
-
-    def chart(key: str, title: str, unit: str, weights: AnyArray | None) -> Chart:
-        layers = []
-        for code in np.unique(events["place"]).tolist():
-            here = events["place"] == code
-            heights = np.bincount(lanes[here] - low, None if weights is None else weights[here], len(bars))
-            layers.append((place_name(code), place_tone(code), heights))
-        caption = "A bar reaches up to the next power of two: that at 64 holds 64 to 127 rows."
-        panel = stacked_bars([*bars], layers, unit)
-        return bar_chart(f"rebuild-sizes-{key}", title, caption, bars, panel, "rows of the rebuilt node")
-
-    rows = events["rows"].astype(np.float64)
-    return (
-        chart("rebuilds", "Number of rebuilds by size", "rebuilds", None),
-        chart("rows", "Rows rebuilt by size", "rows", rows),
-    )
+def rebuild_sizes(events: Columns) -> Table:
+    """Return number, rows and mean depth of the rebuilds of each size, up to the next power of two."""
+    lanes, sizes, rows = size_classes(events["rows"]), events["rows"].astype(np.float64), []
+    whole = sizes.sum() or 1.0
+    for bits in np.unique(lanes).tolist():
+        here = lanes == bits
+        name = f"{count(2**bits)} to {count(2 ** (bits + 1) - 1)}" if bits > 0 else str(bits + 1)
+        part = float(sizes[here].sum())
+        cells = name, count(here.sum()), count(part), figure(events["depth"][here].mean())
+        rows.append(Row(cells, part / whole))
+    columns = ("Rows of the node", "Rebuilds", "Rows in all", "Mean depth")
+    return Table(rows, "Bars are shares of all rows rebuilt.", "Rebuilds by size", columns, style="bars")
 
 
 def milliseconds(value: float) -> str:

@@ -224,18 +224,15 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A range of numbers, drawn linearly or as logarithms, and its ticks."""
+    """A range of numbers and its ticks."""
 
     low: float
     high: float
     ticks: tuple[Tick, ...]
-    log: bool = False
 
     def at(self, values: Any) -> Floats:
         """Return the share of the axis where each value lies; NaN stays NaN."""
-        numbers = np.asarray(values, dtype=np.float64)
-        place = np.log10(np.maximum(numbers, 1.0)) if self.log else numbers
-        result: Floats = (place - self.low) / (self.high - self.low)
+        result: Floats = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
         return result
 
 
@@ -280,31 +277,13 @@ def updates_axis(last: int) -> Axis:
     return Axis(0.0, float(span), tuple(Tick(mark / span, brief(mark)) for mark in marks))
 
 
-def powers(most: float, least: float = 1.0) -> Axis:
-    """Return a logarithmic axis from the last power of ten up to ``least`` to the first from ``most`` on."""
-    low = math.floor(math.log10(max(least, 1)) + 1e-9)
-    high = max(low + 1, math.ceil(math.log10(max(most, 1)) - 1e-9))
-    ticks = tuple(Tick((power - low) / (high - low), brief(10**power)) for power in range(low, high + 1))
-    return Axis(float(low), float(high), ticks, log=True)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A line through points on axes; NaN is a gap. ``step``: stairs; ``dotted``: a dot on each point."""
+    """A line through points on axes; NaN is a gap. ``step``: stairs."""
 
     x: Floats
     y: Floats
     step: bool = False
-    dotted: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Area:
-    """The area between two lines."""
-
-    x: Floats
-    low: Floats
-    high: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -317,15 +296,7 @@ class Box:
     height: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dots:
-    """Dots; those that fall on one another are drawn once."""
-
-    x: Floats
-    y: Floats
-
-
-Shape: TypeAlias = Line | Area | Box | Dots
+Shape: TypeAlias = Line | Box
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -385,36 +356,24 @@ def look(index: int) -> tuple[str, str]:
 
 
 class Series(NamedTuple):
-    """Numbers with a name and a look: gaps where they are NaN, stairs if ``step``, a dot on each if ``dotted``."""
+    """Numbers with a name and a look: gaps where they are NaN, stairs if ``step``."""
 
     values: Values
     name: str
     tone: str
     dash: str = ""
     step: bool = False
-    dotted: bool = False
 
 
 def curve(axes: tuple[Axis, Axis], x: Values, series: Series, form: Form) -> Mark:
     """Return a line through a series at ``x``; ``form`` writes its numbers."""
-    values, name, tone, dash, step, dotted = series
+    values, name, tone, dash, step = series
     written = tuple(form(value) for value in np.asarray(values).tolist())
-    return Mark(name, tone, Line(axes[0].at(x), axes[1].at(values), step, dotted), _last(written), written, dash)
-
-
-def points(axes: tuple[Axis, Axis], x: Values, series: Series, form: Form) -> Mark:
-    """Return a dot at each number of a series at ``x``."""
-    return replace(curve(axes, x, series, form), shape=Dots(axes[0].at(x), axes[1].at(series.values)))
+    return Mark(name, tone, Line(axes[0].at(x), axes[1].at(values), step), _last(written), written, dash)
 
 
 def _last(written: Sequence[str]) -> str:
     return next((text for text in reversed(written) if text != ABSENT), ABSENT)
-
-
-def band(axes: tuple[Axis, Axis], x: Values, low: Values, high: Values, name: str, tone: str, form: Form) -> Mark:
-    """Return the area between two lines; its values are their distances."""
-    written = tuple(form(value) for value in (np.asarray(high) - np.asarray(low)).tolist())
-    return Mark(name, tone, Area(axes[0].at(x), axes[1].at(low), axes[1].at(high)), _last(written), written)
 
 
 def boxes(x: Any, y: Any, width: Any, height: Any) -> Box:
@@ -535,6 +494,12 @@ class Stretches:
         sums: Floats = np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
         return sums
 
+    def bars(self, kinds: Mapping[str, tuple[str, Values]], unit: str, weights: Values | None = None) -> Panel:
+        """Return the events of each part, or the sums of their weights, by kind: ``kinds`` has tone and members."""
+        ones = np.ones(len(self.of)) if weights is None else weights
+        layers = [(name, tone, self.total(np.where(here, ones, 0.0))) for name, (tone, here) in kinds.items()]
+        return stacked_bars([""] * self.n, layers, unit, height=9.0)
+
     def chart(self, key: str, title: str, caption: str, panels: Sequence[Panel], *, wide: bool = True) -> Chart:
         """Return a chart with a position at each part."""
         last = int(self.edges[-1])
@@ -551,16 +516,21 @@ class Stretches:
 
 B = TypeVar("B")
 
-_SECOND, _HOUR, _DAY = 1.0, 3600.0, 86_400.0
-#: Seconds between ticks, up to which the ticks are a month or more apart.
-_STEPS = (*(k * _SECOND for k in (1, 5, 15, 30, 60, 300, 900, 1800)), *(k * _HOUR for k in (1, 3, 6, 12)))
-_DAYS = (1, 2, 7, 14)
-_MONTHS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000)
+_DAY = 86_400
+#: Units of ticks: seconds, and multiples that are round.
+_STEPS = {
+    "s": (1, (1, 5, 15, 30)),
+    "m": (60, (1, 5, 15, 30)),
+    "h": (3600, (1, 3, 6, 12)),
+    "D": (_DAY, (1, 2, 7, 14)),
+    "M": (30.4 * _DAY, (1, 2, 3, 4, 6)),
+    "Y": (365 * _DAY, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+}
+#: Numbers of the first Monday and of the year 0, from which days and years are counted.
+_FROM = {"D": 4, "Y": -1970}
 _MOST_TICKS = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = 1e-6
-#: Days from 1970-01-01 to the first Monday.
-_MONDAY = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -647,25 +617,16 @@ def time_axis(low: float, high: float, moments: bool) -> Axis:
 
 def _dates(low: float, high: float) -> Iterator[tuple[float, str]]:
     """Yield round moments between two, and their labels: a time of day, a day, a month, or a year where it begins."""
-    span = high - low
-    step = next((step for step in _STEPS if span / step <= _MOST_TICKS), None)
-    days = next((days for days in _DAYS if span / _DAY / days <= _MOST_TICKS), None)
-    if step is not None or days is not None:
-        width, offset = (step, 0.0) if step is not None else (_DAY * (days or 1), _DAY * _MONDAY)
-        for number in range(int(np.ceil((low - offset) / width)), int(np.floor((high - offset) / width)) + 1):
-            at = offset + number * width
-            yield at, _label(at)
-        return
-    months = next((months for months in _MONTHS if span / _DAY / 30.4 / months <= _MOST_TICKS), _MONTHS[-1])
-    first = datetime.fromtimestamp(0, timezone.utc) + timedelta(seconds=round(low))
-    number = (first.year * 12 + first.month - 1) // months * months
-    while number < 9999 * 12:
-        date = datetime(max(1, number // 12), number % 12 + 1, 1, tzinfo=timezone.utc)
-        at = (date - _EPOCH).total_seconds()
-        if at > high:
-            return
-        yield at, str(date.year) if date.month == 1 else date.strftime("%b")
-        number += months
+    steps = [(unit, each, seconds * each) for unit, (seconds, several) in _STEPS.items() for each in several]
+    found = next((step for step in steps if (high - low) / step[2] <= _MOST_TICKS), steps[-1])
+    unit: Any = found[0]
+    each = found[1]
+    first, last = (int(np.datetime64(int(end), "s").astype(f"M8[{unit}]").astype(np.int64)) for end in (low, high))
+    for number in range(first, last + 1):
+        if (number - _FROM.get(unit, 0)) % each == 0:
+            at = float(np.datetime64(number, unit).astype("M8[s]").astype(np.int64))
+            date = _date(at) or _EPOCH
+            yield at, _label(at) if unit not in "MY" else str(date.year) if date.month == 1 else date.strftime("%b")
 
 
 def _label(seconds: float) -> str:
@@ -713,11 +674,7 @@ def _panel(panel: Panel, moved: Any) -> Panel:
 
 
 def _shape(shape: Shape, moved: Any) -> Shape:
-    match shape:
-        case Box():
-            return _box(shape, moved)
-        case Line() | Area() | Dots():
-            return replace(shape, x=moved(shape.x))
+    return _box(shape, moved) if isinstance(shape, Box) else replace(shape, x=moved(shape.x))
 
 
 def _box(box: Box, moved: Any) -> Box:

@@ -20,16 +20,13 @@ import numpy as np
 from raydt.arrays.elementary import AnyArray, Ints
 from raydt.examples.updates import sparse_name
 from raydt.messages import message
-from raydt.presentation.blocks import Icicle, Node, Note, Row, Table, Tree
-from raydt.presentation.charts import Columns, boxes, count, counted, figure, share, threshold
+from raydt.presentation.blocks import Node, Note, Row, Table, Tree
+from raydt.presentation.charts import Columns, count, counted, figure, share, threshold
 
 CARDS = 400
 CARD_LEVELS = 20
 CLASS_TONES = 8
-PURE, MIXED = 0.9, 0.7
 FEATURES_SHOWN = 12
-THINNEST = 1 / 1200
-ICICLE_LEVELS = 40
 
 
 #: Arrays of a tree that can be drawn.
@@ -102,26 +99,14 @@ def drawn_tree(
 ) -> Node:
     """Return the root with the descendants that most live examples pass, at most ``cards`` nodes."""
     card = partial(_card, model, names, note, class_tones(model))
-    swapped = [names.is_sparse(feature) for feature in model["feature"].tolist()]
-    return grown_cards(model["left"], model["right"], card, model["counts"].sum(axis=1), cards, swapped)
-
-
-def grown_cards(
-    left: AnyArray,
-    right: AnyArray,
-    card: Callable[[int, str], Node],
-    weight: AnyArray,
-    most: int,
-    swapped: Sequence[bool] = (),
-) -> Node:
-    """Return a tree in preorder with the descendants of most weight, at most ``most`` nodes, both children or none."""
+    left, right, weight = model["left"], model["right"], model["counts"].sum(axis=1)
     sizes = subtree_sizes(left, right)
     root, drawn = card(0, ""), 1
     root.hidden = sizes[0] - 1
     waiting = [] if root.leaf else [(-weight[0], 0, 0, root)]
-    while waiting and drawn + 2 <= most:
+    while waiting and drawn + 2 <= cards:
         _, index, level, node = heapq.heappop(waiting)
-        sides = (right, left) if swapped and swapped[index] else (left, right)
+        sides = (right, left) if names.is_sparse(int(model["feature"][index])) else (left, right)
         for side, answer in zip(sides, ("yes", "no"), strict=True):
             below = int(side[index])
             child = card(below, answer)
@@ -181,32 +166,6 @@ def legend(model: Columns, classes: list[str]) -> list[tuple[str, str]]:
     named = [(class_name(classes, k), tone) for k, tone in enumerate(tones) if tone != "class-other"]
     other = len(tones) - len(named)
     return [*named, *([(f"{count(other)} others", "class-other")] if other else [])]
-
-
-def icicle(model: Columns) -> Icicle:
-    """Return the whole tree: a row per depth, each node as wide as its share of the live examples."""
-    rows = model["counts"].sum(axis=1).astype(np.float64)
-    depth, start = depths(model), np.zeros(len(rows))
-    for node in np.flatnonzero(model["feature"] >= 0).tolist():
-        left, right = int(model["left"][node]), int(model["right"][node])
-        start[left], start[right] = start[node], start[node] + rows[left]
-    whole = float(rows[0]) or 1.0
-    winner, levels = np.argmax(model["counts"], axis=1), min(int(depth.max()) + 1, ICICLE_LEVELS)
-    most = model["counts"].max(axis=1)
-    purity = np.divide(most, rows, out=np.zeros(len(rows)), where=rows > 0)  # there may be less than a row of weight 1
-    strength = (purity >= MIXED).astype(int) + (purity >= PURE)
-    seen = (rows / whole >= THINNEST) & (depth < ICICLE_LEVELS)
-    tones = class_tones(model)
-    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for node in np.flatnonzero(seen).tolist():
-        groups[tones[int(winner[node])], int(strength[node])].append(node)
-    cells = []
-    for (tone, level), nodes in sorted(groups.items()):
-        at = np.array(nodes)
-        cells.append(
-            (tone, level, boxes(start[at] / whole, 1 - (depth[at] + 1) / levels, rows[at] / whole, 1 / levels))
-        )
-    return Icicle(cells, levels, int((~seen).sum()))
 
 
 def depths(model: Columns) -> Ints:
@@ -276,7 +235,7 @@ def drawable(arrays: Columns) -> Columns:
 
 
 def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: str, *, lines: int = 1) -> Tree:
-    """Return the tree as cards and icicle; ``about`` is what a card says besides, ``lines`` the room for notes."""
+    """Return the tree as cards; ``about`` is what a card says besides, ``lines`` the room for notes."""
     root = drawn_tree(model, names, note)
     nodes, drawn = len(model["feature"]), root.cards()
     if drawn < nodes:
@@ -287,13 +246,11 @@ def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: 
     else:
         left_out = f"All {counted(nodes, 'node')} can be opened." if nodes > 1 else ""
     return Tree(
-        "The live tree",
-        [("", root)],
+        root,
         "The live tree as the run left it. A card is a node: what it asks, the live examples that pass it and their "
         f"labels{about}. Yes and no are the answers that lead to the next card.",
         legend(model, names.classes),
         left_out,
-        None if root.leaf else icicle(model),
         lines,
     )
 

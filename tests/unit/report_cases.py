@@ -80,13 +80,11 @@ def _block(block: Any) -> Iterator[str]:
                 yield f"    {shape} {mark.tone} {mark.dash} {numbers(mark.now)} of {n}: {some}"
     elif isinstance(block, Tree):
         yield f"tree {len(block.legend)} {len(block.margins)} {block.lines}: {numbers(block.about + block.remark)}"
-        if block.icicle:
-            yield f"  icicle {block.icicle.rows} {block.icicle.thin}: {len(block.icicle.cells)}"
-        for _, root in block.roots:
-            cards = [root, *root.children, *(deeper for child in root.children for deeper in child.children)]
-            yield f"  {root.cards()} cards"
-            for card in cards:
-                yield f"    {card.answer} {card.tone} {card.hidden} {card.note.margin_tone}: {numbers(card.detail)}"
+        root = block.root
+        cards = [root, *root.children, *(deeper for child in root.children for deeper in child.children)]
+        yield f"  {root.cards()} cards"
+        for card in cards:
+            yield f"    {card.answer} {card.tone} {card.hidden} {card.note.margin_tone}: {numbers(card.detail)}"
     else:
         yield kind + (f" {block.key}" if kind == "heading" else "")
 

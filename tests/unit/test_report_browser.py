@@ -50,7 +50,7 @@ CONTRASTS = """(() => {
   }
   return found;
 })()"""
-EMPTY_DRAWINGS = """[...document.querySelectorAll(".drawing svg, .icicle svg")].filter((svg) => {
+EMPTY_DRAWINGS = """[...document.querySelectorAll(".drawing svg")].filter((svg) => {
   const box = svg.getBoundingClientRect();
   const drawn = svg.querySelector("path:not(.grid)")?.getAttribute("d");
   return svg.checkVisibility() && (box.width < 150 || box.height < 40 || !drawn);

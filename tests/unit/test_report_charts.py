@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.report.charts import FEW, dots_of, path, readout
+from pipelines.report.charts import dots_of, path, readout
 from pipelines.report.folder import read_run
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.folders.arrays import load_folder
@@ -24,19 +24,17 @@ from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.fudyadt.describe import (
     FuDyADTDescription,
     by_depth,
-    by_size,
     certified_margins,
     expected,
     margins,
     margins_of,
     proven_gaps,
 )
-from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, first_trees, importances, over_batches, question
-from raydt.presentation.blocks import rebuild_work, sizes, timeline
+from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, over_batches
+from raydt.presentation.blocks import rebuild_sizes, rebuild_work, timeline
 from raydt.presentation.charts import (
     ABSENT,
     Chart,
-    Dots,
     Panel,
     Series,
     Stretches,
@@ -47,7 +45,6 @@ from raydt.presentation.charts import (
     linear,
     merged,
     per_unit,
-    powers,
     share,
     size_classes,
     stacked_bars,
@@ -56,7 +53,6 @@ from raydt.presentation.charts import (
 from raydt.presentation.trees import (
     CARD_LEVELS,
     CARDS,
-    ICICLE_LEVELS,
     Names,
     class_tones,
     depths,
@@ -64,7 +60,6 @@ from raydt.presentation.trees import (
     feature_count,
     feature_name,
     features_used,
-    icicle,
     legend,
 )
 from tests.unit.fabricated_run import (
@@ -114,9 +109,6 @@ def test_an_axis_without_numbers_is_still_an_axis() -> None:
     assert linear([[np.nan, np.nan]]).ticks
     assert linear([]).ticks
     assert linear([[3, 3, 3]]).at(3) == pytest.approx(0.5)
-    assert [tick.label for tick in powers(0).ticks] == ["1", "10"]
-    assert [tick.label for tick in powers(25_000, 4_463).ticks] == ["1k", "10k", "100k"]
-    assert powers(1000).at([0, 1, 10, 1000]).tolist() == pytest.approx([0, 0, 1 / 3, 1])
 
 
 def test_a_line_has_gaps_and_a_lone_point_is_a_dot() -> None:
@@ -126,8 +118,6 @@ def test_a_line_has_gaps_and_a_lone_point_is_a_dot() -> None:
     assert (path(line.shape), dots_of(line.shape)) == ("M0 1000L250 0M750 500", "M750 500h0")
     assert (line.now, line.values) == ("50.00%", ("0.00%", "100.00%", ABSENT, "50.00%", ABSENT))
     assert path(curve(axes, np.arange(2), Series(y[:2], "a", "learner", step=True), share).shape) == "M0 1000H250V0"
-    dotted = curve(axes, np.arange(5), Series(y, "a", "learner", dotted=True), share)
-    assert dots_of(dotted.shape) == "M0 1000h0M250 0h0M750 500h0"
     assert line.read_at(np.arange(5) * 100, np.array([0.0, 50.0, 300.0, 900.0])).values == (
         "0.00%",
         "100.00%",
@@ -136,10 +126,8 @@ def test_a_line_has_gaps_and_a_lone_point_is_a_dot() -> None:
     )
 
 
-def test_boxes_bars_and_dots() -> None:
+def test_boxes_and_bars() -> None:
     assert path(boxes([0, 0.5, 0.2], 0.0, [0.5, 0.5, 0], [1, 0.25, 1])) == "M0 0h500v1000h-500zM500 750h500v250h-500z"
-    assert path(Dots(np.array([0.501, 0.0]), np.array([1.0, np.nan]))) == "M501 0h0"
-    assert path(Dots(np.tile([0.5, 0.501, 0.0], FEW), np.tile([1.0, 1.0, 0.0], FEW))) == "M0 1000h0M500 0h0"
     panel = stacked_bars(["a", "b"], [("x", "learner", np.array([1, 2])), ("y", "live", np.array([3, 0]))], "n")
     assert [(mark.now, mark.values) for mark in panel.marks] == [("3", ("1", "2")), ("3", ("3", "0"))]
     assert path(panel.marks[1].shape).startswith(f"M40 0h420v{1000 * 3 / panel.axis.high:g}")
@@ -196,9 +184,10 @@ def total(chart: Chart, panel: int) -> int:
 @pytest.mark.parametrize(("rebuilds", "last"), [(6000, 45_000), (3, 2), (500, 50), (1, 0)])
 def test_every_rebuild_is_counted_once(rebuilds: int, last: int) -> None:
     events = fabricated_events(rebuilds, max(last, 1))
-    drawn = timeline(events, fabricated_metrics(20, 100), last), *sizes(events)
-    assert [total(drawn[0], 0), total(drawn[1], 0)] == [rebuilds] * 2
-    assert [total(drawn[0], 1), total(drawn[2], 0)] == [events["rows"].sum()] * 2
+    drawn, table = timeline(events, last), rebuild_sizes(events)
+    assert [total(drawn, panel) for panel in (0, 1)] == [rebuilds, events["rows"].sum()]
+    of_sizes = [[int(row.cells[k].replace(",", "")) for row in table.rows] for k in (1, 2)]
+    assert [*map(sum, of_sizes)] == [rebuilds, events["rows"].sum()]
     assert [int(row.cells[1].replace(",", "")) for row in rebuild_work(events, 9.0).rows][-1] == rebuilds
 
 
@@ -434,18 +423,11 @@ def test_no_measured_gap_is_wider_than_the_proven_one(tmp_path: Path, seed: int,
     assert tree.audit().worst["gap"] <= proven.max()
 
 
-def test_charts_count_every_node_and_stay_small() -> None:
+def test_the_chart_counts_every_node() -> None:
     tree = fabricated_tree(classes=3, depth=14, rows=500_000)
     margin, n = margins(tree["s"], tree["c"], 0.1), len(tree["s"])
     chart = by_depth(margin, depths(tree))
     assert sum(int(value.replace(",", "")) for mark in chart.panels[0].marks for value in mark.values) == n
-    scatter = by_size(margin, tree, 0.2)
-    assert [mark.now for mark in scatter.panels[0].marks] == [
-        f"{(tree['feature'] < 0).sum():,}",
-        f"{(tree['feature'] >= 0).sum():,}",
-    ]
-    assert sum(len(path(mark.shape)) if mark.shape else 0 for panel in scatter.panels for mark in panel.marks) < 600_000
-    assert [mark.name for mark in scatter.panels[1].marks] == ["splits", "beta"]
 
 
 # -- report trees ----------------------------------------------------------------------------------------------------
@@ -525,30 +507,6 @@ def test_cards_are_bounded_and_what_has_none_is_counted(cards: int) -> None:
 def test_a_tree_of_tens_of_thousands_of_nodes_stays_small() -> None:
     tree = chain(40_000)
     assert drawn_tree(tree, Names()).cards() == 2 * (CARD_LEVELS - 1) + 1 <= CARDS
-    drawn = icicle(tree)
-    assert sum(len(path(box)) for *_, box in drawn.cells) < 10_000
-    assert (drawn.rows, drawn.thin) == (ICICLE_LEVELS, 80_001 - ICICLE_LEVELS)
-
-
-def test_the_icicle_has_every_node_that_can_be_seen() -> None:
-    tree = fabricated_tree(classes=2, depth=6, rows=1000)
-    whole = icicle(tree)
-    cells = [cell for *_, box in whole.cells for cell in path(box).split("z") if cell]
-    drawn = [[float(number) for number in re.findall(r"-?[0-9.]+", cell)] for cell in cells]
-    assert len(drawn) + whole.thin == len(tree["feature"])
-    assert whole.rows == depths(tree).max() + 1
-    live = tree["counts"].sum(axis=1)
-    wide = [1000 * n / live[0] for n, d in zip(live, depths(tree), strict=True) if d == 2]
-    band = [width for _, top, width, *_ in drawn if abs(top - 2000 / whole.rows) < 1]
-    np.testing.assert_allclose(sorted(band), sorted(width for width in wide if width > 1), atol=0.06)
-
-
-def test_an_icicle_is_the_same_however_small_the_weights_are() -> None:
-    tree = fabricated_tree(classes=2, depth=4, rows=1000)
-    small = icicle({**tree, "counts": tree["counts"] / 2**20})
-    assert [(tone, strength, path(box)) for tone, strength, box in small.cells] == [
-        (tone, strength, path(box)) for tone, strength, box in icicle(tree).cells
-    ]
 
 
 def test_of_many_classes_the_largest_have_colours_of_their_own() -> None:
@@ -572,65 +530,6 @@ def test_a_sparse_feature_is_asked_whether_it_is_1() -> None:
     assert (root.name, root.test) == ("offer", "is 1")
     assert [(child.answer, child.rows) for child in root.children] == [("yes", 5), ("no", 5)]
     assert [(child.answer, child.name) for child in root.children[0].children] == [("yes", "no"), ("no", "yes")]
-
-
-# ---------------------------------------------------------------- boosted trees
-
-
-BOOSTED = [*COLOURED, {"name": "words", "kind": "sparse", "features": 5}]
-NAMES = Names(BOOSTED, ["no", "yes", "perhaps", "never"], {"colour": ["red", "green", "blue"]})
-#: Boundaries 0.5 and 2.5 of x; of colour, blue has the first bin and red the second.
-BINS = {
-    "bins_kinds": np.array([0, 1], np.int8),
-    "bins_values": np.array([0.5, 2.5, 0.0, 2.0]),
-    "bins_ranks": np.array([0, 0, 1, 0], np.int32),
-    "bins_starts": np.array([0, 2, 4]),
-    "bins_sparse": np.array([0, 2, 4], np.int32),
-}
-
-
-def boosted(leaves: int = 3, trees: int = 1, per: int = 1, classes: int = 2) -> dict[str, np.ndarray]:
-    """Trees whose splits lie on the path of the answer no."""
-    one = chain(leaves - 1)
-    inner, at = one["feature"] >= 0, np.arange(2 * leaves - 1)
-    nodes = {
-        **{f"node_{name}": one[name] for name in ("feature", "left", "right")},
-        "node_cut": np.zeros(len(at), np.int32),
-        "node_value": np.where(inner, 0.0, np.where(at % 4 == 1, -0.25, 0.5)),
-        "node_gain": np.where(inner, 10.0, 0.0),
-    }
-    sizes = {"tree_nodes": np.full(trees, len(at)), "per": np.array([per]), "classes": np.array([classes])}
-    return {**BINS, **sizes, **{name: np.tile(column, trees) for name, column in nodes.items()}}
-
-
-@pytest.mark.parametrize(
-    ("feature", "cut", "asked"),
-    [
-        (0, 0, ("x", "\u2264 0.5")),
-        (0, 1, ("x", "\u2264 2.5")),
-        (0, 2, ("x", "is there")),  # numbers on the left, NaN on the right
-        (1, 0, ("colour", "= blue")),
-        (1, 1, ("colour", "= red")),
-        (1, 2, ("colour", "= any other")),
-        (2, 0, ("words[0]", "= 0")),
-        (6, 0, ("words[4]", "= 0")),
-    ],
-)
-def test_what_a_split_of_a_boosted_tree_asks(feature: int, cut: int, asked: tuple[str, str]) -> None:
-    assert question(boosted(), feature, cut, NAMES) == asked
-
-
-def test_of_many_classes_the_first_boosted_trees_are_drawn() -> None:
-    [(title, root)] = first_trees(boosted(), NAMES)
-    yes, no = root.children
-    assert (title, yes.answer, yes.name, yes.mix[0][1]) == ("", "yes", "-0.25", 0.5)
-    assert [leaf.counts.split()[-1] for leaf in (yes, *no.children)] == ["no", "yes", "yes"]
-    many = boosted(trees=8, per=4, classes=4)
-    assert [title.split()[-1] for title, _ in first_trees(many, NAMES)] == ["no", "yes", "perhaps"]
-    assert [row.cells for row in importances(many, NAMES).rows] == [("x", "16", "100.0%")]
-    [(_, root)] = first_trees(boosted(leaves=3000), NAMES)
-    assert root.cards() <= min(CARDS, 2 * CARD_LEVELS)
-    assert root.cards() + sum(node.hidden for node in below(root)) == 5999
 
 
 def test_a_card_has_the_record_of_its_split() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from raydt.arrays.elementary import Floats
 from raydt.finders.finder import FinderName
 from raydt.learners.best_split.coordinator import Splits, score_of_split
 from raydt.learners.best_split.options import MEASURED, STRUCTURE_FROM, BestSplitOptions
@@ -25,20 +25,17 @@ from raydt.learners.description import (
 )
 from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text
 from raydt.presentation.charts import (
-    ABSENT,
     FEATURE_SHOWN,
     WINDOWS,
-    Axis,
     Chart,
     Columns,
-    Mark,
     Panel,
     Series,
     Stretches,
-    boxes,
     clipped,
     count,
     counted,
+    curve,
     figure,
     has_curve,
     line_panel,
@@ -47,8 +44,8 @@ from raydt.presentation.charts import (
     number,
     over_stream,
     per_unit,
-    points,
     share,
+    stacked_bars,
     updates_axis,
 )
 from raydt.presentation.trees import FEATURES_SHOWN, Names
@@ -109,8 +106,6 @@ def work_in_words(summary: Mapping[str, Any]) -> str:
 #: Features that have a lane of their own, and changes that are listed.
 LANES, CHANGES_SHOWN = 8, 20
 NONE = "no feature"
-#: Bars of neighbours overlap a little, or else the page would show through between them.
-_OVERLAP = 1.02
 
 
 class Ranked:
@@ -130,52 +125,32 @@ class Ranked:
 
 
 def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
-    """Return a lane for each of the features that were the best for longest, and scores and shares at the changes."""
+    """Return which feature was the best for which share of each stretch, and the mean score at the changes."""
     parts = Stretches.by(events, updates)
-    x, n = updates_axis(int(parts.edges[-1])), parts.n
-    middle, number = (parts.edges[:-1] + parts.edges[1:]) / 2, parts.total()
-
-    def mean(values: Floats) -> Floats:
-        means: Floats = np.divide(parts.total(values), number, out=np.full(n, np.nan), where=number > 0)
-        return means
-
-    def panel(values: Floats, unit: str, name: str, axis: Axis, tone: str) -> Panel:
-        form = share if unit == "share of rows" else figure
-        return Panel(unit, (points((x, axis), middle, Series(mean(values), name, tone), form),), axis, 7.0)
-
-    total = len(events["seq"])
-    part = events["n1"] / np.maximum(events["n"], 1)
-    return parts.chart(
-        "best-feature",
-        "The best feature over the stream",
-        f"{counted(total, 'change')}, drawn over {counted(n, 'stretch')} of the stream. A lane is a feature, the one "
-        "that was the best for longest on top; its bars are as high as the share of the stretch in which it was. "
-        "Below, at the changes only, with means where a stretch has several: the score, of which less is better, and "
-        "the share of the rows in which the new best feature is 1.",
-        (
-            _lanes(events, parts.edges, names),
-            panel(events["score"], "score", "when it became the best", linear([events["score"]], zero=True), "learner"),
-            panel(part, "share of rows", "with the feature", linear([[0.0, 1.0]], form="share"), "coordinator"),
-        ),
-    )
-
-
-def _lanes(events: Columns, edges: Floats, names: Ranked) -> Panel:
-    """Return the best features of each stretch; all beyond the first share a lane."""
+    edges, n, total = parts.edges, parts.n, len(events["seq"])
     shown = names.order[:LANES].tolist()
     lanes = [(names.name(feature), f"class-{k}", events["feature"] == feature) for k, feature in enumerate(shown)]
     if len(names.order) > LANES:
         rest = ~np.isin(events["feature"], shown)
         lanes.append((counted(len(names.order) - LANES, "other"), "class-other", rest))
-    bounds, n = np.append(events["seq"] + 1.0, edges[-1]), len(edges) - 1
-    marks = []
-    for k, (name, tone, here) in enumerate(lanes):
+    bounds, layers, whole = np.append(events["seq"] + 1.0, edges[-1]), [], []
+    for name, tone, here in lanes:
         lasted = np.concatenate([[0.0], np.cumsum(np.where(here, np.diff(bounds), 0.0))])
-        part = np.diff(np.interp(edges, bounds, lasted)) / np.diff(edges)
-        lane = boxes(np.arange(n) / n, 1 - (k + 0.9) / len(lanes), _OVERLAP / n, 0.8 * part / len(lanes))
-        labels = tuple(share(value, 0) if value > 0 else ABSENT for value in part.tolist())
-        marks.append(Mark(name, tone, lane, share(lasted[-1] / edges[-1], 1), labels))
-    return Panel("best feature", tuple(marks), Axis(0.0, 1.0, ()), max(3.0, 1.3 * len(lanes)))
+        layers.append((name, tone, np.diff(np.interp(edges, bounds, lasted)) / np.diff(edges)))
+        whole.append(share(lasted[-1] / edges[-1], 1))
+    panel = stacked_bars([""] * n, layers, "share of the stretch", lambda part: share(part, 0), 9.0)
+    marks = tuple(replace(mark, now=now) for mark, now in zip(panel.marks, whole, strict=True))
+    changed = parts.total()
+    score = np.divide(parts.total(events["score"]), changed, out=np.full(n, np.nan), where=changed > 0)
+    y = linear([events["score"]], zero=True)
+    line = curve((updates_axis(int(edges[-1])), y), (edges[:-1] + edges[1:]) / 2, Series(score, "score", "f1"), figure)
+    return parts.chart(
+        "best-feature",
+        "The best feature over the stream",
+        f"{counted(total, 'change')}, in {counted(n, 'stretch')} of the stream. Above: for which share of a stretch a "
+        "feature was the best. Below, where it changed: the mean score of the new one, of which less is better.",
+        (replace(panel, marks=marks), Panel("score", (line,), y, 7.0)),
+    )
 
 
 def features(events: Columns, updates: int, names: Ranked) -> Table:

@@ -8,7 +8,6 @@ node), in the unit of the widths.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,23 +36,18 @@ from raydt.presentation.charts import (
     ABSENT,
     Chart,
     Columns,
-    Panel,
-    Series,
     Stretches,
     count,
     counted,
     figure,
-    points,
-    powers,
-    stacked_bars,
 )
 from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, live_tree
 from raydt.trees.state_schema import unit_of
 
 #: What the log counts.
 COUNTS = ("checks", "splits", "ties", "restarted")
-#: Splits that are listed, and that can be pointed at one by one in a chart.
-SHOWN, POINTED = 50, 300
+#: Splits that are listed.
+SHOWN = 50
 #: Cause of a change: in the table, and its name and tone in charts.
 CAUSES = {
     RULE: ("rule", "by the rule", "learner"),
@@ -178,8 +172,7 @@ def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: S
     if not (run.events.keys() >= _COLUMNS | _SCORES and len(run.events["seq"])):
         why = why_no_split(run.summary, options) if "checks" in run.summary else ""
         return [*blocks, Text(f"{why[:1].upper()}{why[1:]}." if why else "The run recorded no split.", "none")]
-    sure = [leads(run.events, rule)] if (run.events["reason"] != RESTARTED).any() else []
-    return [*blocks, over_time(run.events, run.updates), *sure, splits(run.events, rule, run.names)]
+    return [*blocks, over_time(run.events, run.updates, rule), splits(run.events, rule, run.names)]
 
 
 def _options(given: Mapping[str, Any]) -> ConfidenceTreeOptions | None:
@@ -334,54 +327,16 @@ def leaf_notes(model: Columns) -> dict[int, Note]:
 # ---------------------------------------------------------------- charts
 
 
-def over_time(events: Columns, updates: int) -> Chart:
-    """Return the changes of the tree over the stream, by cause."""
-    parts, total = Stretches.by(events, updates), len(events["seq"])
-    kinds = [reason for reason in CAUSES if (events["reason"] == reason).any()]
-    layers = [(*CAUSES[reason][1:], parts.total((events["reason"] == reason).astype(np.float64))) for reason in kinds]
-    return parts.chart(
-        "splits",
-        "Splits over the stream",
-        f"{counted(total, 'change')} of the tree, summed over {counted(parts.n, 'stretch')} of the stream.",
-        [stacked_bars([""] * parts.n, layers, "changes", height=9.0)],
-        wide=False,
-    )
-
-
-def leads(events: Columns, rule: SplitRule) -> Chart:
-    """Return the lead of each split over its rival, in multiples of the required lead, against sample size."""
-    split = np.flatnonzero(events["reason"] != RESTARTED)
-    split = split[np.argsort(events["m"][split], kind="stable")]
-    table = {name: column[split] for name, column in events.items()}
-    _, _, lead, needed = _gains(table, rule)
-    times = np.divide(lead, needed, out=np.full(len(split), np.nan), where=needed > 0)
-    known = times[np.isfinite(times)]
-    x, y = powers(float(table["m"].max()), float(table["m"].min())), powers(float(known.max(initial=1.0)))
-    of_all = len(split) > POINTED
-    marks = []
-    for reason, (_, name, tone) in CAUSES.items():
-        here = table["reason"] == reason
-        if here.any():
-            mark = points((x, y), table["m"], Series(np.where(here, times, np.nan), name, tone), figure)
-            marks.append(replace(mark, now="", values=() if of_all else mark.values))
-    width = "two widths" if rule.widths == 2 else "one width"
-    names = [
-        f"update {count(seq + 1)}, {counted(m, 'example')}"
-        for seq, m in zip(table["seq"].tolist(), table["m"].tolist(), strict=True)
-    ]
-    tied = " A split on a tie leads by less, and lies at the lower edge." if (table["reason"] == TIE).any() else ""
-    return Chart(
-        "split-leads",
-        "How sure the splits were",
-        f"{counted(len(split), 'split')}: the lead of each over its rival, as a multiple of the {width} that the rule "
-        f"asks for, by the examples its node had counted. At 1 it was just enough; half of the splits led by "
-        f"{figure(np.median(known)) if len(known) else ABSENT} times what was needed or more.{tied}",
-        (Panel("lead / needed", tuple(marks), y, 13.0),),
-        x.ticks,
-        "examples at the node",
-        () if of_all else x.at(table["m"]).tolist(),
-        () if of_all else names,
-    )
+def over_time(events: Columns, updates: int, rule: SplitRule) -> Chart:
+    """Return the changes of the tree over the stream, by cause; the caption has how sure the splits were."""
+    parts, reason = Stretches.by(events, updates), events["reason"]
+    kinds = {name: (tone, reason == code) for code, (_, name, tone) in CAUSES.items() if (reason == code).any()}
+    split = {name: column[reason != RESTARTED] for name, column in events.items()}
+    _, _, lead, needed = _gains(split, rule)
+    times = lead[needed > 0] / needed[needed > 0]
+    sure = f" Half of the splits led by {figure(np.median(times))} times what was needed or more." if len(times) else ""
+    caption = f"{counted(len(reason), 'change')} of the tree, in {counted(parts.n, 'stretch')} of the stream.{sure}"
+    return parts.chart("splits", "Splits over the stream", caption, [parts.bars(kinds, "changes")], wide=False)
 
 
 # The log of what changed the tree: one entry for each split, and for each node that was restarted as a leaf.

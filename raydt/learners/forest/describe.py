@@ -97,7 +97,7 @@ class ForestDescription(RebuildingDescription):
         return Presentation(
             figures,
             Section("Trees", blocks or [Text("There is no tree to show.", "none")]),
-            rebuild_section(run.summary, run.metrics, run.events, rule, timed=False),
+            rebuild_section(run.summary, run.events, rule, timed=False),
             [Text(_REPEATED)],
         )
 

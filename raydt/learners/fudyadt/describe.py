@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.arrays.elementary import AnyArray, Floats, Ints
 from raydt.errors import RaydtError
 from raydt.learners.description import (
     LEAVES_ARE_RESET,
@@ -26,21 +26,13 @@ from raydt.learners.description import (
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.presentation.blocks import Block, Fact, Heading, Note, Row, Section, Table, Text, Tree
 from raydt.presentation.charts import (
-    Axis,
     Chart,
     Columns,
-    Dots,
-    Mark,
-    Panel,
-    Series,
     bar_chart,
     count,
     counted,
-    curve,
     figure,
-    linear,
     number,
-    powers,
     stacked_bars,
 )
 from raydt.presentation.trees import NUMBER, Names, depths, live_tree
@@ -190,42 +182,6 @@ def by_depth(margin: Margins, depth: Ints) -> Chart:
     )
 
 
-def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
-    """Return the spent share of each node's budget, and the largest gap of its split, by its size."""
-    sizes, inner, gap = model["s"], model["feature"] >= 0, proven_gaps(model)
-    x, spent = powers(int(sizes.max(initial=1))), linear([[0.0, 1.0]], form="share")
-    far = linear([gap, [beta or 0.0]], zero=True)
-
-    def drawn(name: str, tone: str, here: Bools, y: Axis, values: Floats) -> Mark:
-        dots = Dots(np.clip(x.at(sizes[here]), 0, 1), np.clip(y.at(values[here]), 0, 1))
-        return Mark(name, tone, dots, count(here.sum()))
-
-    budgets = (
-        drawn("leaves", "reset", ~inner, spent, margin.spent),
-        drawn("splits", "learner", inner, spent, margin.spent),
-    )
-    gaps = [drawn("splits", "learner", inner, far, gap)]
-    if beta:
-        level = np.array([beta, beta])
-        gaps.append(curve((linear([[0, 1]]), far), np.array([0.0, 1.0]), Series(level, "beta", "bad", "6 4"), figure))
-    least = Fraction(1) / Fraction(margin.epsilon) if margin.epsilon > 0 else Fraction(0)
-    built = "leaf" if margin.certified else "node"
-    small = f" A {built} built from fewer than {count(-(-least // 1))} has no budget." if least > 1 else ""
-    share_spent = "c / (epsilon s)"
-    bound = "2 c / n"
-    if margin.certified:
-        share_spent, bound = "the mass used of beta n at a split, c / (epsilon s) at a leaf", "the mass used over n"
-    return Chart(
-        "margins-size",
-        "Budget spent and proven gap, by size",
-        f"A dot per node. Above: {share_spent}.{small} Below: {bound}, the most that its split can lack to the best "
-        "gain on its n live examples.",
-        (Panel("of the budget spent", budgets, spent, 8.0), Panel("gap at most", tuple(gaps), far, 6.0)),
-        x.ticks,
-        "examples at the last build (log)",
-    )
-
-
 def expected(margin: Margins, live: AnyArray) -> list[tuple[int, float]]:
     """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first."""
     nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
@@ -322,7 +278,7 @@ class FuDyADTDescription(RebuildingDescription):
         return Presentation(
             figures,
             Section("Tree", tree_blocks(run, *([_tree(run, margin)] if run.model else []))),
-            rebuild_section(run.summary, run.metrics, run.events, f"{rule} {LEAVES_ARE_RESET}"),
+            rebuild_section(run.summary, run.events, f"{rule} {LEAVES_ARE_RESET}"),
             _guarantee(run, margin, beta) if margin is not None else [],
             None if gap is None else measured("Widest gap to the best split", gap, beta),
         )
@@ -381,6 +337,5 @@ def _guarantee(run: RunRecords, margin: Margins, beta: float | None) -> list[Blo
         Heading("margins", "Margins"),
         Text(f"{rule} {in_words(margin, proven_gaps(run.model))}"),
         by_depth(margin, depths(run.model)),
-        by_size(margin, run.model, beta),
         *([following] if following.rows else []),
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from raydt.learners.description import (
     shape_charts,
     shape_in_words,
 )
-from raydt.presentation.blocks import Block, Fact, Node, Row, Section, Table, Text, Tree, milliseconds
+from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text, milliseconds
 from raydt.presentation.charts import (
     Chart,
     Columns,
@@ -32,18 +31,14 @@ from raydt.presentation.charts import (
     count,
     counted,
     duration,
-    figure,
     line_panel,
     over_stream,
     share,
-    threshold,
 )
-from raydt.presentation.trees import CARDS, Names, class_name, feature_table, grown_cards
+from raydt.presentation.trees import Names, feature_table
 
-#: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
-TREES, DEAREST, POINTS = 3, 10, 300
-#: Kinds of features as their bins have them.
-_NUMERIC, _CATEGORICAL = 0, 1
+#: Batches that are listed, and points of the curves over batches.
+DEAREST, POINTS = 10, 300
 
 
 #: Numbers of a batch in the log, and their titles.
@@ -118,11 +113,14 @@ class GBDTDescription(RebuildingDescription):
         return arrays
 
     def present(self, run: RunRecords) -> Presentation:
-        """Return the first trees, what features gain, and what each batch D' has touched."""
+        """Return what features gain, and what each batch D' has touched."""
         shape = shape_charts(run.metrics)
         blocks: list[Block] = [Text("There is no tree to show.", "none"), *shape]
         if run.model:
-            blocks = [drawn_trees(run.model, run.names), importances(run.model, run.names), *shape]
+            trees = len(run.model["tree_nodes"])
+            rounds = counted(trees // int(run.model["per"][0]), "iteration")
+            many = Text(f"{counted(trees, 'tree')} in {rounds}; the scores of all trees are added up.")
+            blocks = [many, importances(run.model, run.names), *shape]
         trainings = count(run.summary.get("trainings"))
         figures = [*rebuild_figures(run.summary), Fact("trainings", trainings, "of all trees, with the first")]
         return Presentation(figures, Section("Trees", blocks), updates_section(run.events))
@@ -146,74 +144,6 @@ def updates_section(events: Columns) -> Section:
             dearest(events),
         ],
     )
-
-
-# ---------------------------------------------------------------- the trees
-
-
-def drawn_trees(model: Columns, names: Names) -> Tree:
-    """Return the trees of the first iteration."""
-    return Tree(
-        "The first tree",
-        first_trees(model, names),
-        f"{_about(model)} The scores of all trees are added up. A card is a node: what it asks and what its split "
-        "gains, or what it adds to the score of the examples that end there, drawn as a share of the largest step of "
-        "the tree. Yes and no are the answers that lead to the next card.",
-    )
-
-
-def first_trees(model: Columns, names: Names) -> list[tuple[str, Node]]:
-    """Return the trees of the first iteration, at most ``TREES``, each with what it is about."""
-    per, classes = int(model["per"][0]), int(model["classes"][0])
-    begins = np.concatenate([[0], np.cumsum(model["tree_nodes"])]).astype(np.int64)
-    found = []
-    for t in range(min(per, TREES)):
-        one = {name: column[begins[t] : begins[t + 1]] for name, column in model.items() if name.startswith("node_")}
-        about = "" if per == 1 else f"Tree of {class_name(names.classes, t)}"
-        towards = "" if classes == 0 else class_name(names.classes, 1 if per == 1 else t)
-        away = class_name(names.classes, 0) if per == 1 and classes else ""
-        card = partial(_card, model, one, names, (towards, away))
-        left, right = one["node_left"], one["node_right"]
-        found.append((about, grown_cards(left, right, card, one["node_gain"], CARDS // min(per, TREES))))
-    return found
-
-
-def _about(model: Columns) -> str:
-    per, trees = int(model["per"][0]), len(model["tree_nodes"])
-    drawn = min(per, TREES)
-    of = "the first" if per == 1 else f"the {drawn} of the first iteration" if drawn == per else f"{drawn} of the first"
-    return f"{counted(trees, 'tree')} in {counted(trees // per, 'iteration')}; drawn: {of}."
-
-
-def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], node: int, answer: str) -> Node:
-    if tree["node_feature"][node] < 0:
-        value = float(tree["node_value"][node])
-        largest = float(np.abs(tree["node_value"]).max()) or 1.0
-        label = sides[0] if value >= 0 else sides[1]
-        tone = "learner" if value >= 0 else "delete"
-        moves = f"towards {label}" if label else f"away from {sides[0]}" if sides[0] else "added to the number"
-        said = f"{figure(value)} {moves}: the score of an example that ends here changes by {value!r}."
-        return Node(f"{value:+.3g}", "", True, tone, answer, None, [(tone, abs(value) / largest)], moves, said)
-    name, test = question(model, int(tree["node_feature"][node]), int(tree["node_cut"][node]), names)
-    gain = f"gain {figure(tree['node_gain'][node])}"
-    return Node(name, test, False, "", answer, None, [], gain, f"{name} {test}. {gain}.")
-
-
-def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
-    """Return the question of a split: a feature and the value it is compared with."""
-    name = names.feature(feature)
-    if feature >= len(model["bins_kinds"]):
-        return name, "= 0"
-    kind = int(model["bins_kinds"][feature])
-    begin, end = model["bins_starts"][feature : feature + 2].tolist()
-    if kind == _NUMERIC:
-        at = begin + cut
-        return name, f"\N{LESS-THAN OR EQUAL TO} {threshold(model['bins_values'][at])}" if at < end else "is there"
-    known = np.flatnonzero(model["bins_ranks"][begin:end] == cut)
-    if not len(known):
-        return name, "= any other"
-    code, values = int(model["bins_values"][begin + known[0]]), names.categories.get(name, [])
-    return name, f"= {values[code]}" if code < len(values) else f"= code {code}"
 
 
 def importances(model: Columns, names: Names) -> Table:

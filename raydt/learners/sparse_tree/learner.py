@@ -86,9 +86,7 @@ class SparseTreeDescription(RebuildingDescription):
         return Presentation(
             rebuild_figures(run.summary),
             Section("Tree", tree_blocks(run, *drawn)),
-            rebuild_section(
-                run.summary, run.metrics, run.events, f"{_RULE}{_SCHEDULE if dense else ''} {LEAVES_ARE_RESET}"
-            ),
+            rebuild_section(run.summary, run.events, f"{_RULE}{_SCHEDULE if dense else ''} {LEAVES_ARE_RESET}"),
             gap=None if gap is None else measured(title, gap, number(run.options, "beta")),
         )
 
