@@ -7,6 +7,7 @@ or :func:`net`, which also note what it takes: ``tests/README.md`` shows the not
 from __future__ import annotations
 
 import random
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -159,8 +160,8 @@ def first_cases() -> list[Trial]:
 #: Of each net, the cases that every test run takes, and those that nightly runs take.
 NETS: dict[str, tuple[set[str], set[str]]] = {}
 
-#: Tests of each net until now: the learners of each begin elsewhere.
-_TESTS = Counter[str]()
+#: Tests of each net in each module until now: the learners of each begin elsewhere.
+_TESTS = Counter[tuple[str, str]]()
 
 
 def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: Callable[..., bool]) -> Any:
@@ -202,9 +203,10 @@ def every_case(
     params = []
     cases = CASES if among is None else list(among)
     chosen = list(filter(often or partial(_is_of_turn, name, cases), cases))
-    kinds, first = sorted({trial.learner.kind for trial in chosen}), zlib.crc32(name.encode()) + _TESTS[name]
+    test = name, str(sys._getframe(1).f_globals["__name__"])  # not by the order in which modules are imported
+    kinds, first = sorted({trial.learner.kind for trial in chosen}), zlib.crc32(name.encode()) + _TESTS[test]
     mine = kinds[first % turn :: turn] or kinds[first % len(kinds) :][:1] if kinds else []
-    _TESTS[name] += 1
+    _TESTS[test] += 1
     for trial in cases:
         taken = trial in chosen and trial.learner.kind in mine
         (daily if taken else nightly).add(trial.name)
