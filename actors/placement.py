@@ -36,7 +36,7 @@ def shards_with_room(nodes: Sequence[Bundle], coordinator: Bundle, shard: Bundle
 
 
 def have_room(nodes: Sequence[Bundle], requested: Sequence[Bundle]) -> bool:
-    """Whether all bundles find a node. O(bundles x nodes)."""
+    """Return True if all bundles find a node. O(bundles x nodes)."""
     left, used = [dict(node) for node in nodes], set[int]()
     names = sorted({name for bundle in requested for name in bundle}, key=_rank)
     for bundle in sorted(requested, key=lambda bundle: [bundle.get(name, 0) for name in names], reverse=True):

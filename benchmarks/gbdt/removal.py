@@ -1,4 +1,4 @@
-"""What a deletion leaves behind: backdoors, membership inference, poisoning, cumulative changes."""
+"""Measure the traces of a deletion: backdoors, membership inference, poisoning, cumulative changes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ MEMBERSHIP_STAGES = ("trained", "D' deleted", "D' added again", "never saw D'")
 
 
 def evidence(model: Any, split: Split, rows: Any) -> Any:
-    """What the attack sees of each row: sorted probabilities, and that of the true label."""
+    """Return the features of the attack for each row: sorted probabilities, and that of the true label."""
     p = model.predict_proba(split.X[rows])
     return np.column_stack([np.sort(p, axis=1)[:, ::-1], p[np.arange(len(rows)), split.y[rows]]])
 

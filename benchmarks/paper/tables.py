@@ -240,7 +240,7 @@ def _others(bench: Bench, data: DataSet, window: int) -> dict[str, Measurement]:
 
 
 def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[str]:
-    """What the text says of the figures, as numbers: from epsilon 0 to 1, and at 0.1."""
+    """Return the numbers that the text takes from the figures: from epsilon 0 to 1, and at 0.1."""
     body = []
     for data, lines in curves.items():
         for label, curve in lines.items():

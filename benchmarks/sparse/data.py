@@ -154,7 +154,7 @@ def scores(answers: Answers, steps: Steps, entropy: bool) -> npt.NDArray[np.floa
 
 
 class Comparison(NamedTuple):
-    """How far a structure's answers are from the optimum: the worst ratio, and after how many steps they are worse."""
+    """Worst ratio of the answers of a structure to the optimum, and the number of steps after which they are worse."""
 
     worst: float
     suboptimal: int

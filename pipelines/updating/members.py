@@ -252,7 +252,7 @@ def rows_of_changes(
 
 
 class Asked(NamedTuple):
-    """What an update by lists is asked for; see :func:`update`."""
+    """Arguments of an update by lists; see :func:`update`."""
 
     delete: Given | None
     insert: Given | None

@@ -405,7 +405,7 @@ def own_meta(held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Total(NamedTuple):
-    """What the models of all keys come to."""
+    """Sums over the models of all keys."""
 
     digest: str
     live: int  #: Live examples.

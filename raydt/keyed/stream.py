@@ -128,7 +128,7 @@ class KeyedBatch:
 
 
 class KeyWeights:
-    """How many rows each key was given, and the sums of their weights; in the place of :class:`WeightSum`."""
+    """Number and sum of weights of the rows of each key; in the place of :class:`WeightSum`."""
 
     def __init__(self, source: WholeSource) -> None:
         self._source = source

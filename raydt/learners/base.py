@@ -99,7 +99,7 @@ class Traits:
 
 
 class WeightSum(NamedTuple):
-    """How many rows a model was given, and the sum of their weights in units."""
+    """Number of rows of a model, and the sum of their weights in units."""
 
     rows: int = 0
     units: int = 0
