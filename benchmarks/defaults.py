@@ -3,9 +3,9 @@
     python benchmarks/defaults.py held-out | options | streams [--data FOLDER] [--orders 3] [--only NAME ...]
 
 ``held-out`` fits FullyDynamicTreeClassifier() to four fifths of each data set in a drawn order and predicts the rest,
-with scikit-learn's DecisionTreeClassifier(max_depth=10), the defaults of before and the majority class; ``options``
-changes one option at a time; ``streams`` predicts each row just before it is learned. AUC is that of one class against
-the rest, in the mean of the classes. Categories are columns of 0 and 1 for both sides, NaN is -1.
+with scikit-learn's DecisionTreeClassifier(max_depth=10) and the majority class; ``options`` changes one option at a
+time; ``streams`` predicts each row just before it is learned. AUC is that of one class against the rest, in the mean of
+the classes. Categories are columns of 0 and 1 for both sides, NaN is -1.
 """
 
 import time
@@ -41,8 +41,6 @@ MADE: dict[str, Callable[[], tuple[Any, Any]]] = {
 }
 #: Most sparse features that are used: the most frequent ones.
 WIDTH = 5_000
-#: The defaults of version 0.1.
-BEFORE: dict[str, Any] = {"alpha": 0.1, "max_depth": None, "smoothing": 0.0}
 #: One option changed at a time.
 CHANGES: tuple[dict[str, Any], ...] = (
     {}, *({"max_depth": depth} for depth in (10, 15, None)), *({"alpha": alpha} for alpha in (0.05, 0.1, 0.2)),
@@ -137,14 +135,13 @@ def held_out(folder: Path, names: list[str], orders: int) -> None:
         found = []
         for seed in range(orders):
             data = split(name, X, y, seed)
-            trees = (FullyDynamicTreeClassifier(**options).fit(data.X, data.y) for options in (BEFORE, {}))
-            of_trees = [quality(tree, data) for tree in trees]
-            found.append([majority(data), *np.concatenate([*of_trees, peer_quality(data, seed)])])
+            ours = quality(FullyDynamicTreeClassifier().fit(data.X, data.y), data)
+            found.append([majority(data), *ours, *peer_quality(data, seed)])
         means.append(np.mean(found, axis=0))
         shape = f"{len(data.y) + len(data.y_test):,} x {X.shape[1]}, {y.max() + 1}"
         lines.append([name, shape, *(f"{value:.4f}" for value in means[-1])])
     lines.append(["mean", "", *(f"{value:.4f}" for value in np.mean(means, axis=0))])
-    header = ["Data", "rows x features, classes", "majority", "before", "AUC", "raydt", "AUC", "scikit-learn", "AUC"]
+    header = ["Data", "rows x features, classes", "majority", "raydt", "AUC", "scikit-learn", "AUC"]
     show("Held-out rows", header, lines)
 
 
@@ -191,14 +188,14 @@ def replay(X: Rows, y: Codes, window: int, change: dict[str, Any]) -> tuple[floa
 
 def streams(folder: Path, names: list[str], orders: int) -> None:
     """Accuracy of a stream in the order of the file; ``smoothing`` takes no part in it."""
-    lines, before = [], {name: value for name, value in BEFORE.items() if name != "smoothing"}
+    lines = []
     for name, window in (("electricity", 0), ("electricity", 1000), ("covtype_head10k", 0), ("sea_concepts", 0)):
         for _, X, y in tables(folder, [name] if name in names else []):
             replay(X[:500], y[:500], window, {})
-            for change in ({}, before, *CHANGES[1:], {"beta": 0.1}):
-                words = "before" if change is before else _in_words(change)
+            for change in (*CHANGES, {"beta": 0.1}):
                 accuracy, rebuilt, used = replay(X, y, window, change)
-                lines.append([name, f"{window or 'none'}", words, f"{accuracy:.4f}", f"{rebuilt:.1f}", f"{used:.1f}"])
+                cells = f"{accuracy:.4f}", f"{rebuilt:.1f}", f"{used:.1f}"
+                lines.append([name, f"{window or 'none'}", _in_words(change), *cells])
     header = ["Stream", "window", "options", "accuracy", "rows rebuilt per update", "us per update"]
     show("Streams", header, lines)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/house.py [CHECKOUT] [--before OTHER_CHECKOUT]
     python benchmarks/house.py --check
+    python benchmarks/house.py --before OTHER_CHECKOUT --picture docs/images/house.svg
 
 ``--check`` holds the product to ``benchmarks/budget.json``: its tokens without docstrings and comments, and its files.
 The budget only falls. Whoever raises a number says in the same commit why a stranger should accept it. The check also
@@ -11,6 +12,8 @@ The upper figures are counted in the sources. The lower ones are counted in one 
 process of its own: the functions that receive the config, the types of record that carry a marked row, and how often
 the bytes of the file are read. A setting is a dotted key of the config; one that several kinds of source, stream or
 learner share counts once.
+
+``--picture`` draws both checkouts as houses on one scale: a room is a folder, each strip in it a file.
 """
 
 import argparse
@@ -25,7 +28,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parents[1]
 PRODUCT = ("raydt", "actors", "pipelines")
@@ -33,6 +36,8 @@ PRODUCT = ("raydt", "actors", "pipelines")
 MANY_PARAMETERS, SENTENCE_WORDS = 8, 4
 #: Lines above which a file is too long, and below which it is a fragment.
 LONG, FRAGMENT = 800, 60
+#: What may have a docstring.
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 #: A number that only the marked row has.
 MARK = 0.123456789012345
 
@@ -50,10 +55,9 @@ def trees(root: Path, *folders: str) -> Iterator[tuple[ast.Module, str]]:
 
 def tokens_of(text: str) -> int:
     """Count the tokens of a Python file without docstrings, comments, line ends and indentation."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docs: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             docs |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     none = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     return sum(
@@ -83,6 +87,107 @@ def check(root: Path) -> None:
         raise SystemExit(f"The product has more {' and '.join(above)} than benchmarks/budget.json allows.")
 
 
+class Room(NamedTuple):
+    """One folder of the product: lines of each of its files, and how many of its imports name each other folder."""
+
+    files: list[int]
+    imports: Counter[str]
+
+    @property
+    def lines(self) -> int:
+        return sum(self.files)
+
+
+def rooms(root: Path) -> dict[str, Room]:
+    """Return the folders of the product by path; each learner has its own, and deeper folders belong to these."""
+    texts = {
+        path.relative_to(root): path.read_text("utf-8") for name in PRODUCT for path in (root / name).rglob("*.py")
+    }
+    homes = {
+        path: "/".join(path.parts[: min(len(path.parts) - 1, 2 + (path.parts[1] == "learners"))]) for path in texts
+    }
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): home for path, home in homes.items()}
+    found = {home: Room([], Counter()) for home in sorted(set(modules.values()))}
+    for path, text in sorted(texts.items()):
+        room = found[homes[path]]
+        room.files.append(text.count("\n"))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = {modules.get(f"{node.module}.{alias.name}", modules.get(node.module)) for alias in node.names}
+                room.imports.update(name for name in named if name and name != homes[path])
+    return found
+
+
+def floors(found: dict[str, Room], most: float) -> list[list[str]]:
+    """Stack the rooms: packages, then what imports most of the others on top; a floor has about ``most`` lines."""
+
+    def height(name: str, seen: tuple[str, ...] = ()) -> int:
+        below = {other for other, count in found[name].imports.items() if count >= found[other].imports[name]}
+        return 1 + max((height(other, (*seen, name)) for other in below - {*seen}), default=0)
+
+    stack: list[list[str]] = [[]]
+    for name in sorted(found, key=lambda name: (-PRODUCT.index(name.split("/")[0]), -height(name), name)):
+        last = stack[-1]
+        if last and (sum(found[one].lines for one in last) >= most or last[0].split("/")[0] != name.split("/")[0]):
+            stack.append(last := [])
+        last.append(name)
+    low = stack.pop() if sum(found[one].lines for one in stack[-1]) < most / 5 else []
+    return [*stack[:-1], stack[-1] + low]
+
+
+#: Width of a house and pixels between rooms; lines of a floor; square pixels of a line; imports that an arrow needs.
+WIDE, GAP, FLOOR, PIXELS, FEWEST = 470, 3, 11_000, 2.6, 12
+COLOURS = {"pipelines": "#f2c14e", "actors": "#f78154", "raydt": "#9ad1d4", "learners": "#b8b8ff"}
+
+
+def house(found: dict[str, Room], title: str, left: float) -> Iterator[str]:
+    """Yield the elements of one house: rooms with their files, then arrows; those against the order are red."""
+    lines, files, imports = map(
+        sum, zip(*((r.lines, len(r.files), r.imports.total()) for r in found.values()), strict=True)
+    )
+    about = f"{title}: {lines:,} lines, {files} files, {imports:,} imports between folders"
+    yield f'<text x="{left}" y="14" font-size="13" font-weight="bold">{about}</text>'
+    places, y = {}, 24.0
+    for floor in floors(found, FLOOR):
+        tall, x = PIXELS * sum(found[name].lines for name in floor) / WIDE, left
+        for name in floor:
+            room, wide = found[name], PIXELS * found[name].lines / tall
+            package = "learners" if "/learners/" in name else name.split("/")[0]
+            label, places[name] = name.split("/")[-1], (x + wide / 2, y, tall)
+            box = f'x="{x:.1f}" y="{y:.1f}" width="{max(wide - GAP, 1):.1f}" height="{tall:.1f}"'
+            yield f'<rect {box} fill="{COLOURS[package]}"><title>{name}: {len(room.files)} files</title></rect>'
+            ends = (x + sum(room.files[:i]) / room.lines * (wide - GAP) for i in range(1, len(room.files)))
+            strips = "".join(f"M{end:.1f} {y:.1f}v{tall:.1f}" for end in ends)
+            yield f'<path d="{strips}" stroke="#fff" stroke-width=".6"/>'
+            if wide > 9:
+                turn = 5.5 * len(label) > wide - GAP
+                spot = f"translate({x + (wide - GAP) / 2 + 3 * turn:.1f} {y + tall / 2 + 4 * (not turn):.1f})"
+                number = "" if turn or tall < 30 else f'<tspan x="0" dy="11" fill="#555">{room.lines:,}</tspan>'
+                yield f'<text transform="{spot}{" rotate(-90)" * turn}" text-anchor="middle">{label}{number}</text>'
+            x += wide
+        y += tall + GAP
+    for name, room in found.items():
+        for other, count in sorted(room.imports.items()):
+            (x1, y1, tall1), (x2, y2, tall2) = places[name], places[other]
+            if count >= FEWEST:
+                colour = "#c1121f" if y2 < y1 else "#333"
+                begin, end = (y1, y2 + tall2) if y2 < y1 else (y1 + tall1, y2) if y2 > y1 else (y1 + tall1 - 4,) * 2
+                bend = (begin + end) / 2 if y1 != y2 else begin - 14
+                path = f"M{x1:.1f} {begin:.1f}C{x1:.1f} {bend:.1f} {x2:.1f} {bend:.1f} {x2:.1f} {end:.1f}"
+                style = f'stroke="{colour}" stroke-width="{count**0.5 / 5:.1f}" opacity="{1 if y2 < y1 else 0.5}"'
+                yield f'<path d="{path}" fill="none" {style} marker-end="url(#head)"/>'
+
+
+def picture(before: Path, now: Path) -> str:
+    """Draw two checkouts side by side; equal checkouts give equal bytes."""
+    sides = [*house(rooms(before), "Before", 0.0), *house(rooms(now), "Now", WIDE + 30.0)]
+    head = '<marker id="head" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto">'
+    head = f'<defs>{head}<path d="M0 0L6 3L0 6z"/></marker></defs>'
+    size = f'viewBox="0 0 {2 * WIDE + 30} 570" font-family="sans-serif" font-size="10"'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
+    return "\n".join([opening, '<rect width="100%" height="100%" fill="#fff"/>', head, *sides, "</svg>"]) + "\n"
+
+
 def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = [ast.unparse(decorator).split("(")[0].split(".")[-1] for decorator in function.decorator_list]
     return any(name in _KERNELS for name in names)
@@ -95,11 +200,10 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def _texts(tree: ast.Module) -> Iterator[str]:
     """Yield the strings of a file that are no docstrings; an f-string gives its fixed parts."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docs = {
         id(node.body[0].value)
         for node in ast.walk(tree)
-        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
@@ -265,11 +369,15 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="an earlier checkout to compare with")
     parser.add_argument("--names", action="store_true", help="print which functions and records were counted")
     parser.add_argument("--check", action="store_true", help="hold the product to its budget")
+    parser.add_argument("--picture", type=Path, help="write a drawing of both checkouts to this file (SVG)")
     given = parser.parse_args()
     if given.check:
         check(given.checkout.resolve())
         return
     roots = [root.resolve() for root in (given.before, given.checkout) if root]
+    if given.picture:
+        given.picture.write_text(picture(*roots), "utf-8")
+        return
     found = [counted(root) | passed(root) for root in roots]
     for name in found[-1]:
         if not name.startswith("_"):

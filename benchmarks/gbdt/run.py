@@ -10,7 +10,6 @@
     membership   membership inference (appendix K, Table 9)
     poisoning    6,000 label-flipped rows inserted and deleted
     leaf-scores  error of leaf scores on the same structure (appendix N, Table 13)
-    ablation     updates by bins, leaves, alpha, sigma, iterations (appendix O)
     batches      5 % -> 100 % -> 5 % and back (Figure 3)
     tenths       chronological tenths added, then removed in reverse (Table 7)
     tolerance    accuracy and time of a window by kind of derivatives and tolerance
@@ -30,7 +29,7 @@ TABLES = {
     "training": "gbdt.speed:training_times", "streams": "gbdt.streams:run", "updates": "gbdt.speed:update_times",
     "memory": "gbdt.speed:memory", "backdoor": "gbdt.removal:backdoor", "membership": "gbdt.removal:membership",
     "poisoning": "gbdt.removal:poisoning", "leaf-scores": "gbdt.leaf_scores:leaf_scores",
-    "ablation": "gbdt.speed:ablation", "batches": "gbdt.removal:batches", "tenths": "gbdt.removal:tenths",
+    "batches": "gbdt.removal:batches", "tenths": "gbdt.removal:tenths",
     "tolerance": "gbdt.speed:tolerance",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Time and memory of GBDT: training and updates beside LightGBM and XGBoost, ablation, tolerance, memory, threads."""
+"""Time and memory of GBDT: training and updates beside LightGBM and XGBoost, tolerance, memory."""
 
 from __future__ import annotations
 
@@ -101,75 +101,6 @@ def update_times(request: Request) -> None:
     show("Retrain time over update time", header, factors, NOTE)
     header = ["data", "derivatives", "", *(f"ms, {s}" for s in sizes), "LightGBM ms", "XGBoost ms"]
     show("Update times", [*header, "accuracy before", "after all updates"], details)
-
-
-#: Values of each option, and the paper's figure.
-SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "max_bins": ("Figure 11", (128, 255, 512, 1024, 2048, 4096)),
-    "max_leaf_nodes": ("Figure 11", (4, 10, 20, 40, 60, 100, 200)),
-    "candidate_fraction": ("Figure 7", (0.05, 0.1, 0.2, 0.5, 1.0)),
-    "robustness_tolerance": ("Figure 10", (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
-    "max_iter": ("Tables 14, 15", (100, 200, 500, 1000)),
-}
-LIGHTGBM_NAMES = {"max_bins": "max_bin", "max_leaf_nodes": "num_leaves"}
-ABLATION_NOTE = "Default options but 255 bins and retrain: never, so that no training counts as an update."
-OPERATIONS = ("delete", "add")
-
-
-def point(split: Split, turns: int, **options: Any) -> dict[str, float]:
-    """CPU times, nodes built and accuracy for one setting, by operation and size of D'."""
-    rng = np.random.default_rng(0)
-    options = {"retrain": "never", **options}  # a training in between would be taken for an update
-    seconds, model = kit.timed(lambda: kit.fitted(split, **options))
-    found = {"train": seconds, "quality": kit.quality(model, split)}
-    for size, share in kit.SIZES.items():
-        parts: dict[str, list[float]] = {}
-        for turn in range(turns + 1):
-            rows = rng.choice(len(split), kit.size_of(share, len(split)), replace=False)
-            acts = {"delete": lambda r=rows: kit.delete(model, r), "add": lambda r=rows: kit.add(model, split, r)}
-            for operation, act in acts.items():
-                seconds, _ = kit.timed(act)
-                if turn:
-                    parts.setdefault(f"{operation} {size}, s", []).append(seconds)
-                    parts.setdefault(f"{operation} {size}, nodes", []).append(model.last_update_["nodes"])
-        found |= {key: kit.median(values) for key, values in parts.items()}
-    return found
-
-
-def sweep(split: Split, option: str, values: tuple[Any, ...], turns: int, **options: Any) -> list[dict[str, float]]:
-    """One point per value, and LightGBM with the same bins, leaves and iterations."""
-    found = []
-    for value in values:
-        changed = {LIGHTGBM_NAMES[option]: value} if option in LIGHTGBM_NAMES else {}
-        rounds = value if option == "max_iter" else options.get("max_iter", kit.ITERATIONS)
-        peer = lambda c=changed, r=rounds: kit.lightgbm(split, iterations=r, **c)  # noqa: E731
-        times = [kit.timed(peer)[0] for _ in range(turns + 1)]
-        point_found = point(split, turns, **{**options, option: value})
-        found.append({**point_found, "LightGBM": kit.median(times[1:])})
-    return found
-
-
-def ablation(request: Request) -> None:
-    """Updates by bins, leaves, alpha, sigma and iterations (appendix O, Figures 7, 10, 11, Tables 14 and 15)."""
-    sets = [kit.load(name) for name in request.sets("adult", "pendigits")]
-    for split in sets:
-        kit.fitted(split, max_iter=2).forget([0], digests=False)  # compiles
-    for option, (figure, values) in SWEEPS.items():
-        for split in sets:
-            found = sweep(split, option, values, request.seeds)
-            rows = []
-            for value, p in zip(values, found, strict=True):
-                cells = [f"{p['train']:.3f}", f"{p['LightGBM']:.3f}", f"{p['quality']:.4f}"]
-                cells += [f"{1e3 * p[f'{o} {s}, s']:.2f}" for o in OPERATIONS for s in kit.SIZES]
-                cells += [f"{p[f'{o} {s}, nodes']:.0f}" for o in OPERATIONS for s in kit.SIZES]
-                factors = [f"{p['LightGBM'] / p[f'{o} 1 row, s']:.0f}" for o in OPERATIONS]
-                rows.append([f"{value:g}", *cells, *factors])
-                progress(split.title, option, *rows[-1])
-            header = [option, "train s", "LightGBM s", "accuracy"]
-            header += [f"{o} {s}, ms" for o in OPERATIONS for s in kit.SIZES]
-            header += [f"{o} {s}, nodes" for o in OPERATIONS for s in kit.SIZES]
-            header += [f"LightGBM / {o} 1 row" for o in OPERATIONS]
-            show(f"{figure}: {option}, {split.title}", header, rows, ABLATION_NOTE)
 
 
 WINDOW, STEP, STEPS = 3000, 150, 30

@@ -2,7 +2,7 @@
 
 Every measurement is one row of measurements.csv in the output folder; a stopped run resumes from there.
 
-    python benchmarks/paper/run.py --table 2 --figure 1      measure, and print these
+    python benchmarks/paper/run.py --table 2 --figures       measure, and print these
     python benchmarks/paper/run.py --all                     measure everything
     python benchmarks/paper/run.py --all --quick             the first 3,000 rows of everything
     python benchmarks/paper/run.py --write                   write the results page from what was measured
@@ -29,23 +29,21 @@ SECTIONS: dict[str, Callable[[Bench, int | None], Section]] = {
     "table 4": tables.times,
     "table 5": tables.f1_scores,
     "accuracy": tables.accuracy,
-    **{f"figure {f.number}": lambda bench, rows, f=f: tables.draw(bench, f, rows) for f in tables.FIGURES},  # type: ignore[misc]
+    "figures": tables.figures,
 }
 
 
 def main() -> None:
     number = {"type": int, "action": "append", "choices": range(1, 6), "default": []}
-    switches = dict.fromkeys(("accuracy", "all", "write", "quick"), False)
-    given = arguments(__doc__, table=number, figure=number, **switches, data=DATA, out=RESULTS)
+    switches = dict.fromkeys(("accuracy", "figures", "all", "write", "quick"), False)
+    given = arguments(__doc__, table=number, **switches, data=DATA, out=RESULTS)
     if given.write:
         write(Bench(given.out))
         return
-    names = [f"table {n}" for n in given.table] + [f"figure {n}" for n in given.figure]
-    names += ["accuracy"] * given.accuracy
-    if given.all:
-        names = list(SECTIONS)
+    names = [f"table {n}" for n in given.table] + ["accuracy"] * given.accuracy + ["figures"] * given.figures
+    names = list(SECTIONS) if given.all else names
     if not names:
-        sys.exit("nothing to do: give --table, --figure, --accuracy, --all or --write")
+        sys.exit("nothing to do: give --table, --accuracy, --figures, --all or --write")
     compile_kernels(FUDYADT)
     bench = Bench(given.out, Folder(given.data))
     rows = QUICK_ROWS if given.quick else None

@@ -82,25 +82,23 @@ def data_sets(bench: Bench, rows: int | None) -> Section:
 
 
 def equal_time(bench: Bench, rows: int | None) -> Section:
-    """Table 2: EFDT, and FuDyADT at the epsilon that takes as long."""
+    """Table 2: EFDT, and FuDyADT (h = 10) at the epsilon that takes as long."""
     body = []
     for data in (kit.cut(data, rows) for data in (*SETS, *LARGE)):
         efdt_s, efdt_f1, our_s, our_f1, epsilon = TABLE_2[data.paper]
         n = TABLE_1[data.paper][1]
         body.append([f"**{_marked(data)}**: paper, EFDT (MOA)", "", f"{efdt_s / n * 1e6:.1f}", f"{efdt_f1:.2f}", ""])
         body.append(["paper, FuDyADT", f"{epsilon:g}", f"{our_s / n * 1e6:.1f}", f"{our_f1:.2f}", ""])
-        limits = [("EFDT (MOA) in the paper", 10, efdt_s / n * 1e6)]
-        if _has_peers(data):
+        limits = [("EFDT (MOA) in the paper", efdt_s / n * 1e6)]
+        if data.title not in {large.title for large in LARGE}:
             grace, efdt = bench.best_peer(data, kit.EFDT)
             body.append([f"here, EFDT (river), grace {grace}", "", *_scores(efdt)])
-            limits = [("EFDT (river)", 10, efdt.us), ("EFDT (river)", 5, efdt.us), *limits]
-        for name, depth, us in limits:
-            tuned, ours = tune(bench, data, us, depth)
-            body.append([f"here, raydt, h {depth}, as long as {name}", f"{tuned:g}", *_scores(ours)])
-        for depth in (10, 5):
-            ours = bench.ours(data, epsilon, depth)
-            body.append([f"here, raydt, h {depth}, the paper's epsilon", f"{epsilon:g}", *_scores(ours)])
-        body += [[f"here, {name}", "", "", *_scores(bench.trivial(data, name))[1:]] for name in TRIVIAL]
+            limits = [("EFDT (river)", efdt.us), *limits]
+        for name, us in limits:
+            tuned, ours = tune(bench, data, us, 10)
+            body.append([f"here, raydt, as long as {name}", f"{tuned:g}", *_scores(ours)])
+        body.append(["here, raydt, the paper's epsilon", f"{epsilon:g}", *_scores(bench.ours(data, epsilon, 10))])
+        body.append(["here, no-change", "", "", *_scores(bench.trivial(data, kit.NO_CHANGE))[1:]])
     return Section("table 2", "\n".join(table(["", "epsilon", "us per update", "F1", "accuracy"], body)))
 
 
@@ -115,28 +113,20 @@ def grace_periods(bench: Bench, rows: int | None) -> Section:
 
 
 def times(bench: Bench, rows: int | None) -> Section:
+    """Table 4, in microseconds per update."""
     body = []
     for data in (kit.cut(data, rows) for data in (*SETS, *LARGE)):
-        paper = [f"{seconds:.2f}" for seconds in TABLE_4[data.paper]]
-        trees = [bench.ours(data, FIXED, depth) for depth in (10, 5)]
-        peers = _peers(bench, data)
-        here = [f"{m.cpu_seconds:.2f}" if m else "-" for m in (*peers, *trees)]
-        per_update = [f"{m.us:.1f}" if m else "-" for m in (*peers, *trees)]
-        body.append([_marked(data), *paper, *here])
-        theirs = [f"{seconds / TABLE_1[data.paper][1] * 1e6:.1f}" for seconds in TABLE_4[data.paper]]
-        body.append(["us per update", *theirs, *per_update])
-    header = ["Seconds", "paper: HAT", "EFDT", "FuDyADT", "here: HAT", "EFDT", "raydt, h 10", "h 5"]
+        paper = [f"{seconds / TABLE_1[data.paper][1] * 1e6:.1f}" for seconds in TABLE_4[data.paper]]
+        body.append([_marked(data), *paper, *(f"{m.us:.1f}" if m else "-" for m in _insert_only(bench, data))])
+    header = ["us per update", "paper: HAT", "EFDT", "FuDyADT", "here: HAT", "EFDT", "raydt, h 10", "h 5"]
     return Section("table 4", "\n".join(table(header, body)))
 
 
 def f1_scores(bench: Bench, rows: int | None) -> Section:
     body = []
     for data in (kit.cut(data, rows) for data in (*SETS, *LARGE)):
+        everyone = [*_insert_only(bench, data), *(bench.trivial(data, name) for name in TRIVIAL)]
         paper = [f"{f1:.2f}" for f1 in TABLE_5[data.paper]]
-        trees = [bench.ours(data, FIXED, depth) for depth in (10, 5)]
-        everyone = [
-            *_peers(bench, data), *trees, *(bench.trivial(data, name) for name in TRIVIAL),
-        ]  # fmt: skip
         body.append([_marked(data), *paper, *(percent(m.f1) if m else "-" for m in everyone)])
         if data.file == kit.ELECTRICITY.file:
             body.append(["the same, UP positive", "", "", "", *(percent(m.f1_rest) if m else "-" for m in everyone)])
@@ -173,12 +163,11 @@ def _marked(data: DataSet) -> str:
     return data.title if data.same else f"{data.title} †"
 
 
-def _has_peers(data: DataSet) -> bool:
-    return data.title not in {large.title for large in LARGE}
-
-
-def _peers(bench: Bench, data: DataSet) -> list[Measurement | None]:
-    return [bench.best_peer(data, name)[1] if _has_peers(data) else None for name in (kit.HAT, kit.EFDT)]
+def _insert_only(bench: Bench, data: DataSet) -> list[Measurement | None]:
+    """Return HAT and EFDT (None where they would take too long), and FuDyADT of depth 10 and 5 at epsilon 0.5."""
+    large = data.title in {one.title for one in LARGE}
+    peers = [None if large else bench.best_peer(data, name)[1] for name in (kit.HAT, kit.EFDT)]
+    return [*peers, *(bench.ours(data, FIXED, depth) for depth in (10, 5))]
 
 
 STYLES = {
@@ -208,21 +197,29 @@ FIGURES = (
 )
 
 
-def draw(bench: Bench, figure: Figure, rows: int | None) -> Section:
-    """The figure as a chart, and what the text says of its times."""
-    sets = [kit.cut(data, rows) for data in figure.data]
-    measures = [("F1", True)] * figure.f1 + [("us per update", False)] * figure.time
-    curves = {data: _curves(bench, data, figure.stream) for data in sets}
+def figures(bench: Bench, rows: int | None) -> Section:
+    """Figures 1 to 5 as charts, and one table of what the paper's text takes from them."""
+    told = "roughly 10", "about 1000 times", "close", "about 0.5 ms"
+    body = [["**The paper's text** (Electricity and Poker, windows)", *told]]
+    pictures = {}
+    for figure in FIGURES:
+        curves = {data: _curves(bench, data, figure.stream) for data in (kit.cut(data, rows) for data in figure.data)}
+        pictures[f"figure-{figure.number}.svg"] = draw(bench, figure, curves)
+        body += _claims(figure, curves) if figure.time else []
+    header = ["h 10", "F1 lost, epsilon 0 to 1", "time saved, 0 to 1", "F1 lost, 0 to 0.1", "time per update at 0.1"]
+    return Section("figures", "\n".join(table(header, body)), pictures)
+
+
+def draw(bench: Bench, figure: Figure, curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> str:
     grid = []
-    for name, is_f1 in measures:
+    for name, is_f1 in [("F1", True)] * figure.f1 + [("us per update", False)] * figure.time:
         panels = []
-        for data in sets:
+        for data in curves:
             lines = {label: [(e, m.f1 if is_f1 else m.us) for e, m in c.items()] for label, c in curves[data].items()}
             levels = {k: m.f1 for k, m in _others(bench, data, START).items()} if is_f1 else {}
             panels.append(Panel(f"{data.title}: {name}", lines, levels, log=not is_f1))
         grid.append(panels)
-    text = "\n".join(_claims(curves)) if figure.time else ""
-    return Section(f"figure {figure.number}", text, {f"figure-{figure.number}.svg": svg(grid, STYLES)})
+    return svg(grid, STYLES)
 
 
 def _curves(bench: Bench, data: DataSet, stream: str) -> dict[str, dict[float, Measurement]]:
@@ -239,8 +236,8 @@ def _others(bench: Bench, data: DataSet, window: int) -> dict[str, Measurement]:
     return peers | {name: bench.trivial(data, name, window) for name in TRIVIAL}
 
 
-def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[str]:
-    """Return the numbers that the text takes from the figures: from epsilon 0 to 1, and at 0.1."""
+def _claims(figure: Figure, curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[list[str]]:
+    """Return the numbers that the text takes from a figure: from epsilon 0 to 1, and at 0.1."""
     body = []
     for data, lines in curves.items():
         for label, curve in lines.items():
@@ -248,8 +245,6 @@ def _claims(curves: dict[DataSet, dict[str, dict[float, Measurement]]]) -> list[
                 zero, small, one = curve[0.0], curve[0.1], curve[1.0]
                 lost, saved = 100 * (zero.f1 - one.f1), zero.us / one.us
                 cells = [f"{lost:.1f}", f"{saved:.0f} times", f"{100 * (zero.f1 - small.f1):.1f}"]
-                body.append([f"{data.title}, {label}", *cells, f"{small.us / 1000:.4f} ms"])
-    told = "roughly 10", "about 1000 times", "close", "about 0.5 ms"
-    paper = ["**The paper's text** (Electricity and Poker, windows)", *told]
-    header = ["h 10", "F1 lost, epsilon 0 to 1", "time saved, 0 to 1", "F1 lost, 0 to 0.1", "time per update at 0.1"]
-    return table(header, [paper, *body])
+                words = f"{figure.number}: {data.title}, {label.removesuffix('h 10').strip(', ') or 'random updates'}"
+                body.append([words, *cells, f"{small.us / 1000:.4f} ms"])
+    return body
