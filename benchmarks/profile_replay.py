@@ -20,8 +20,8 @@ from pipelines.config import load_config
 from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import Listing, build, new_scratch
-from raydt.learners.fudyadt.histograms import presort
+from raydt.learners.fudyadt.build import Listing, build, new_scratch, sort_columns
+from raydt.learners.fudyadt.histograms import fill_codes
 from raydt.sessions.session import InProcessSession
 from raydt.trees.counted_tree import TreeRules, new_tree
 from raydt.trees.records import MEMBER
@@ -94,7 +94,8 @@ def inside_a_build(folder: Path) -> None:
 
         def sort() -> float:
             began = time.process_time()
-            presort(X, slots, labels, n, 1, scratch.E[:d], scratch.spare, scratch.digits)  # noqa: B023
+            fill_codes(X, slots, 0, n, scratch.E)  # noqa: B023
+            sort_columns(Listing(X, np.zeros(d, bool), slots, slots, labels), scratch, 1, 0, d)  # noqa: B023
             return time.process_time() - began
 
         repeats = max(5, 400_000 // n)

@@ -30,7 +30,8 @@ from raydt.arrays.blocks import arrow_column, numpy_column
 from raydt.arrays.kernel import compile_once, kernel_sources, stamp
 from raydt.errors import STORAGE_REMEDIES, ConfigError
 from raydt.folders.folder import Folder
-from raydt.learners.fudyadt.histograms import DIGITS, SHORT, presort
+from raydt.learners.fudyadt.build import Listing, new_scratch, sort_columns
+from raydt.learners.fudyadt.histograms import SHORT, fill_codes
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
 from raydt.messages import message
 from raydt.trees.records import floor_product
@@ -480,12 +481,10 @@ def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> 
 
 def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int64]:
     n = len(values)
-    E = np.empty((1, n), dtype=np.int64)
-    X = values.reshape(-1, 1) + 0.0
-    rows = np.arange(n, dtype=np.int32)
-    digits = np.empty(DIGITS, dtype=np.int64)
-    presort(X, rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits)
-    return E
+    X, rows, scratch = values.reshape(-1, 1) + 0.0, np.arange(n, dtype=np.int32), new_scratch(n, 1, 2)
+    fill_codes(X, rows, 0, n, scratch.E)
+    sort_columns(Listing(X, np.zeros(1, dtype=np.bool_), rows, rows, labels), scratch, bits, 0, 1)
+    return scratch.E[:1]
 
 
 def columns(rng: np.random.Generator, n: int) -> dict[str, npt.NDArray[np.float64]]:

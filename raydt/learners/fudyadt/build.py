@@ -23,7 +23,6 @@ from raydt.learners.fudyadt.histograms import (
     MOST_VALUES,
     Histograms,
     best_value,
-    best_value_missing_left,
     choose_counted,
     count_side,
     divide,
@@ -34,7 +33,6 @@ from raydt.learners.fudyadt.histograms import (
     mark_rows,
     most_counted,
     new_histograms,
-    presort,
     sort_column,
     to_elements,
     value_at,
@@ -239,20 +237,17 @@ def search(
     best = -1.0
     feature, at = -1, -1
     for j in range(begin, end):
-        if histogram >= 0 and H.width[j]:
-            score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
-        else:
-            S, numbers, weights = E[j, first:stop], listing.numbers, listing.weights
-            score, here = scan_column(
-                S, categorical[j], counts, tree.sums, node, numbers, weights, left, label_bits, best, scratch.spare
-            )
-        if here >= 0:
-            best, feature, at = score, j, here
-            if best >= perfect:  # both sides pure: no later feature can do better
-                break
-        if scratch.gaps[j]:  # with missing numbers on the left
-            if histogram >= 0 and H.width[j]:
-                score, here = best_value_missing_left(H, j, histogram, stop - first, counts, node, left, best)
+        counted = histogram >= 0 and H.width[j] > 0
+        for missing_left in range(2 if scratch.gaps[j] else 1):  # missing numbers on the right, then on the left
+            if counted:
+                score, here = best_value(
+                    H, j, histogram, stop - first, categorical[j], missing_left == 1, counts, node, left, best
+                )
+            elif missing_left == 0:
+                score, here = scan_column(
+                    E[j, first:stop], categorical[j], counts, tree.sums, node, listing.numbers, listing.weights, left,
+                    label_bits, best, scratch.spare,
+                )  # fmt: skip
             else:
                 score, here = scan_missing_left(
                     E[j, first:stop], listing.X, listing.rows, np.int64(j), counts, tree.sums, node, listing.numbers,
@@ -262,6 +257,8 @@ def search(
                 best, feature, at = score, j, here
                 if best >= perfect:
                     break
+        if best >= perfect:  # both sides pure: no later feature can do better
+            break
     return best, feature, at
 
 
@@ -452,103 +449,55 @@ class BuildOrder(NamedTuple):
     few: int  #: With fewer rows in open nodes than that the coordinator finishes them itself.
 
 
-class ShardColumns(NamedTuple):
-    """The columns of a shard, ascending, and the rows of one BUILD."""
-
-    X: Floats  #: Shape (any, columns).
-    rows: Int32s  #: Shape (rows,): row of ``X`` of each row of the BUILD.
-    feature: Ints  #: Shape (columns,).
-    categorical: Bools  #: Shape (columns,).
-    gaps: Bools  #: Shape (columns,): whether numbers are missing.
-    numbers: Int32s  #: Shape (rows,): numeric labels in units; with classes it is empty.
-    weights: Weights = NO_WEIGHTS  #: Shards know none.
-
-
-class Sorted(NamedTuple):
-    """The open nodes of a BUILD on a shard."""
-
-    E: Ints  #: Shape (columns, rows): sorted elements (``presort``).
-    bounds: Ints  #: Shape (open, 2): where in each row of ``E`` the elements of a node begin and end.
-    side: npt.NDArray[np.uint8]  #: Shape (rows,).
-    spare: Ints  #: Shape (rows,): scratch.
-    label_bits: int
-
-
 @kernel
-def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, scratch: Any, out: Any) -> None:
+def find_candidates(tree: Any, nodes: Any, bounds: Any, listing: Any, scratch: Any, features: Any, out: Any) -> None:
     """Fill ``out`` (open, 4 + K) with the best split of each open node, and ``side`` with the sides of its rows.
 
-    With numeric labels, ``out`` has 4 + 1 + 2 words of a candidate. Columns ascend, so that "the first best" is the
-    total order. O(rows x columns) a level.
+    ``bounds``, shape (open, 2), says where in each of the sorted columns the rows of a node begin and end, ``features``
+    which features these are. They ascend, so that "the first best" is the total order. With numeric labels, ``out`` has
+    4 + 1 + 2 words of a candidate. O(rows x columns) a level.
     """
-    E, bounds, side, label_bits = level.E, level.bounds, level.side, level.label_bits
-    X, rows, categorical, numbers = columns.X, columns.rows, columns.categorical, columns.numbers
-    K = node_counts.shape[1]
-    left, spare = scratch[0, :K], scratch[1]
+    E, K = scratch.E, tree.counts.shape[1]
+    label_bits, uncounted = label_bits_of(K), np.int64(-1)
     scores = out[:, :2].view(np.float64)
-    for f in range(len(bounds)):
+    for f in range(len(nodes)):
         first, stop = bounds[f, 0], bounds[f, 1]
-        best, perfect = -1.0, np.inf
-        if K == 2:
-            perfect = 2.0 * np.float64(node_counts[f, 0]) * np.float64(node_counts[f, 1])
-        column, at = np.int64(-1), np.int64(-1)
-        for j in range(len(columns.feature)):
-            S = E[j, first:stop]
-            score, here = scan_column(
-                S, categorical[j], node_counts, node_sums, f, numbers, columns.weights, left, label_bits, best, spare
-            )
-            if here >= 0:
-                best, column, at = score, np.int64(j), np.int64(here)
-                if best >= perfect:  # both sides pure: no later column can do better
-                    break
-            if columns.gaps[j]:
-                score, here = scan_missing_left(
-                    S, X, rows, np.int64(j), node_counts, node_sums, f, numbers, columns.weights, left, label_bits,
-                    best, spare, level.spare,
-                )  # fmt: skip
-                if here >= 0:
-                    best, column, at = score, np.int64(j), np.int64(here)
-                    if best >= perfect:
-                        break
+        best, column, at = search(
+            tree, nodes[f], listing, scratch, first, stop, uncounted, np.int64(0), np.int64(len(features))
+        )
         out[f, FEATURE] = -1
         if column < 0:
             continue
-        segment, category = E[column, first:stop], categorical[column]
-        scores[f, SCORE] = best
-        scores[f, THRESHOLD] = threshold_of(segment, at, category, X, rows, column, label_bits)
-        out[f, FEATURE] = columns.feature[column]
-        out[f, MISSING] = missing_side(segment, at, columns.gaps[column], X, rows, column, label_bits)
-        mark_sides(segment, at, category, label_bits, side, left)
+        column, at = np.int64(column), np.int64(at)
+        threshold, missing, _ = _divide_rows(listing, scratch, first, stop, uncounted, label_bits, column, at)
+        scores[f, SCORE], scores[f, THRESHOLD] = best, threshold
+        out[f, FEATURE], out[f, MISSING] = features[column], missing
         for k in range(K):
-            out[f, LEFT + k] = left[k]
+            out[f, LEFT + k] = scratch.left[k]
         if K == 1:
-            q, squares = sum_left(segment, label_bits, side, numbers)
+            q, squares = sum_left(E[column, first:stop], label_bits, scratch.side, listing.numbers)
             out[f, LEFT + 1], out[f, LEFT + 2] = q, squares
 
 
 @kernel
-def next_level(level: Any, keep: Any, size_left: Any, out: Any) -> int:
+def next_level(scratch: Any, bounds: Any, label_bits: int, keep: Any, size_left: Any, out: Any) -> int:
     """Partition every open segment and write the bounds of the nodes that stay open; returns their number."""
     n = 0
-    E, bounds = level.E, level.bounds
+    none, columns = np.int64(-1), np.int64(len(scratch.E))
     for f in range(len(bounds)):
         if keep[f] == 0:
             continue
         first, stop = bounds[f, 0], bounds[f, 1]
-        size = stop - first
         left = (keep[f] & KEEP_LEFT) != 0
         right = (keep[f] & KEEP_RIGHT) != 0
-        for j in range(E.shape[0]):
-            segment = E[j, first:stop]
-            if not is_constant(segment):
-                partition(segment, level.label_bits, level.side, level.spare, left, right)
+        partition_columns(scratch, first, stop, none, label_bits, none, left, right, np.int64(0), columns)
         middle = first + size_left[f]
         if left:
             out[n, 0], out[n, 1] = first, middle
             n += 1
         if right:
             begin = middle if left else first
-            out[n, 0], out[n, 1] = begin, begin + size - size_left[f]
+            out[n, 0], out[n, 1] = begin, begin + stop - middle
             n += 1
     return n
 
@@ -682,38 +631,41 @@ def begun(
 
     ``rows``: the row of ``X`` of each; no ``labels`` where there are no columns.
     """
-    (features, categorical), n = own, len(rows)
-    width, bits, numbers = len(features), int(label_bits_of(len(order.counts))), NO_NUMBERS
+    (features, categorical), n, K = own, len(rows), len(order.counts)
+    numbers = NO_NUMBERS
     if order.label_range is not None:
         labels, numbers = np.zeros(len(labels), dtype=np.int32), LabelRange.of(*order.label_range).units(labels)
-    E, spare = empty((width, n), dtype=np.int64), empty(n, dtype=np.int64)
-    gaps = np.zeros(width, dtype=np.bool_)
-    if width:
-        presort(X, rows, labels, n, bits, E, spare, np.empty(DIGITS, dtype=np.int64))
-        gaps = np.isnan(X[rows[(E[:, -1] & 0xFFFFFFFF) >> bits], np.arange(width)])
-    columns = ShardColumns(X, rows, features, categorical, gaps, numbers)
-    level = Sorted(E, np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8), spare, bits)
-    return build_steps(level, columns, order, place)
+    listing = Listing(X, categorical, rows, rows, labels, numbers)
+    columns, spare = len(features), empty(n, dtype=np.int64)
+    E, side = empty((columns, n), dtype=np.int64), np.zeros(n, dtype=np.uint8)
+    scratch = new_scratch(0, columns, K)._replace(E=E, side=side, spare=spare, numbers=numbers)
+    if columns:
+        fill_codes(X, rows, 0, n, E)
+        sort_columns(listing, scratch, label_bits_of(K), 0, columns)
+    return build_steps(listing, scratch, features, order, place)
 
 
-def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: tuple[int, int]) -> Steps[Any]:
+def build_steps(
+    listing: Listing, scratch: BuildScratch, features: Ints, order: BuildOrder, place: tuple[int, int]
+) -> Steps[Any]:
     """Make a BUILD with the other shards; this one is the first of ``place`` among so many.
 
     Returns which is the first of this shard's rows, and their nodes, numbered in the order in which they are made, the
     root first; and of the first shard the splits of all open nodes in that order.
     """
     index, shards = place
-    n, K = len(level.side), len(order.counts)
+    n, K = len(scratch.side), len(order.counts)
+    # Searches and partitions take turns with the long array: a scan of a copy and its scratch are two.
+    searching = scratch._replace(spare=np.empty(max(K, BLOCK), dtype=np.int64), turned=scratch.spare)
     edges = [(n + 7) // 8 * s // shards for s in range(shards + 1)]  # of the rows that each owns, in bytes of bits
     node_of = np.zeros(min(8 * edges[index + 1], n) - min(8 * edges[index], n), dtype=np.int32)
     sides, tree = np.empty(len(node_of), dtype=np.uint8), _one_leaf(order)
-    nodes, splits = np.zeros(1, dtype=np.int64), list[Words]()
+    nodes, splits, bounds = np.zeros(1, dtype=np.int64), list[Words](), np.array([[0, n]], dtype=np.int64)
     while len(nodes):
         mine = np.full((len(nodes), LEFT + K + len(order.sums)), -1, dtype=np.int64)
-        if len(columns.feature):
-            scratch = np.empty((2, max(K, BLOCK)), dtype=np.int64)
-            find_candidates(level, columns, tree.counts[nodes], tree.sums[nodes], scratch, mine)
-        bits = as_bits(level.side)
+        if len(features):
+            find_candidates(tree, nodes, bounds, listing, searching, features, mine)
+        bits = as_bits(scratch.side)
         parts = [{"splits": mine, "sides": bits[begin:end]} for begin, end in pairwise(edges)]
         received = yield parts
         candidates = np.stack([part["splits"] for part in received], axis=1)
@@ -731,10 +683,10 @@ def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: 
             nodes = nodes[:0]
         if len(nodes):
             taken = yield [as_bits(sides)] * shards
-            level = level._replace(side=flags_of(np.concatenate(taken), n))
-            bounds = np.empty((2 * len(children.keep), 2), dtype=np.int64)
-            next_level(level, children.keep, children.size_left, bounds)
-            level = level._replace(bounds=bounds[: len(nodes)].copy())
+            scratch.side[:] = flags_of(np.concatenate(taken), n)
+            of_children = np.empty((2 * len(children.keep), 2), dtype=np.int64)
+            next_level(scratch, bounds, label_bits_of(K), children.keep, children.size_left, of_children)
+            bounds = of_children[: len(nodes)].copy()
     numbers = node_of.astype(np.min_scalar_type(int(tree.reg[USED])))
     return 8 * edges[index], numbers, np.concatenate(splits)[: None if index == 0 else 0]
 

@@ -10,9 +10,9 @@ Invariant: the tree is that of ``build``, but for the ids of its nodes, on which
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,15 +59,6 @@ _SUBTREES = 8
 def spare_nodes(rows: int, columns: int) -> int:
     """Return how many nodes the tasks of a BUILD may have at hand without using them."""
     return threads() * NODES_AT_ONCE if divided(rows * columns, _FEW_CELLS) else 0
-
-
-class _Open(NamedTuple):
-    """An open node, its segment of the columns, and its histogram, if it has one."""
-
-    node: int
-    first: int
-    stop: int
-    cells: Int32s | None
 
 
 @kernel
@@ -133,25 +124,25 @@ class DividedBuild:
         self._fill_columns()
         histogram = int(count_root(listing, scratch, self._label_bits, self._classes))
         scratch.stack[0] = root, 0, n, histogram
-        top, left = 1, list[_Open]()
+        top, left, size = 1, list[tuple[int, Callable[[], None]]](), int(scratch.histograms.reg[CELLS])
         share = n * self._d // (_SUBTREES * threads())
         while top:
             top -= 1
             node, first, stop, histogram = scratch.stack[top].tolist()
             if node == root or (stop - first) * self._d > max(share, _FEW_CELLS):
                 top = self._split(node, first, stop, histogram, top)
-            else:
-                left.append(_Open(node, first, stop, self._cells(histogram)))
-        left.sort(key=lambda one: one.first - one.stop)  # the largest first
-        self._each([partial(self._build_below, one) for one in left], n)
+                continue
+            own = slice(histogram * size, (histogram + 1) * size)
+            cells = scratch.histograms.cells[own].copy() if histogram >= 0 else None  # its place is used again
+            left.append((stop - first, partial(self._build_below, node, first, stop, cells)))
+        run([task for _, task in sorted(left, key=lambda one: -one[0])])  # the largest first
 
-    def _each(self, tasks: Sequence[Callable[[], T]], rows: int) -> list[T]:
-        """Do tasks over the columns of so many rows: in the calling thread if that is little work."""
-        return run(tasks) if rows * self._d >= _FEW_CELLS else [task() for task in tasks]
-
-    def _columns(self, rows: int, columns: int) -> list[slice]:
-        """Divide columns among tasks: for few rows there is one."""
-        return ranges(columns, each=2) if rows * self._d >= _FEW_CELLS else [slice(0, columns)]
+    def _by_columns(self, task: Callable[[BuildScratch, int, int], T], rows: int, columns: int) -> list[T]:
+        """Do a task of columns, each with scratch for a range of them; in this thread if few rows make it little."""
+        much = rows * self._d >= _FEW_CELLS
+        parts = ranges(columns, each=2) if much else [slice(0, columns)]
+        tasks = [partial(task, self._room(i), part.start, part.stop) for i, part in enumerate(parts)]
+        return run(tasks) if much else [task() for task in tasks]
 
     def _room(self, i: int) -> BuildScratch:
         """Return the scratch of the i-th task of columns."""
@@ -170,80 +161,55 @@ class DividedBuild:
         listing, E, n, d = self._listing, self._scratch.E, self._n, self._d
         H = self._scratch.histograms
         parts = ranges(n, _FEW_CELLS // max(1, d))
-        self._each([partial(fill_codes, listing.X, listing.rows, part.start, part.stop, E) for part in parts], n)
-        most, groups = int(most_counted(H, n)), self._columns(n, d)
-        rooms = [self._room(i) for i in range(len(groups))]
-
-        def encode(part: slice, room: BuildScratch) -> None:
-            encode_columns(room.histograms, E, n, most, part.start, part.stop)
-
-        def sort(part: slice, room: BuildScratch) -> None:
-            sort_columns(listing, room, self._label_bits, part.start, part.stop)
-
-        self._each([partial(encode, *each) for each in zip(groups, rooms, strict=True)], n)
+        run([partial(fill_codes, listing.X, listing.rows, part.start, part.stop, E) for part in parts])
+        most = int(most_counted(H, n))
+        self._by_columns(lambda room, *part: encode_columns(room.histograms, E, n, most, *part), n, d)
         choose_counted(H, most, n, self._classes)
-        self._each([partial(sort, *each) for each in zip(groups, rooms, strict=True)], n)
+        self._by_columns(lambda room, *part: sort_columns(listing, room, self._label_bits, *part), n, d)
 
     def _split(self, node: int, first: int, stop: int, histogram: int, top: int) -> int:
         """Split a node by tasks of columns, and put its open children on the stack; its new height."""
-        tree, listing, scratch = self._tree, self._listing, self._scratch
-        groups = self._columns(stop - first, self._d)
-        rooms = [self._room(i) for i in range(len(groups))]
-
-        def find(part: slice, room: BuildScratch) -> tuple[float, int, int]:
-            found: tuple[float, int, int] = search(
-                tree, node, listing, room, first, stop, histogram, part.start, part.stop
-            )
-            return found
-
-        best, feature, at = -1.0, -1, -1
-        for found in self._each([partial(find, *each) for each in zip(groups, rooms, strict=True)], stop - first):
-            if found[0] > best:  # of equals the smaller feature
-                best, feature, at = found
-        before = (tree, self._members, node, listing, self._rules, self._stamp, scratch, first, stop, histogram)
-        sides: tuple[int, bool, bool, int, int] = divide_node(*before, feature, at)
+        tree, listing, scratch, bits = self._tree, self._listing, self._scratch, self._label_bits
+        place = first, stop, histogram
+        found: list[tuple[float, int, int]] = self._by_columns(
+            lambda room, *part: search(tree, node, listing, room, *place, *part), stop - first, self._d
+        )
+        _, *split = max(found, key=lambda one: one[0])  # of equals the first: the smaller feature
+        sides: tuple[int, bool, bool, int, int] = divide_node(
+            tree, self._members, node, listing, self._rules, self._stamp, scratch, *place, *split
+        )
         _, left, right, _, _ = sides
         if not (left or right):
             return top
-        in_order = int(in_order_of(tree, node, listing, left))
-
-        def part_columns(part: slice, room: BuildScratch) -> None:
-            rest = in_order, left, right, part.start, part.stop
-            partition_columns(room, first, stop, histogram, self._label_bits, *rest)
-
-        groups = self._columns(stop - first, self._d + (histogram >= 0))
-        rooms = [self._room(i) for i in range(len(groups))]
-        self._each([partial(part_columns, *each) for each in zip(groups, rooms, strict=True)], stop - first)
-        return int(push_children(tree, node, scratch, first, stop, histogram, self._label_bits, sides, top))
-
-    def _cells(self, histogram: int) -> Int32s | None:
-        """Return a copy of the histogram of a node that is left, since its place is used again."""
-        size = int(self._scratch.histograms.reg[CELLS])
-        return (
-            self._scratch.histograms.cells[histogram * size : (histogram + 1) * size].copy() if histogram >= 0 else None
+        kept = int(in_order_of(tree, node, listing, left)), left, right
+        self._by_columns(
+            lambda room, *part: partition_columns(room, *place, bits, *kept, *part),
+            stop - first,
+            self._d + (histogram >= 0),
         )
+        return int(push_children(tree, node, scratch, *place, bits, sides, top))
 
-    def _build_below(self, one: _Open) -> None:
-        """Build the subtree of an open node."""
-        of, rows, reg = self._scratch, one.stop - one.first, np.zeros_like(self._tree.reg)
+    def _build_below(self, node: int, first: int, stop: int, cells: Int32s | None) -> None:
+        """Build the subtree of an open node from its segment of the columns, and its histogram, if it has one."""
+        of, rows, reg = self._scratch, stop - first, np.zeros_like(self._tree.reg)
         reg[FREE] = -1
         with self._nodes:
             side = self._sides.pop() if self._sides else empty(self._n, np.uint8)
         H = of.histograms
-        if one.cells is not None:
-            slots = min((rows.bit_length() + 1) * len(one.cells), 2 * rows * self._d)
-            H = H._replace(cells=empty(max(slots, len(one.cells)), np.int32))
-            H.cells[: len(one.cells)] = one.cells
+        if cells is not None:
+            slots = min((rows.bit_length() + 1) * len(cells), 2 * rows * self._d)
+            H = H._replace(cells=empty(max(slots, len(cells)), np.int32))
+            H.cells[: len(cells)] = cells
         scratch = of._replace(
-            spare=of.spare[one.first : one.stop],
-            turned=of.turned[one.first : one.stop],
+            spare=of.spare[first:stop],
+            turned=of.turned[first:stop],
             side=side,
             stack=empty((rows + 2, 4), np.int64),
             digits=np.empty_like(of.digits),
             left=np.empty_like(of.left),
             histograms=H,
         )
-        scratch.stack[0] = one.node, one.first, one.stop, -1 if one.cells is None else 0
+        scratch.stack[0] = node, first, stop, -1 if cells is None else 0
         tree, top, nodes = self._tree._replace(reg=reg), 1, 0
         while top:
             with self._nodes:

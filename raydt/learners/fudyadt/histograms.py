@@ -12,7 +12,7 @@ BUILD's n rows, so that slots end at floor(log2 n), or at one more while a node 
 at least as many cells of rows and columns as the histogram has counters, so that all histograms, and one more, also
 fit in ``2 x rows x columns`` counters. Scores are those of ``split_search``.
 
-Not here: columns of many values (``presort``, ``split_search``).
+Not here: the search in columns of many values (``split_search``).
 """
 
 from __future__ import annotations
@@ -309,18 +309,6 @@ def sort_column(
     _sort_short(codes, low, n)
 
 
-@kernel
-def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any) -> None:
-    """Fill ``E[j, :n]`` with the sorted elements of every column j of ``X``, which is in C order.
-
-    O(n d) for codes of fixed width. ``rows`` lists rows of ``X``, ``labels`` has the class of each, below ``1 <<
-    label_bits``; ``spare`` (n) and ``count`` (``DIGITS``) are scratch.
-    """
-    fill_codes(X, rows, 0, n, E)
-    for j in range(E.shape[0]):
-        sort_column(E[j, :n], j, labels, label_bits, X, rows, spare, count)
-
-
 #: Most distinct values of a counted column: a code is one byte.
 MOST_VALUES = 256
 #: Rows a BUILD has for each distinct value of a counted column, at least.
@@ -419,7 +407,7 @@ def _encode_column(H: Any, S: Any, j: int, most: int) -> int:
 def encode_columns(H: Any, E: Any, n: int, most: int, begin: int, end: int) -> None:
     """Give codes to the columns of few values among those from ``begin`` to before ``end``; ``width`` has how many.
 
-    ``E`` has ``code_of`` each value (``presort.fill_codes``). O(n d + values^2 d): a column of more than ``most``
+    ``E`` has ``code_of`` each value (``fill_codes``). O(n d + values^2 d): a column of more than ``most``
     values is given up as soon as they are seen.
     """
     for j in range(begin, end):
@@ -507,18 +495,46 @@ def divide(
 
 
 @inner_kernel
+def has_missing(H: Any, j: int, slot: int, K: int) -> bool:
+    """Whether a node has missing numbers of a counted column, whose code is the last."""
+    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
+    last = np.int64(H.width[j]) - 1
+    value = H.bits[j].view(np.float64)[last]
+    some = False
+    if value != value:
+        for k in range(K):
+            some |= H.cells[begin + last * K + k] > 0
+    return some
+
+
+@inner_kernel
 def best_value(
-    H: Any, j: int, slot: int, n: int, categorical: bool, counts: Any, node: int, left: Any, best: float
+    H: Any,
+    j: int,
+    slot: int,
+    n: int,
+    categorical: bool,
+    missing_left: bool,
+    counts: Any,
+    node: int,
+    left: Any,
+    best: float,
 ) -> tuple[float, int]:
-    """As ``split_search.scan``: (score, code of the last or only value on the left), or (best, -1)."""
-    K = len(left)
+    """As ``split_search.scan``: (score, code of the last or only value on the left), or (best, -1).
+
+    With missing numbers on the left as ``split_search.scan_missing_left``: plus the number of codes.
+    """
+    K, at = len(left), -1
+    if missing_left and not has_missing(H, j, slot, K):
+        return best, at
     begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
     cells = H.cells[begin : begin + H.width[j] * K]
-    at = -1
+    last = np.int64(H.width[j]) - (1 if missing_left else 0)
     n_left = 0
     for k in range(K):
-        left[k] = 0
-    for code in range(H.width[j]):
+        left[k] = cells[last * K + k] if missing_left else 0
+        n_left += left[k]
+    for code in range(last):
         here = 0
         for k in range(K):
             here += cells[code * K + k]
@@ -537,52 +553,7 @@ def best_value(
             break
         score = split_score(left, counts, node, n_left, n)
         if score > best:
-            best, at = score, code
-    return best, at
-
-
-@inner_kernel
-def has_missing(H: Any, j: int, slot: int, K: int) -> bool:
-    """Whether a node has missing numbers of a counted column, whose code is the last."""
-    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
-    last = np.int64(H.width[j]) - 1
-    value = H.bits[j].view(np.float64)[last]
-    some = False
-    if value != value:
-        for k in range(K):
-            some |= H.cells[begin + last * K + k] > 0
-    return some
-
-
-@inner_kernel
-def best_value_missing_left(
-    H: Any, j: int, slot: int, n: int, counts: Any, node: int, left: Any, best: float
-) -> tuple[float, int]:
-    """As ``split_search.scan_missing_left``: the code of the last number on the left, plus the number of codes."""
-    K = len(left)
-    at = -1
-    if not has_missing(H, j, slot, K):
-        return best, at
-    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
-    cells = H.cells[begin : begin + H.width[j] * K]
-    last = np.int64(H.width[j]) - 1
-    n_left = 0
-    for k in range(K):
-        left[k] = cells[last * K + k]
-        n_left += left[k]
-    for code in range(last):
-        here = 0
-        for k in range(K):
-            here += cells[code * K + k]
-            left[k] += cells[code * K + k]
-        n_left += here
-        if n_left == n:
-            break
-        if here == 0:
-            continue
-        score = split_score(left, counts, node, n_left, n)
-        if score > best:
-            best, at = score, code + H.width[j]
+            best, at = score, code + H.width[j] if missing_left else code
     return best, at
 
 

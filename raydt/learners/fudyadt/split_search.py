@@ -25,7 +25,7 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, add_number
 from raydt.trees.records import difference, threshold_between
 
-# What a split does with sorted segments (``presort``): its threshold, the sides of rows, and their partition.
+# What a split does with sorted segments: its threshold, the sides of rows, and their partition.
 #
 # A split is given by ``at``, the last element on its left; plus the length of the segment, where missing numbers, which
 # are the last elements, go left, too (``split_search``).
@@ -412,7 +412,7 @@ def scan(
 ) -> tuple[float, int]:
     """Return the best split of one sorted segment, if its score is above ``best`` (-1: none to beat).
 
-    ``S`` are sorted elements of one column (``presort``), ``counts[node]`` the class counts of their rows; ``left`` (K)
+    ``S`` are sorted elements of one column, ``counts[node]`` the class counts of their rows; ``left`` (K)
     and ``spare`` (min(n, 32) or more) are scratch. The result is the better of ``best`` and the segment's score, and
     the last element on the left (numeric) or of the chosen value's run (categorical), -1 if nothing is better.
     """
