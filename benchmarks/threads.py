@@ -43,7 +43,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import raydt
 from pipelines import replay, sweep
-from raydt.learners.gbdt.trainer import ThreadTrainer
+from raydt.learners.gbdt.trainer import Crew
 from raydt.parallel import limited
 from raydt.sources.divided import open_source
 from raydt.sources.options import FileOptions
@@ -125,15 +125,15 @@ def trees_alone(estimator: Any, X: Any, y: Any) -> Timed:
     """Time the training of the trees within a fit, without bins and rows."""
 
     def run(threads: int) -> tuple[float, str | None]:
-        seconds, train = 0.0, ThreadTrainer._train
+        seconds, train = 0.0, Crew.train
 
-        def timed_train(trainer: ThreadTrainer, *given: Any) -> None:
+        def timed_train(crew: Crew, *given: Any) -> None:
             nonlocal seconds
             began = time.perf_counter()
-            train(trainer, *given)
+            train(crew, *given)
             seconds += time.perf_counter() - began
 
-        with mock.patch.object(ThreadTrainer, "_train", timed_train):
+        with mock.patch.object(Crew, "train", timed_train):
             model = made(estimator, n_jobs=threads).fit(X, y)
         return seconds, model.digest()
 

@@ -29,6 +29,7 @@ from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
 from raydt.learners.gbdt import audit as gbdt_audit
 from raydt.learners.gbdt import ensemble, trainer
+from raydt.learners.gbdt import shard as gbdt_shard
 from raydt.parallel import limited
 from raydt.sessions.session import InProcessSession
 from raydt.trees import packed_trees, shapley
@@ -57,7 +58,7 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (shapley, "_FEW_NODES", 1),
     (row_digest, "_TOGETHER", 64),
     (links, "_HANDED_OUT", 0),
-    (trainer, "_ENCODED", 64),
+    (gbdt_shard, "ENCODED_BY_A_TASK", 64),
     (trainer, "CELLS_OF_A_THREAD", 1),
     (trainer, "UPDATED_CELLS_OF_A_THREAD", 1),
     (trainer, "CHANGES_OF_A_THREAD", 1),

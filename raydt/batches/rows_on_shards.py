@@ -30,7 +30,7 @@ from raydt.examples.owned_rows import NEVER, OwnedRows, slots_in_order
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
 from raydt.examples.updates import Features, filled, unless_equal
 from raydt.exchange.links import Meeting, Steps
-from raydt.exchange.messages import MET, STORED, Ask, Buckets, Exchange, FeatureReader, Payload, Tell
+from raydt.exchange.messages import MET, STORED, Ask, Buckets, Exchange, FeatureReader, Payload, Tell, fault
 from raydt.messages import message
 
 #: Rows that are compared with one at once.
@@ -126,11 +126,11 @@ class RowsOnShards:
         return [self._part(rows, shard) for shard in range(len(self._groups))]
 
     def _part(self, rows: RowBlock, shard: int) -> dict[str, Any]:
-        sparse = rows.sparse(self._features.sparse)
-        if self._features.sparse:
-            sparse = sparse.of_groups(self._groups[shard], self._features.groups)
         columns = self.columns[shard]  # neighbours
         part = rows.X[:, columns[0] : columns[-1] + 1] if len(columns) else rows.X[:, :0]
+        if not self._features.sparse:
+            return {"X": part}
+        sparse = rows.sparse(self._features.sparse).of_groups(self._groups[shard], self._features.groups)
         return {"X": part, "indptr": sparse.indptr, "indices": sparse.indices}
 
 
@@ -144,8 +144,8 @@ class HeldRows:
         self.used = 0  #: Slots that have had a row: those before this one.
         self._sparse = RaggedStore(np.int32)
 
-    def put(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
-        """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
+    def put(self, slots: Any, X: Any, indptr: Any = None, indices: Any = None) -> None:
+        """Keep new rows; ``indices`` are those of this shard's sparse features that are 1, if there are such."""
         if not len(slots):
             return
         self.make_room(slots)
@@ -180,10 +180,13 @@ class HeldRows:
     def gather(self, slots: Any) -> dict[str, Any]:
         """Return the stored values of some rows; of neighbouring ones, views of what is kept."""
         self.make_room(slots)
+        X = self.X[as_slice(slots)]
+        if not self._features.sparse:
+            return {"X": X}
         sparse = self.sparse(np.array(slots))
-        return {"X": self.X[as_slice(slots)], "indptr": sparse.indptr, "indices": sparse.indices}
+        return {"X": X, "indptr": sparse.indptr, "indices": sparse.indices}
 
-    def equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> Bools:
+    def equal(self, slots: Any, X: Any, indptr: Any = None, indices: Any = None) -> Bools:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
         self.make_room(slots)
         mine = self.X[slots]
@@ -272,21 +275,22 @@ class ShardWithRows:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
         return self._held.by_group(slots)
 
-    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+    def _on_rows(self, slots: Any, X: Any, indptr: Any = None, indices: Any = None) -> None:
         """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
         self._held.put(slots, X, indptr, indices)
 
-    def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
+    def _on_read(self, slots: Any, rows: Any, blocks: Any, **more: Any) -> None:
         assert self.reader is not None
         X, ones = self.reader.take(rows, blocks)
-        self._held.put(slots, X, ones.indptr, ones.indices)
+        self._on_rows(slots, X, ones.indptr, ones.indices, **more)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
+        fault("shard.before_columns")
         return self._held.gather(slots)
 
-    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> Bools:
+    def _on_equal(self, slots: Any, **row: Any) -> Bools:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
-        return self._held.equal(slots, X, indptr, indices)
+        return self._held.equal(slots, **row)
 
 
 # A shard that owns rows: how it gets them, answers for them, writes them for a state and reads them back.
@@ -405,10 +409,14 @@ class OwningShard(ShardWithRows, Generic[Rows]):
 
         ``weighted``: not all rows of all owners have a weight of 1.
         """
+        hashes = self.rows_here.digest.hashes(self._owners.buckets(self._index), self._hashed, weighted)
+        return {**hashes, "leaving": self._leaving(weighted)}
+
+    def _leaving(self, weighted: bool) -> Arrays:
+        """Return the columns of the own rows that wait to be deleted."""
         rows, gone = self.rows_here, self.rows_here.pending.deletes
-        hashes = rows.digest.hashes(self._owners.buckets(self._index), self._hashed, weighted)
         leaving = {"id": rows.store.id[gone], **self._hashed(gone)}
-        return {**hashes, "leaving": leaving | {"weight": rows.weights(gone)} if weighted else leaving}
+        return leaving | {"weight": rows.weights(gone)} if weighted else leaving
 
     def _hashed(self, local: Slots) -> Arrays:
         """Return what the digest has of some of the own rows, beside ids and weights."""
@@ -436,11 +444,11 @@ class OwningShard(ShardWithRows, Generic[Rows]):
         """Return births and waiting updates of the own rows, and leaves and ledger, for a state."""
         state: dict[int | Buckets, dict[str, Any]] = {}
         for piece, local in self._pieces():
-            state[piece] = {**self.rows_here.changing(local), **self._of_model(local)}
+            state[piece] = {**self.rows_here.changing(local), **self.of_model(local)}
         self._of_state = self._slots_of_new = _NO_SLOTS
         return state
 
-    def _of_model(self, local: Slots) -> dict[str, Any]:
+    def of_model(self, local: Slots) -> dict[str, Any]:
         """Return what the model has of some of the own rows."""
         return {}
 

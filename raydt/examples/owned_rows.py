@@ -262,6 +262,9 @@ class OwnedStore:
 
     # ---------------------------------------------------------------- updates
 
+    def reserve(self, extra: int) -> None:
+        """Nothing: each owner makes room before it admits, and which slots are used is known then."""
+
     def admit(
         self,
         batch: UpdateBatch,
@@ -471,9 +474,6 @@ class OwnedColumns(SlotColumns, OwnedStore):
     def enter(self, slots: Any, y: Targets, born: Ints, weights: Weights | None) -> None:
         """Record labels and weights of examples that were admitted; their owners have the births, too."""
         self.label(slots, y, weights)
-
-    def reserve(self, extra: int) -> None:
-        """Nothing: which slots are used is known once the owners have admitted the examples."""
 
     def release(self, slots: Slots) -> None:
         """Have the owners release slots, too; a free one looks like a row of weight 1, which is in a leaf."""

@@ -151,7 +151,7 @@ class WorkPlan:
     local_work_limit: int = LOCAL_WORK_LIMIT
     #: Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
     row_cache_bytes: int | None = None
-    shared_store: bool = True  #: coordinator and shards live in one process and use the coordinator's store
+    shared_store: bool = True  #: the only shard lives in the coordinator's process and uses the coordinator's store
     faster: bool = True  #: shards have more processors than the coordinator; otherwise they are there for memory alone
 
     @classmethod

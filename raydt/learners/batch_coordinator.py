@@ -91,6 +91,11 @@ class BatchCoordinator(ABC):
         """The live examples: their ids, labels and births by slot."""
         return self._store
 
+    @property
+    def shared(self) -> Any:
+        """What the only shard shares, where it is in the coordinator's process (``WorkPlan.shared_store``)."""
+        return self.store
+
     # ---------------------------------------------------------------- what a learner gives
 
     @abstractmethod

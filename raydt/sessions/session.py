@@ -194,16 +194,16 @@ def is_warming(batch: UpdateBatch) -> bool:
 
 
 class InProcessSession:
-    """Coordinator and shards in this process; with a row cache in the plan shards have stores of their own."""
+    """Coordinator and shards in this process. Several, or with a row cache in the plan, have stores of their own."""
 
     def __init__(
         self, learner: Learner, options: Any, features: Features, shards: int = 1, plan: WorkPlan | None = None
     ) -> None:
         plan = plan or WorkPlan()
-        if plan.row_cache_bytes is not None:
-            plan = WorkPlan(plan.local_work_limit, plan.row_cache_bytes, shared_store=False)
+        if plan.row_cache_bytes is not None or shards > 1:
+            plan = dataclasses.replace(plan, shared_store=False)
         self.coordinator: BatchCoordinator = learner.coordinator(options, features, shards, plan)
-        store = self.coordinator.store if plan.shared_store else None
+        store = self.coordinator.shared if plan.shared_store else None
         self.shards = [
             NumberedShard(learner.shard(options, features, groups, store), index)
             for index, groups in enumerate(features.assign(shards))

@@ -24,7 +24,7 @@ import pytest
 from raydt.exchange.messages import MET, Ask, Combine, Exchange
 from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt.coordinator import OwnedGBDTCoordinator
+from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
@@ -279,16 +279,16 @@ def test_an_extra_meeting_of_a_pass_is_found(boosted: Trial, tmp_path: Path, mon
 def test_rows_that_go_through_the_coordinator_are_found(
     boosted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter = OwnedGBDTCoordinator._enter
+    enter = GBDTCoordinator._enter
 
-    def greedy(self: OwnedGBDTCoordinator, batch: Any, part: slice, admitted: Any, result: Any) -> Exchange[Any]:
+    def greedy(self: GBDTCoordinator, batch: Any, part: slice, admitted: Any, result: Any) -> Exchange[Any]:
         log = yield from enter(self, batch, part, admitted, result)
         new = admitted.new[part]
         yield from self._rows.take(new[new >= 0])
         return log
 
     assert excess(boosted, 2, tmp_path) == []
-    monkeypatch.setattr(OwnedGBDTCoordinator, "_enter", greedy)
+    monkeypatch.setattr(GBDTCoordinator, "_enter", greedy)
     (found,) = excess(boosted, 2, tmp_path)
     assert found.startswith("gather: ")
 

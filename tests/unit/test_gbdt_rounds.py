@@ -24,7 +24,8 @@ from raydt.learners.gbdt.candidates import classes_in, constant_of, draw, joined
 from raydt.learners.gbdt.derivatives import Loss, derive, derive_together, quantise, quantised
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.split_search import FIELDS, Slack
+from raydt.learners.gbdt.split_search import FIELDS, REFRESHED, Slack
+from raydt.learners.gbdt.split_search import ROWS as ROWS_RETRAINED
 from raydt.learners.gbdt.staleness import DRIFT_LIMIT, compare, largest_moves, move, staleness
 from raydt.sessions.session import InProcessSession
 from tests.oracles.online_gbdt import OnlineGBDT, Row
@@ -440,15 +441,14 @@ def batches(seed: int) -> list[UpdateBatch]:
 
 
 def slack_of(session: InProcessSession) -> Slack:
-    local: Any = session.coordinator._trainer.shard
+    local: Any = session.coordinator.shared.shard.own
     slack: Slack = local._room[0].slack
     return slack
 
 
 def judging_all(session: InProcessSession) -> None:
     """Have every split judged in the next batch."""
-    trainer: Any = session.coordinator._trainer  # type: ignore[attr-defined]
-    if trainer is not None and trainer.shard._room is not None:
+    if session.coordinator.ensemble is not None and session.coordinator.shared.shard.own._room is not None:
         slack_of(session).level[:] = np.inf
 
 
@@ -542,7 +542,7 @@ def test_rows_below_retrained_subtrees_are_not_compared_at_once(monkeypatch: pyt
         counts = update(self, *given)
         e = self.ensemble
         assert int(e.drift.max()) + largest_moves(e.trees, e.per) <= DRIFT_LIMIT
-        found.append((counts.rows, counts.refreshed, int(e.drift.max())))
+        found.append((int(counts[ROWS_RETRAINED]), int(counts[REFRESHED]), int(e.drift.max())))
         return counts
 
     monkeypatch.setattr(RowShard, "update", counted)

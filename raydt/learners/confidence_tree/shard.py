@@ -70,9 +70,9 @@ class ConfidenceTreeShard(ShardWithRows):
         self._table = xlogx_table(0)
         self._logs = np.empty(0, dtype=np.int64)
 
-    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+    def _on_rows(self, slots: Any, X: Any, **ones: Any) -> None:  # type: ignore[override]
         """Keep new rows, and their bins once these are known."""
-        super()._on_rows(slots, X, indptr, indices)
+        super()._on_rows(slots, X, **ones)
         if self._bins is not None and len(slots):
             self._encode(slots, X)
 

@@ -3,7 +3,7 @@
 One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) the rows are kept, here or at
 the shards; (3) the compiled loop takes the steps; (4) where it stops, the subtree is rebuilt here, here after gathering
 columns, or level by level on the shards; (5) emptied slots are released. Here the rows are this process's own; where
-shards own them, ``owned_coordinator`` has these admit updates.
+shards own them, :class:`OwnedFuDyADTCoordinator` has these admit updates.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
         self.live = self.Tree(features, options, shards, plan)
-        self._weighting = self.live.weighting
+        self._weighting, self._rows = self.live.weighting, self.live.on_shards
         self._one: RowUpdates | None = None  #: Made for the first of them: most of very many trees never meet one.
         self._step, self._one_log = np.zeros(1, dtype=STEP), new_log(1)
         self._advance, self._advanced = Repeated(advance), self.live.tree  #: For one update, and the tree it was for.
@@ -177,7 +177,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
             return equal_rows(self.store.X[slots], row.X)
-        return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": row.X[0]})))
+        return (yield from super()._equal(slots, row))
 
     def finish(self) -> Exchange[None]:
         """Build the model of a warm-up that the stream did not complete."""
@@ -377,7 +377,7 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
         X = batch.X[as_slice(rows)]
         self._owned.put(slots, X)
         if len(slots):
-            yield Tell("rows", {"slots": slots, "y": y}, [{"X": X[:, owned]} for owned in self.live.columns])
+            yield Tell("rows", {"slots": slots, "y": y}, self._rows.parts(RowBlock.of(X)))
 
     def _births(self, position: Ints) -> Ints:
         births: Ints = self._owned.births[position]

@@ -18,6 +18,7 @@ from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
 from raydt.arrays.blocks import empty, grown, trimmed
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import kernel
+from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.errors import InputError
 from raydt.examples.store import LIVE, ExampleStore, Index, Weighting
 from raydt.examples.updates import LARGEST_SUM, NO_WEIGHTS, BatchResult, Features, Log, UpdateBatch, dtype_of
@@ -241,7 +242,7 @@ class FuDyADTTree(LiveTree):
         self.plan, self._options = plan, options
         self.label_range = label_range  #: Of numeric labels, also if it is not known yet; with classes None.
         self.units = NO_NUMBERS  #: Numeric labels by slot, in units of their range; with classes it is empty.
-        self.columns = [features.columns_of(owned) for owned in features.assign(shards)]
+        self.on_shards, self._shards = RowsOnShards(features, shards), shards  #: The rows that are not here.
         self._labels_sent = True  # the shards have the labels of all live rows
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
         if label_range is not None:
@@ -355,15 +356,15 @@ class FuDyADTTree(LiveTree):
             self._rows_to_fetch = min(store.used, len(store.X))
         for begin in range(0, self._rows_to_fetch, FETCHED_ROWS):
             slots = np.arange(begin, min(begin + FETCHED_ROWS, self._rows_to_fetch), dtype=np.int32)
-            for columns, reply in zip(self.columns, (yield Ask("gather", {"slots": slots})), strict=True):
-                self.store.X[np.ix_(slots, columns)] = reply
+            self.store.X[slots] = (yield from self.on_shards.take(slots)).X
         self._rows_to_fetch = 0
 
     def rebuild(self, node: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""
         began = time.perf_counter()
         n, depth = int(self.tree.statistics["pairs" if self.weighted else "n"][node]), self.tree.nodes["depth"][node]
-        here = self.weighted or n * len(self.features) < self.plan.local_work_limit  # shards know no weights
+        here = self.plan.shared_store or n * len(self.features) < self.plan.local_work_limit
+        here = here or self.weighted  # shards know no weights
         if here:
             room = most_nodes(n, depth, self.rules) + spare_nodes(n, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
@@ -438,9 +439,7 @@ class FuDyADTTree(LiveTree):
             return self.store.X, slots
         X = np.empty((len(slots), len(self.features)))
         X[cached] = self.store.X[slots[cached]]
-        replies = yield Ask("gather", {"slots": slots[~cached]})
-        for columns, reply in zip(self.columns, replies, strict=True):
-            X[np.ix_(np.flatnonzero(~cached), columns)] = reply
+        X[~cached] = (yield from self.on_shards.take(slots[~cached])).X
         return X, np.arange(len(slots), dtype=np.int32)
 
     def _spread(self, root: int, rows: npt.NDArray[np.uint8], stamp: int) -> Exchange[None]:
@@ -461,7 +460,7 @@ class FuDyADTTree(LiveTree):
             None if self.label_range is None else (self.label_range.low, self.label_range.high),
             -(-self.plan.local_work_limit // max(1, len(self.features))),
         )
-        shards = len(self.columns)
+        shards = self._shards
         ended = yield from together("build", {"order": order}, [{"place": (s, shards)} for s in range(shards)])
         splits = ended[0].result["splits"]
         self.tree, made, nodes = split_alike(self.tree, root, splits, self.rules, stamp)

@@ -1,4 +1,7 @@
-"""The work of a FuDyADT shard: its columns of every live row, and its half of a spread BUILD."""
+"""The work of a FuDyADT shard: its columns of every live row, and its half of a spread BUILD.
+
+Beside the coordinator (:class:`FuDyADTShard`) it has no rows of its own, and BUILD is the coordinator's.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydt.arrays.blocks import block, blocks, equal_rows, grown
-from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints, Slots
+from raydt.arrays.blocks import blocks, grown
+from raydt.arrays.elementary import AnyArray, Arrays, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import OwningShard
 from raydt.examples.owned_rows import OwnedRows
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import Features, dtype_of
-from raydt.exchange.links import Meeting, Steps
-from raydt.exchange.messages import MET, Buckets, FeatureReader, Payload, fault
+from raydt.exchange.links import Steps
+from raydt.exchange.messages import Buckets, FeatureReader, Payload
 from raydt.learners.fudyadt.build import FETCHED, BuildOrder, begun, slots_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 
@@ -80,45 +83,20 @@ class TreeRows(OwnedRows):
 #: Labels of each shard that shards tell each other at once.
 _TOLD = 1 << 18
 _NO_NODES: AnyArray = np.empty(0, dtype=np.uint8)
-_NO_ONES = np.zeros(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
 
-class BuildingShard:
-    """A shard's rows of the last BUILD and their nodes, which the coordinator fetches a part at a time."""
+class FuDyADTShard:
+    """The only shard, in the coordinator's process, whose store has the rows: it reads and writes their features."""
 
-    _first, _node_of = 0, _NO_NODES
-
-    def _built(self, steps: Steps[Any]) -> Steps[dict[str, AnyArray]]:
-        """Make the steps of a BUILD; returns the ``splits``, and what :meth:`_on_nodes` does of the first rows."""
-        self._first, self._node_of, splits = yield from steps
-        return {"splits": splits, "node_of": self._on_nodes(0)}
-
-    def _on_nodes(self, begin: int) -> AnyArray:
-        """Return the nodes of the own rows among :data:`FETCHED` ones from ``begin`` on."""
-        place = max(0, begin - self._first), max(0, begin + FETCHED - self._first)
-        nodes = self._node_of[slice(*place)]
-        if place[1] >= len(self._node_of):
-            self._node_of = _NO_NODES
-        return nodes
-
-
-class FuDyADTShard(BuildingShard):
-    """A shard in the coordinator's process, whose store has the rows: nothing is sent."""
+    reader: FeatureReader | None = None
 
     def __init__(self, features: Features, groups: Ints, store: ExampleStore) -> None:
-        self.groups = groups
-        self._features, self._store = features, store
+        self._features, self.groups, self._store = features, groups, store
         self.columns = features.columns_of(groups)
-        self._categorical = features.kinds[self.columns].astype(np.bool_)
-        self._meeting = Meeting()
-        self.reader: FeatureReader | None = None
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: ``build`` and its meetings, ``gather`` or ``equal``."""
-        if method == MET:
-            return self._meeting.receive(**payload)
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
+        """Nothing is asked."""
+        raise NotImplementedError(method)
 
     def rows(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
@@ -132,29 +110,12 @@ class FuDyADTShard(BuildingShard):
 
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
-        self._meeting = Meeting()
         for g in self.groups:  # which may be read one after the other
             X = state[int(g)]["X"]
             self._store.X[: len(X), self._features.group_columns(int(g))] = X
 
-    def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
-        """Make a BUILD with the other shards."""
-        slots = slots_of(np.array(order.rows))
-        X, rows = block(self._store.X, slots, self.columns), np.arange(len(slots), dtype=np.int32)
-        labels = self._store.y[slots if len(self.columns) else slots[:0]]
-        steps = begun(X, rows, labels, (self.columns, self._categorical), order, place)
-        return self._meeting.begin(self._built(steps))
 
-    def _on_gather(self, slots: Any) -> Floats:
-        """Columns of some rows, shape (rows, columns of this shard)."""
-        return block(self._store.X, slots, self.columns)
-
-    def _on_equal(self, slots: Any, x: Any) -> Bools:
-        """Which of some rows equal ``x`` in every column of this shard."""
-        return equal_rows(block(self._store.X, slots, self.columns), np.asarray(x)[self.columns])
-
-
-class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
+class OwningFuDyADTShard(OwningShard[TreeRows]):
     """A shard in a process of its own: it has its columns and the labels of every row, and owns the rows of buckets."""
 
     def __init__(self, options: FuDyADTOptions, features: Features, groups: Ints) -> None:
@@ -162,6 +123,8 @@ class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._dtype = dtype_of(options.numeric)
         self._labels: AnyArray = np.empty(0, dtype=self._dtype)  # by slot
+        # The own rows of the last BUILD, which the coordinator fetches a part at a time: the first, and their nodes.
+        self._first, self._node_of = 0, _NO_NODES
 
     def _no_rows(self) -> TreeRows:
         return TreeRows(self._owners, self._index, self._dtype)
@@ -178,9 +141,9 @@ class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
             self._rows.forget_leaves()
         return state
 
-    def _on_rows(self, slots: Any, y: Any, X: Any) -> None:  # type: ignore[override]
+    def _on_rows(self, slots: Any, X: Any, indptr: Any = None, indices: Any = None, y: Any = None) -> None:
         """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
-        self._held.put(slots, X, *_NO_ONES)
+        super()._on_rows(slots, X)
         self._keep_labels(slots, y)
 
     def _keep_labels(self, slots: Slots, y: AnyArray) -> None:
@@ -191,10 +154,6 @@ class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
         if need > len(self._labels):
             self._labels = grown(self._labels, max(need, len(self._held.X)))
         self._labels[slots] = y
-
-    def _on_read(self, slots: Any, rows: Any, blocks: Any, y: Any) -> None:  # type: ignore[override]
-        assert self.reader is not None
-        self._on_rows(slots, y, self.reader.take(rows, blocks)[0])
 
     def _on_labels(self) -> Steps[None]:
         """After a restore, take the labels of all rows from their owners."""
@@ -215,18 +174,19 @@ class OwningFuDyADTShard(BuildingShard, OwningShard[TreeRows]):
             rows.end_batch()
         return (yield from self.delete_oldest(*rows.oldest(rows.live_ones(rows.mine(slots)))))
 
-    def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
-        """Make a BUILD with the other shards."""
+    def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Steps[dict[str, AnyArray]]:
+        """Make a BUILD with the other shards; returns the ``splits``, and :meth:`_on_nodes` of the first rows."""
         slots = slots_of(np.array(order.rows))
         self._held.make_room(slots)
         labels = self._labels[slots if len(self.columns) else slots[:0]]
-        return self._built(begun(self._held.X, slots, labels, (self.columns, self._categorical), order, place))
+        steps = begun(self._held.X, slots, labels, (self.columns, self._categorical), order, place)
+        self._first, self._node_of, splits = yield from steps
+        return {"splits": splits, "node_of": self._on_nodes(0)}
 
-    def _on_gather(self, slots: Any) -> Any:
-        """Columns of some rows, shape (rows, columns of this shard)."""
-        fault("shard.before_columns")
-        return self._held.gather(slots)["X"]
-
-    def _on_equal(self, slots: Any, x: Any) -> Bools:  # type: ignore[override]
-        """Which of some rows equal ``x`` in every column of this shard."""
-        return self._held.equal(slots, np.asarray(x)[self.columns], *_NO_ONES)
+    def _on_nodes(self, begin: int) -> AnyArray:
+        """Return the nodes of the own rows among :data:`FETCHED` ones from ``begin`` on."""
+        place = max(0, begin - self._first), max(0, begin + FETCHED - self._first)
+        nodes = self._node_of[slice(*place)]
+        if place[1] >= len(self._node_of):
+            self._node_of = _NO_NODES
+        return nodes

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from raydt.arrays.elementary import AnyArray, Arrays, Bools
+from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.row_owners import rows_of_parts
 from raydt.examples.updates import MOST_CLASSES, Features, Reading
 from raydt.exchange.messages import Buckets
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
-from raydt.learners.gbdt.coordinator import GBDTCoordinator, OwnedGBDTCoordinator
+from raydt.learners.gbdt.coordinator import GBDTCoordinator, LocalGBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree, start_of, trees_of
 from raydt.learners.gbdt.model import saved_predictor
@@ -93,7 +93,6 @@ class GBDT(Learner):
     kind = "gbdt"
     Options = GBDTOptions
     Coordinator = GBDTCoordinator
-    Shard = GBDTShard
     Description = GBDTDescription
     audit_divides = True
     unproven: ClassVar[dict[str, str]] = {
@@ -132,8 +131,12 @@ class GBDT(Learner):
 
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> GBDTCoordinator:
         """Make the coordinator of rows that are in its process or, with stores of their own, at the shards."""
-        kind = GBDTCoordinator if plan.shared_store else OwnedGBDTCoordinator
+        kind = LocalGBDTCoordinator if plan.shared_store else GBDTCoordinator
         return kind(options, features, shards, plan)
+
+    def shard(self, options: Any, features: Features, groups: Ints, store: Any = None) -> GBDTShard:
+        """Make the worker that owns ``groups``, and rows: all of them, if it shares the coordinator's."""
+        return GBDTShard(options, features, groups, store)
 
     def schema(self, options: GBDTOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """Trees and bins, or before the first training none; rows with their leaves and ledger."""

@@ -65,7 +65,6 @@ from raydt.learners.gbdt.split_search import (
 )
 from raydt.learners.gbdt.staleness import LARGE, add_moves, compare, largest_moves
 from raydt.learners.gbdt.update import (
-    Counts,
     add_ranks,
     collapse,
     count_growth,
@@ -393,14 +392,14 @@ class RowShard:
         train_pass(model, local, batch, own, first, stop, grow_room, room.p)
         F[:] = batch.F[:, :own].T
 
-    def update(self, slots: Slots, role: int, anew: Slots) -> Counts:
-        """Take rows through all trees, and others whose derivatives are all computed anew."""
+    def update(self, slots: Slots, role: int, anew: Slots) -> Ints:
+        """Take rows through all trees, and others whose derivatives are all computed anew; return COUNTS."""
         (begun,) = side_by_side([self._begin_update(slots, role, anew, len(anew) > 0, 0, self.ensemble.leaf.shape[1])])
         model, local, batch, own, n, rules, compares, room, grow_room = begun
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(model, local, batch, role, own, n, rules, compares, room, grow_room, counts)
         self._end_update(batch, n)
-        return Counts.of(len(self.ensemble.trees.feature), [counts])
+        return counts
 
     def sum_up(self, slots: Slots, first: int, stop: int) -> None:
         """Make the histograms of some trees from the rows of the model, all of which are here."""

@@ -7,26 +7,28 @@ with its id, label and birth (``owned_rows``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, as_slice, merged
+from raydt.arrays.digest import Part
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints, Slots
-from raydt.batches.binning import Bins, encode, learn_bins
+from raydt.batches.binning import Bins, CellStore, encode, learn_bins
 from raydt.batches.rows_on_shards import OwningShard, RowBlock, RowsOnShards
 from raydt.examples.row_owners import are_in
 from raydt.examples.updates import Features
 from raydt.exchange.links import Steps
-from raydt.exchange.messages import MET, Payload
+from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.split_search import INSERTED
-from raydt.learners.gbdt.trainer import HeldOut, PendingRows, held_out_rows
+from raydt.learners.gbdt.trainer import Crew, HeldOut, PendingRows, held_out_rows
 from raydt.learners.gbdt.update import TO_INSERT
-from raydt.parallel import limited
+from raydt.parallel import limited, ranges, run
 
 # What a shard of the GBDT has of the rows that it owns: how it gets them, writes them for a state and reads them back.
 #
@@ -43,11 +45,16 @@ class ShardOfOwner(OwningShard[PendingRows]):
 
     _layout: RowsOnShards
 
-    def __init__(self, options: GBDTOptions, features: Features, groups: Ints) -> None:
+    def __init__(self, options: GBDTOptions, features: Features, groups: Ints, rows: PendingRows | None = None) -> None:
         super().__init__(features, groups)
         self._options = options
         self._own: RowShard | None = None
+        self._crew: Crew | None = None  # that makes its passes, if there is no other shard
         self._encoded = _NO_SLOTS  # the first own rows of this model
+        self._is_here = rows is not None  # in the coordinator's process, which writes the rows of a state
+        if rows is not None:
+            self._index, self._owners, self._rows, rows.shard = 0, rows.owners, rows, self
+            self._layout = RowsOnShards(features, 1)
 
     def _no_rows(self) -> PendingRows:
         self._layout = RowsOnShards(self._features, self._owners.shards)
@@ -59,6 +66,25 @@ class ShardOfOwner(OwningShard[PendingRows]):
         assert self._own is not None
         return self._own
 
+    def begin_with(self, ensemble: Ensemble | None, cells: CellStore | None = None) -> None:
+        """Begin with an ensemble, and perhaps with encoded rows; None: without a model."""
+        self._own = self._crew = None
+        if ensemble is not None:
+            self._own_bins = ensemble.bins.select(self.columns)
+            self._own = RowShard(ensemble, self._features, cells)
+            self._own.targets = self.rows_here.targets
+            self._crew = Crew(self._own, self._features) if self._owners.shards == 1 else None
+
+    @property
+    def ensemble(self) -> Ensemble | None:
+        """The ensemble of the own rows; None without a model."""
+        return None if self._own is None else self._own.ensemble
+
+    def rest(self) -> None:
+        """Drop what the next update makes again from the rows."""
+        if self._crew is not None:
+            self._crew.rest()
+
     def _in_model(self, local: Slots) -> Bools:
         """Whether the rows in some local slots are in the model, and do not wait to be inserted."""
         e = self.own.ensemble
@@ -68,7 +94,15 @@ class ShardOfOwner(OwningShard[PendingRows]):
 
     # ---------------------------------------------------------------- states
 
-    def _of_model(self, local: Slots) -> dict[str, Any]:
+    def rows(self, slots: Slots) -> dict[Any, dict[str, Any]]:
+        """Features of new rows; of an owner that writes its rows, what else never changes of these."""
+        return self._held.by_group(slots) if self._is_here else super().rows(slots)
+
+    def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
+        """Own rows, if this shard writes them."""
+        return {} if self._is_here else super().state(slots)
+
+    def of_model(self, local: Slots) -> dict[str, Any]:
         """Leaves, ledger and drift: histograms follow from these."""
         return {} if self._own is None else self._own.of_rows(local, self._in_model(local))
 
@@ -100,20 +134,19 @@ class ShardOfOwner(OwningShard[PendingRows]):
 
 #: Cells whose bins one thread makes in less than it takes to hand them out.
 FEW_CELLS = 1 << 16
-#: Rows that are encoded between two meetings, at most.
-_ENCODED = 1 << 16
+#: Rows that are encoded between two meetings, at most; and by a task of one owner.
+_ENCODED, ENCODED_BY_A_TASK = 1 << 16, 1 << 12
 
 
 class GBDTShard(ShardOfOwner):
     """Owner of whole feature groups, and of the rows in some slots."""
 
-    def __init__(self, options: GBDTOptions, features: Features, groups: Ints) -> None:
-        super().__init__(options, features, groups)
+    def __init__(self, options: GBDTOptions, features: Features, groups: Ints, rows: PendingRows | None = None) -> None:
+        super().__init__(options, features, groups, rows)
         self._kinds = features.kinds[self.columns]
         self._training = _NO_SLOTS  # the own rows that this model is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
-        # Of a digest: ids of rows that waited at the last one, and ``pending`` by local slot at this one.
-        self._waiting, self._status = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int8)
+        self._waiting = np.empty(0, dtype=np.int64)  # ids of the rows that waited at the last digest
         self._scores = np.empty((0, 0))  # of the rows of a training
         self._holds_out = False  # whether some of those rows are held out
         self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
@@ -125,8 +158,9 @@ class GBDTShard(ShardOfOwner):
         return super().handle(method, payload)
 
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
-        """Also begin without a model."""
-        self._own = None
+        """Also begin without a model, unless the coordinator has given one."""
+        if not self._is_here:
+            self.begin_with(None)
         super().restore(state)
 
     # ---------------------------------------------------------------- the own rows
@@ -147,16 +181,11 @@ class GBDTShard(ShardOfOwner):
 
     # ---------------------------------------------------------------- bins and cells
 
-    def _on_learn(self, **which: Any) -> Any:
-        """Make the bins from rows: those in some slots, or all live ones, which the owners know together."""
-        if "slots" in which:
-            return self._bins_of(which["slots"])
-        return self._learn(**which)
+    def _on_learn(self, hold_out: bool, balanced: bool) -> Steps[dict[str, Any]]:
+        """Make the bins from all live rows, which the owners know together.
 
-    def _learn(self, hold_out: bool, balanced: bool) -> Steps[dict[str, Any]]:
-        """Also decide which rows are held out, as the first ones of all in the order of their births.
-
-        Returns the bins, and what :meth:`OwnedRows.of_training` does.
+        Also decide which rows are held out, as the first ones of all in the order of their births. Returns the bins,
+        and what :meth:`PendingRows.of_training` does.
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
@@ -185,10 +214,7 @@ class GBDTShard(ShardOfOwner):
         """Take the bins of all features and make room for trees; the first rows come next."""
         self.rows_here.digest.forget()
         self.rows_here.balance(factors)
-        ensemble = Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0)
-        self._own_bins = ensemble.bins.select(self.columns)
-        self._own = RowShard(ensemble, self._features)
-        self._own.targets = self.rows_here.targets
+        self.begin_with(Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0))
 
     def _all(self) -> Slots:
         """Local slots of the own rows in the model."""
@@ -206,6 +232,11 @@ class GBDTShard(ShardOfOwner):
         taken = []
         for begin in range(0, len(slots), _ENCODED):
             block = slots[begin : begin + _ENCODED]
+            if self._owners.shards == 1:
+                X, tasks = self._held.X[as_slice(block)], ranges(len(block), ENCODED_BY_A_TASK, 4)
+                run([partial(own.cells.add_columns, block[part], X[part]) for part in tasks])
+                taken.append((block, RowBlock.of(X[:, :0], self._held.sparse(block))))
+                continue
             parts = yield self._codes(block)
             local = self.rows_here.mine(block)
             for columns, part in zip(self._layout.columns, parts, strict=True):
@@ -256,7 +287,10 @@ class GBDTShard(ShardOfOwner):
             rows = yield from self._layout.dealt(self._held, slots, self._owners.shard_of(slots), self._index)
             y, weights = self.rows_here.targets
             self._held_out = HeldOut(self.own.ensemble, rows, y[held], weights[held] if len(weights) else None)
-        yield from self.own.train_steps(self._training, self._scores, first, stop)
+        if self._crew is not None:
+            self._crew.train(self._training, self._scores, first, stop)
+        else:
+            yield from self.own.train_steps(self._training, self._scores, first, stop)
         losses = {} if self._held_out is None else {"losses": self._held_out.losses(first)}
         if stop == self.own.ensemble.iterations:
             self._forget_training()
@@ -265,7 +299,8 @@ class GBDTShard(ShardOfOwner):
     def _on_update(self, roles: Sequence[int], anew: bool) -> Steps[Any]:
         """Take the rows that wait through all trees together with the other shards, those of one role after the other.
 
-        Those in the model have all their derivatives computed ``anew``. Returns the counts of each role, and the trees.
+        Those in the model have all their derivatives computed ``anew``. Returns the counts of each role, of every row
+        shard here, and the trees.
         """
         waiting, others, counts = self.rows_here.pending, self._all() if anew else _NO_SLOTS, []
         self._forget_training()
@@ -276,13 +311,19 @@ class GBDTShard(ShardOfOwner):
                 for local, ones in (yield from self._encode(slots)):
                     self.own.cells.arrange(local, ones)
             own, end = self.own, self.own.ensemble.leaf.shape[1]
-            counts.append((yield from own.update_steps(mine, role, others, anew, 0, end)))
+            if self._crew is not None:
+                counts.append(np.stack(self._crew.update(mine, role, others)))
+            else:
+                counts.append((yield from own.update_steps(mine, role, others, anew, 0, end))[np.newaxis])
             self.rows_here.digest.note(self.rows_here.store.id[own.taken])
         return {"counts": counts, **self._trees()}
 
     def _on_sum_up(self) -> Steps[None]:
         """Make all histograms together with the other shards."""
-        return self.own.sum_up_steps(self._all())
+        if self._crew is not None:
+            self._crew.sum_up(self._all())
+        else:
+            yield from self.own.sum_up_steps(self._all())
 
     def _on_extend(self, classes: int) -> Steps[Any]:
         """Continue with more classes; returns the trees."""
@@ -291,10 +332,9 @@ class GBDTShard(ShardOfOwner):
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
         sums = ensemble.sums_of_roots(known, former.targets, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
-        self._own = own = RowShard(ensemble, self._features, former.cells)
-        own.targets = former.targets
-        own.divide(self._index, shards)
-        yield from own.sum_up_steps(slots)
+        self.begin_with(ensemble, former.cells)
+        self.own.divide(self._index, shards)
+        yield from self._on_sum_up()
         return self._trees()
 
     def _on_shorten(self, iterations: int) -> None:
@@ -307,8 +347,9 @@ class GBDTShard(ShardOfOwner):
         self._training, self._scores, self._held_out = _NO_SLOTS, np.empty((0, 0)), None
 
     def _trees(self) -> dict[str, list[AnyArray]]:
-        """Return the trees, if this is the first shard: all have the same."""
-        return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
+        """Return the trees, if this is the first shard: all have the same. The coordinator sees those that are here."""
+        tells = self._index == 0 and not self._is_here
+        return {"trees": [array.copy() for array in self.own.ensemble.trees] if tells else []}
 
     # ---------------------------------------------------------------- what others want to know of the rows
 
@@ -322,21 +363,30 @@ class GBDTShard(ShardOfOwner):
         return counts[tree, order[tree, i]]
 
     def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
-        """As of all owners; what has waited at the last one is hashed anew.
+        """As of all owners."""
+        self._note_waiting()
+        return super()._on_hash_rows(weighted)
+
+    def digested(self, weighted: bool) -> tuple[Arrays, Part]:
+        """Return the columns of rows that wait to be deleted, by id, and the part of all rows, which this shard has."""
+        self._note_waiting()
+        leaving = self._leaving(weighted)
+        order = np.argsort(leaving["id"])
+        leaving = {name: column[order] for name, column in leaving.items()}
+        return leaving, self.rows_here.digest.part(self._hashed, weighted)
+
+    def _note_waiting(self) -> None:
+        """Have rows hashed anew that have waited at the last digest.
 
         Rows that wait to be inserted are hashed, although they are not in the model yet; those still in it are not.
         """
         rows, pending = self.rows_here, self.rows_here.pending
         rows.digest.note(self._waiting)
         self._waiting = rows.store.id[np.concatenate([pending.inserts, pending.deletes])]
-        self._status = rows.status()
-        hashes = super()._on_hash_rows(weighted)
-        self._status = self._status[:0]
-        return hashes
 
     def _hashed(self, local: Slots) -> Arrays:
         """Also whether the rows wait, and their ledger."""
-        hashed: Arrays = {**super()._hashed(local), "pending": self._status[local]}
+        hashed: Arrays = {**super()._hashed(local), "pending": self.rows_here.pending.status(local)}
         if self._own is not None:
             e, held = self._own.ensemble, hashed["pending"] != TO_INSERT
             hashed["ledger"] = np.zeros((len(local), len(e.leaf)), dtype=e.ledger.dtype)

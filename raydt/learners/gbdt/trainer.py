@@ -1,10 +1,10 @@
-"""Training and updates where the rows are in the coordinator's process.
+"""Training and updates on the rows of one owner: labels, rows that wait, rows held out, and the threads of a pass.
 
-The rows of a model are divided among *row shards* (``row_shard``). These are threads of this process, as many as pay
-for the pass, over arrays that they share with the coordinator; one alone makes a pass in one call of compiled code.
-Where the shards of the exchange own the rows, they are the row shards (``owned_coordinator``).
+The rows of a model are divided among *row shards* (``row_shard``). Where shards own the rows, they are the row shards.
+An owner that has all rows divides them among threads of its process, as many as pay for the pass, over arrays that they
+share; one alone makes a pass in one call of compiled code.
 
-Invariant: both leave the same ensemble, bit for bit, with any number of shards.
+Invariant: the ensemble is the same, bit for bit, with any number of row shards.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ import numpy.typing as npt
 
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints, Slots, permutation, stream_key
 from raydt.batches.binning import Bins, joined
-from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.owned_rows import Ids, OwnedRows
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import Weighting
 from raydt.examples.updates import BITS, UNIT, Features, Weights, sums_by_class
 from raydt.exchange.links import side_by_side
-from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.candidates import Summary, Targets, classes_in, scale_of, summaries_before, summary_of
 from raydt.learners.gbdt.derivatives import ONE, derive
-from raydt.learners.gbdt.ensemble import Ensemble, known_trees, score_rows, with_class
+from raydt.learners.gbdt.ensemble import Ensemble, score_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.update import NOT_PENDING, TO_DELETE, TO_INSERT, Counts, PendingUpdates
-from raydt.parallel import ranges, run, threads
+from raydt.learners.gbdt.update import TO_DELETE, TO_INSERT, PendingUpdates
+from raydt.parallel import run, threads
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.
 _LOSS_BITS = 20
@@ -129,68 +128,24 @@ class Patience:
         return m - self.best >= options.n_iter_no_change
 
 
-class ThreadTrainer:
-    """Does the work of all shards in this process; it asks them only for the features of the first rows."""
+class Crew:
+    """The row shards of an owner that has all rows: threads, each a shard beside the owner's own."""
 
-    def __init__(self, ensemble: Ensemble, features: Features, rows: RowsOnShards) -> None:
-        self.shard, self._features, self._rows = RowShard(ensemble, features), features, rows
+    def __init__(self, shard: RowShard, features: Features) -> None:
+        self.shard, self._width = shard, max(1, len(features.names))  # of a row, about
         self._beside: list[RowShard] = []  # the other shards of the last pass
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: without the memory of other threads."""
         return {**self.__dict__, "_beside": []}
 
-    @property
-    def ensemble(self) -> Ensemble:
-        """Return the ensemble as it is now."""
-        return self.shard.ensemble
-
     def rest(self) -> None:
         """Drop what the next update makes again from the rows."""
         self._beside = []
         self.shard.rest()
 
-    def trim(self, capacity: int) -> None:
-        """Rest, and give up what can be made again, and room beyond so many slots."""
-        self.rest()
-        self.shard.trim(capacity)
-
-    def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
-        """Encode the first rows of a new ensemble, with room for so many."""
-        self.ensemble.reserve(capacity)
-        cells = self.shard.cells
-        cells.make_room(slots)
-        parts = []
-        for begin in range(0, len(slots), _FETCHED):
-            block = slots[begin : begin + _FETCHED]
-            rows = yield from self._rows.take(block)
-            divided = ranges(len(block), _ENCODED, 4)
-            run([partial(cells.add_columns, block[part], rows.X[part]) for part in divided])
-            parts.append((block, rows._replace(X=rows.X[:0].copy())))
-        cells.choose(cells.default_counts(slots), len(slots))
-        for block, rows in parts:
-            cells.arrange(block, rows)
-
-    def take(self, slots: Slots, rows: RowBlock) -> None:
-        """Encode new rows."""
-        self.shard.cells.add(slots, rows)
-
-    def train(self, targets: Targets, slots: Slots, held_out: HeldOut | None) -> None:
-        """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
-        e, self.shard.targets = self.ensemble, targets
-        F = e.origins(len(slots))
-        if held_out is None:
-            self._train(slots, F, 0, e.iterations)
-            return
-        patience = Patience(e)
-        for m in range(e.iterations):
-            self._train(slots, F, m, m + 1)
-            if patience.is_over(m, [held_out.losses(m)]):
-                break
-        if patience.best + 1 < e.iterations:
-            self.shard.shorten(patience.best + 1)
-
-    def _train(self, slots: Slots, F: Floats, first: int, stop: int) -> None:
+    def train(self, slots: Slots, F: Floats, first: int, stop: int) -> None:
+        """Train some iterations; arguments as of :meth:`RowShard.train`."""
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         if len(crew) == 1:
             self.shard.train(slots, F, first, stop)
@@ -200,20 +155,19 @@ class ThreadTrainer:
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
 
-    def update(self, targets: Targets, slots: Slots, role: int, anew: Slots) -> tuple[Counts, Slots]:
+    def update(self, slots: Slots, role: int, anew: Slots) -> list[Ints]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
-        Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
+        Returns what each shard has done (COUNTS); ``taken`` of the first are then all rows that went through the trees.
         """
-        e, self.shard.targets = self.ensemble, targets
-        e.reserve(len(targets.y))
+        e = self.shard.ensemble
         if self.shard.rests:
-            self._sum_up(targets, np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32))
+            self.sum_up(np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
         crew = self._crew(len(held), UPDATED_CELLS_OF_A_THREAD, most)
         if len(crew) == 1:
-            return self.shard.update(slots, role, anew), self.shard.taken
+            return [self.shard.update(slots, role, anew)]
         ends = [0, *(int(held[len(held) * i // len(crew)]) for i in range(1, len(crew))), e.leaf.shape[1]]
         results = side_by_side(
             [
@@ -221,36 +175,18 @@ class ThreadTrainer:
                 for shard, own in zip(crew, pairwise(ends), strict=True)
             ]
         )
-        return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
+        self.shard.taken = np.concatenate([shard.taken for shard in crew])
+        return results
 
-    def extend(self, classes: int, targets: Targets, held: Slots) -> None:
-        """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
-        known = known_trees(self.ensemble)
-        ensemble = with_class(self.ensemble, classes, held)
-        ensemble.set_roots(known, ensemble.sums_of_roots(known, targets, held))
-        self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
-        self._sum_up(targets, held)
-
-    def resume(self, targets: Targets, held: Slots, new: Slots) -> Exchange[None]:
-        """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
-        yield from self.encode(np.union1d(held, new).astype(np.int32), len(targets.y))
-        self._sum_up(targets, held)
-
-    def _sum_up(self, targets: Targets, slots: Slots) -> None:
+    def sum_up(self, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
-        self.shard.targets = targets
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
-        trees, n = len(self.ensemble.leaf), len(crew)
+        trees, n = len(self.shard.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]
         run([partial(one.sum_up, slots, bounds[i], bounds[i + 1]) for i, one in enumerate(crew)])
 
-    @property
-    def _width(self) -> int:
-        """Features of a row, about."""
-        return max(1, len(self._features.names))
-
     def _crew(self, rows: int, of_a_thread: int, most: int = 1 << 30) -> list[RowShard]:
-        """Return the shards of a pass over so many rows, at most ``most``; the first is this process's own.
+        """Return the shards of a pass over so many rows, at most ``most``; the first is the owner's own.
 
         Each has at least ``of_a_thread`` cells.
         """
@@ -281,9 +217,14 @@ class PendingRows(OwnedRows):
     ANSWERS: ClassVar[frozenset[str]] = OwnedRows.ANSWERS | {"summaries", "summary_of_inserts", "sum_of_weights"}
     Pending = PendingUpdates
 
-    def __init__(self, owners: RowOwners, index: int, target_dtype: np.dtype[Any]) -> None:
+    #: The shard that has the features of these rows, where it is in the coordinator's process and has all rows.
+    shard: Any
+
+    def __init__(
+        self, owners: RowOwners, index: int, target_dtype: np.dtype[Any], weighting: Weighting | None = None
+    ) -> None:
         super().__init__(owners, index, target_dtype)
-        self._weighting = Weighting(False)  # whose factors the coordinator resolves
+        self._weighting = weighting or Weighting(False)  # whose factors the coordinator resolves
 
     @classmethod
     def counts_of(cls, state: Mapping[str, AnyArray]) -> list[int]:
@@ -300,7 +241,8 @@ class PendingRows(OwnedRows):
 
     def balance(self, factors: Ints | None) -> None:
         """Take the factors of classes, None before they are resolved."""
-        self._weighting.take(factors)
+        if factors is not self._weighting.factors:
+            self._weighting.take(factors)
         self._weighting.enter(self.store, np.concatenate([self.store.slots(), self.pending.deletes]))
 
     def _enter(self, local: Slots) -> None:
@@ -360,9 +302,3 @@ class PendingRows(OwnedRows):
     def changing(self, local: Slots) -> Arrays:
         """Return births, and which rows wait."""
         return {**super().changing(local), "pending": self.pending.status(local)}
-
-    def status(self) -> npt.NDArray[np.int8]:
-        """Return ``pending`` by local slot, shape (slots ever used,)."""
-        status = np.full(self.store.used, NOT_PENDING, dtype=np.int8)
-        status[self.pending.inserts], status[self.pending.deletes] = TO_INSERT, TO_DELETE
-        return status
