@@ -63,6 +63,11 @@ def _help(name: str, command: click.Command, context: click.Context) -> Iterator
     yield f"## {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
 
 
+#: What a key without a description of its own means.
+MEANINGS = {
+    "op_values": "words of each operation: [change logs](change-logs.md#change-logs)",
+    "delimiter": "one character between two values",
+}
 #: A key that at least as many kinds have alike stands once for all of them.
 SHARED = 3
 Row = tuple[str, str, str]
@@ -83,19 +88,34 @@ def keys() -> Iterator[str]:
             if len(kinds) >= SHARED:
                 shared.setdefault(tuple(kinds), []).append(row)
         for kinds, common in sorted(shared.items(), key=lambda item: -len(item[0])):
-            yield from _table(f"{section}: {'every kind' if len(kinds) == len(rows) else '; '.join(kinds)}", common)
+            yield from _table(f"{section}: {'every kind' if len(kinds) == len(rows) else _together(kinds)}", common)
         for name, own in rows.items():
             rest = [row for row in own if len(kinds_of[row]) < SHARED]
             if rest:
                 yield from _table(f"{section}: {name}" if name else "", rest)
 
 
+#: Kinds of sources that the page calls by one word.
+TOGETHER = {
+    "files": {"arrow", "csv", "jsonl", "libsvm", "parquet"},
+    "live": {"delta", "kafka"},
+    "synthetic": {"synthetic, hyperplane", "synthetic, randcbt", "synthetic, sea", "synthetic, sparse"},
+}
+
+
+def _together(kinds: tuple[str, ...]) -> str:
+    """Return the kinds that have a key, those of a group by its word."""
+    words = [word for word, members in TOGETHER.items() if members <= set(kinds)]
+    rest = set(kinds).difference(*(TOGETHER[word] for word in words))
+    return "; ".join([*words, *sorted(rest)])
+
+
 def _rows(model: dict[str, Any]) -> Iterator[Row]:
-    """Key, default and meaning of each key of a model."""
+    """Key, default and meaning of each key of a model that has more than one value."""
     for key, of in model["properties"].items():
-        if "const" not in of:
+        if "const" not in of and of.get("type") != "null":
             default = "*required*" if key in model.get("required", ()) else f"`{_yaml(of.get('default'))}`"
-            yield f"`{key}`", default, _cell(of)
+            yield f"`{key}`", "" if key == "op_values" else default, _cell(of) or MEANINGS.get(key, "")
 
 
 def _table(heading: str, rows: list[Row]) -> Iterator[str]:
