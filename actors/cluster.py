@@ -280,7 +280,7 @@ class Cluster:
             ]
 
     def answers(self) -> bool:
-        """Whether Ray's own processes are there: its head and, of a private Ray, the one that starts the actors."""
+        """Return True if Ray's own processes answer: its head and, of a private Ray, the one that starts actors."""
         try:
             for address in self._listeners:
                 _require_server(address)
@@ -404,7 +404,7 @@ def _plural(name: str) -> str:
 
 
 def starts_ray(address: str | None = None) -> bool:
-    """Whether :func:`connect` would start a private Ray, which takes up to half a minute; imports nothing."""
+    """Return True if :func:`connect` would start a private Ray, which takes up to half a minute; imports nothing."""
     return not _is_connected() and _named(address) == "local"
 
 
@@ -454,7 +454,7 @@ def cpus_here() -> int:
 
 
 def free_on_nodes() -> list[Bundle]:
-    """What nobody has reserved on each node of the Ray that this process is connected to."""
+    """Return the free resources of each node of the Ray that this process is connected to."""
     import ray._private.state as state
 
     free: dict[str, Bundle] = state.available_resources_per_node()  # type: ignore[no-untyped-call]

@@ -73,7 +73,7 @@ class KeyGroups:
         self._aside: dict[int, Parts] = {}
 
     def identity(self) -> Identity:
-        """Which sources this process has loaded."""
+        """Return the identity of the sources that this process has loaded."""
         self._pulse.beat()
         return identity()
 
@@ -448,7 +448,7 @@ class AuditPart:
         self._part: Any = None
 
     def identity(self) -> Identity:
-        """Which sources this process has loaded."""
+        """Return the identity of the sources that this process has loaded."""
         self._pulse.beat()
         return identity()
 

@@ -145,7 +145,7 @@ class Watch:
 
     @staticmethod
     def _said(error: RaydtError, replies: Sequence[Any], peers: Sequence[Peer]) -> RaydtError:
-        """What Ray says of a shard that another one has lost, if it says so soon; else the error of that one."""
+        """Return Ray's error of a shard that another one has lost, if it comes soon; else the error of that one."""
         accused = error.shard if isinstance(error, ProcessLostError) else None
         for reply, peer in zip(replies, peers, strict=True):
             if accused is not None and peer.shard == accused and ray.wait([reply], timeout=WORD_SECONDS)[0]:

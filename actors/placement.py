@@ -16,7 +16,7 @@ from raydt.learners.base import WorkPlan
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the work of a run is done."""
+    """The place of the work of a run: its processes, and why there are so many."""
 
     shards: int | None  #: number of shards; None until it is known what the cluster has free
     where: str  #: who does the work, and why, in one sentence
@@ -53,7 +53,7 @@ def have_room(nodes: Sequence[Bundle], requested: Sequence[Bundle]) -> bool:
 
 
 def _rank(name: str) -> tuple[bool, bool, bool, str]:
-    """Which resource decides first which bundle is larger: GPUs, then others by name, then memory, then CPUs."""
+    """Return the order in which resources decide which bundle is larger: GPUs, others by name, memory, CPUs."""
     return name == "CPU", name == "memory", name != "GPU", name
 
 

@@ -189,7 +189,7 @@ class Coordinator:
         self._position: int | None = None  # sequence number of the next update; None = whatever comes first
 
     def identity(self) -> Identity:
-        """Which sources this process has loaded."""
+        """Return the identity of the sources that this process has loaded."""
         self._pulse.beat()
         return identity()
 

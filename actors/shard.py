@@ -226,7 +226,7 @@ class FeatureShard:
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
-        """Which sources this process has loaded."""
+        """Return the identity of the sources that this process has loaded."""
         self._pulse.beat()
         return identity()
 

@@ -28,7 +28,7 @@ from raydt.streams.base import Stream
 
 
 class Position(NamedTuple):
-    """Where a process takes up a run."""
+    """The position at which a process takes up a run."""
 
     number: int = 1  #: Of a chapter.
     past: Past | None = None  #: Of that chapter; None if it is to begin.

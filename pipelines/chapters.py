@@ -36,7 +36,7 @@ _HOUR = 3600.0
 
 
 class ChapterEnd:
-    """Where a chapter ends: at a number of updates, or at the first batch after a time; never in the ``warmup``.
+    """The end of a chapter: a number of updates, or the first batch after a time; never in the ``warmup``.
 
     ``begins`` is the update that the chapter begins with, ``since`` the time of that, and ``clock`` gives seconds since
     1970. A warm-up that ends early, which is known at its end, leaves the end that a shorter one would have.

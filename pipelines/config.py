@@ -225,7 +225,7 @@ _SENTENCES = {
 
 @dataclass
 class _Place:
-    """Where a problem lies: its key, the schema there, the object that holds the key, and the unions on the way."""
+    """The place of a problem: its key, the schema there, the object that holds the key, and the unions on the way."""
 
     schema: Schema
     node: Schema
@@ -509,7 +509,7 @@ class Config(BaseModel):
         return config
 
     def named(self, name: str) -> Config:
-        """The same config with another name."""
+        """Return this config with another name."""
         config = self.model_copy()
         config._name = name
         return config

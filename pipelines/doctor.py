@@ -75,7 +75,7 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
 
 
 def copies_on_this_machine() -> list[Message]:
-    """Where rows that a run has read may lie on this machine, outside its folder; for the map of ``erasure.md``."""
+    """Return the places of this machine, outside run folders, that may hold rows; as ``erasure.md`` lists them."""
     folders = {Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", Path(tempfile.gettempdir()) / "ray"}
     counts = ((folder, len(list(folder.glob("session_2*")))) for folder in sorted(folders))
     found = [message("verdicts.copy_sessions", folder=folder, sessions=count) for folder, count in counts if count]
@@ -145,7 +145,7 @@ def listeners(process: psutil.Process) -> list[dict[str, Any]]:
 
 
 def serves_metrics(address: str, port: int) -> bool:
-    """Whether ``/metrics`` is answered to whoever asks, without a token."""
+    """Return True if ``/metrics`` is answered to whoever asks, without a token."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     connection = HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
     try:

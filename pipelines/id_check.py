@@ -31,7 +31,7 @@ class IdSearch:
 
 
 def without_remedy(error: InputError) -> InputError:
-    """The same error of a row that is skipped: it needs no remedy."""
+    """Return an error without its remedy, for a row that is skipped."""
     return error.but(remedy=None)
 
 
@@ -106,7 +106,7 @@ class _Search:
             self._later |= dict.fromkeys(refused, f"row {line} of {file}")
 
     def outcome(self) -> IdSearch:
-        """What was found."""
+        """The findings of the search."""
         errors: list[InputError] = [
             update_error(self._stream, *described, self._later.get(place, ""))
             for place, described in enumerate(self._described)

@@ -237,7 +237,7 @@ class KeyedPredictor(_Used):
 
 
 def _unseen(saved: SavedModel) -> Callable[[Floats], Bools]:
-    """Which values of rows, shape (n, d), are categories that the model does not know."""
+    """Return a function that finds, in rows of shape (n, d), categories that the model does not know."""
     known = [saved.categories.get(name) for name in saved.features.names]
     if traits_of(saved.options).reading.by_value:
         numbers = [None if values is None else [-1.0, *map(number_of, values)] for values in known]

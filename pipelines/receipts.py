@@ -24,7 +24,7 @@ from raydt.sessions.saved_model import SavedModel
 
 
 class ReceiptFile(NamedTuple):
-    """Where an update appends its receipt."""
+    """The file to which an update appends its receipt."""
 
     path: str  #: The chain.
     key: str  #: File with the key of ids.

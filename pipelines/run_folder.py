@@ -184,7 +184,7 @@ class RunFolder(Folder):
         self.discard(name)
 
     def run_status(self) -> str | None:
-        """How the run or sweep that lies here has ended; ``unfinished`` without a summary, None if none lies here."""
+        """Return the status of the run or sweep here; ``unfinished`` without a summary, None if there is none."""
         if self.chapters():
             return self.newest().run_status() or "unfinished"
         ending = next((name for name in ("summary.json", "sweep.json") if self.has(name)), "")

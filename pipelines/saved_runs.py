@@ -136,7 +136,7 @@ def _named_states(folder: RunFolder) -> RunFolder:
 
 
 def states_of(config: Config, folder: RunFolder) -> RunFolder:
-    """Where the states of a run are: ``checkpoints`` in its folder, or ``checkpoint.path``."""
+    """Return the folder of the states of a run: ``checkpoints`` in its folder, or ``checkpoint.path``."""
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
 
 
@@ -181,7 +181,7 @@ def last_state(states: RunFolder) -> RunFolder:
 
 
 class StatePlace(NamedTuple):
-    """Where a state lies."""
+    """The place of a state."""
 
     folder: RunFolder
     run: RunFolder | None = None  #: That was given, or in whose ``checkpoints/`` it lies.

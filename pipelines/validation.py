@@ -109,12 +109,12 @@ def _is_weighted(config: Config) -> bool:
 
 
 def _is_below(most: int, live: int | None, features: Features) -> bool:
-    """Whether live examples surely stay below so many cells; nobody knows the ones of sparse features before."""
+    """Return True if live examples surely stay below so many cells; nobody knows the ones of sparse features before."""
     return live is not None and not features.sparse and live * len(features) < most
 
 
 def _are_faster(cluster: ClusterOptions, shards: int | None) -> bool:
-    """Whether so many shards, None of them unknown yet, have more CPUs than the coordinator."""
+    """Return True if so many shards, None of them unknown yet, have more CPUs than the coordinator."""
     coordinator, shard = (max(1, int(one.num_cpus)) for one in (cluster.resources.coordinator, cluster.resources.shard))
     return shards is None or shards * shard > coordinator
 
@@ -169,7 +169,7 @@ WARMUP_ROWS = 1 << 17
 
 
 class WarmupReader(NamedTuple):
-    """Who reads the rows of the warm-up."""
+    """The reader of the rows of the warm-up: the driver, or shards."""
 
     divided: bool  #: Each shard reads what it needs.
     sentence: Message | None  #: Who reads, and why; None where there is no shard to which rows would go.

@@ -609,7 +609,7 @@ class RunPurge(Work):
 
 
 def _says_nothing(line: str) -> bool:
-    """Whether a record of the log can quote no value: one of an event, which is no warning."""
+    """Return True if a record of the log can quote no value: one of an event, which is no warning."""
     try:
         record = json.loads(line)
     except ValueError:

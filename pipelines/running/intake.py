@@ -480,7 +480,7 @@ TOGETHER = 0.05
 
 
 class Arrivals:
-    """When units of a source came that the model does not have yet, as far as the source has told.
+    """Times at which units of a source came that the model does not have yet, as far as the source has told.
 
     A unit is counted once: those of a plan are the difference of what is behind the plan before it and behind it. What
     a look finds has come after the look before it: its age is never said too low.

@@ -316,7 +316,7 @@ def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
 
 
 def location_of(out: str | Path | None, name: str) -> str | Path:
-    """Where the run folder goes."""
+    """Return the path of the run folder."""
     if out is None:
         out = default_location(name)
     # A job's working directory is a copy of the submitted one that Ray deletes afterwards.

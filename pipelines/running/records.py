@@ -686,7 +686,7 @@ class Recoveries:
         return self.entries[-1]
 
     def withdraw(self) -> None:
-        """This process has not come to apply an update, and has changed nothing: what it began does not count."""
+        """Forget what this process began: it has applied no update, and has changed nothing."""
         for entry in self.entries[self._earlier :]:
             log.info("not recovered", extra={"event": WITHDRAWN, "recovery": dict(entry)})
         del self.entries[self._earlier :]

@@ -53,7 +53,7 @@ Attend = Callable[[FollowedSource, RunFolder], None]
 
 
 class Manner(NamedTuple):
-    """How a run begins; as of :func:`replay`."""
+    """The way in which a run begins; as of :func:`replay`."""
 
     given: Config | Mapping[str, Any] | str | Path
     overwrite: bool = False
@@ -258,7 +258,7 @@ def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Ite
 
 
 class _Start:
-    """What is to run since it ``began``; the place of the work is said as soon as that is known."""
+    """A run that ``began``; the place of its work is set as soon as that is known."""
 
     def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float, attend: Attend | None) -> None:
         self.config, self.stream, self.progress, self.began, self.attend = config, stream, progress, began, attend

@@ -56,7 +56,7 @@ from raydt.streams.deletion_log import ChangelogStream
 
 
 class Place(NamedTuple):
-    """Where in the source some requests are, and the time of the newest change there, if that is known."""
+    """The place of requests in the source, and the time of the newest change there, if that is known."""
 
     name: str
     time: float | None = None

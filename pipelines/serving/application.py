@@ -1,4 +1,4 @@
-"""What the server answers to a request, whatever carries it: HTTP here, a handle of Ray Serve elsewhere.
+"""Answers to requests, whatever carries them: HTTP here, a handle of Ray Serve elsewhere.
 
 Invariant: an answer to rows is made by the model that was current when the request came, and by no other.
 """
@@ -38,7 +38,7 @@ from raydt.sessions.saved_model import BY_KEY, MODEL, open_model, outlined, unde
 
 
 class SnapshotPlace(NamedTuple):
-    """Where a snapshot lies; two with the same mark are the same one."""
+    """The place of a snapshot; two with the same mark are the same one."""
 
     folder: RunFolder
     mark: tuple[str, int, int]  #: Place, time of the last change (ns) and size of its manifest.

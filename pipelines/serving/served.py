@@ -232,7 +232,7 @@ _READY_KEYS = 4096
 
 
 class AnsweringModel(NamedTuple):
-    """What an answer says of its model."""
+    """The facts of a model that its answers name."""
 
     digest: str  #: Of the snapshot: the seal of its manifest.
     update: int | None  #: Updates of the stream that are in the model; None if it was saved without a run.

@@ -357,19 +357,19 @@ class Insertions:
     weight: Weights | None = None  #: Shape (n,): their weights; None if all are 1.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
-        """The same error, naming file, row and label of the row that the learner refuses."""
+        """Return an error that also names file, row and label of the row that the learner refuses."""
         assert self.source is not None
         said = {"label": quoted(float(self.y[row])), "problem": error.parts["problem"], "remedy": error.remedy}
         return _at(self.source, row, label, message("updates.refused_label", **said))
 
 
 def no_deletions() -> Deletions:
-    """Where no file of ids is given."""
+    """Return the deletions of an update without a file of ids."""
     return Deletions(_NO_IDS, _NO_IDS)
 
 
 def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) -> Insertions:
-    """Where no file of rows is given."""
+    """Return the insertions of an update without a file of rows."""
     all_ids = deepcopy(names.ids)
     if names.text_ids:
         all_ids.give(deletions.names, np.full(len(deletions.ids), DELETE, dtype=np.int8))

@@ -282,7 +282,7 @@ def update(
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
-    """Where the new state goes: a folder with nothing in it, and not in one that is taken."""
+    """Return the folder of the new state: an empty one, and not in one that is taken."""
     target = RunFolder(out)
     require_apart("--out", target.location, [Input("what is updated", place.location) for place in taken])
     _require_free(target)

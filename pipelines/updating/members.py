@@ -351,7 +351,7 @@ def save_state(
 
 
 def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
-    """Where copies of deleted examples may be, with paths where they are known."""
+    """Return the places in which copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
     places = [message("updates.copy_state", path=place.folder.location)]
     series, _, _ = place.folder.location.rpartition("/")

@@ -41,12 +41,12 @@ class FeatureBins:
 
     @property
     def bins(self) -> int:
-        """How many codes there are."""
+        """Number of codes."""
         return len(self.values) + (1 if self.categorical else 2)
 
     @property
     def cuts(self) -> int:
-        """How many cuts there are, numbered from 0: one of two categories, and no cut of fewer."""
+        """Number of cuts, numbered from 0: one of two categories, and no cut of fewer."""
         available = len(self.values) + self.seen
         return available - (available <= 2 and available > 0) if self.categorical else available
 
@@ -63,7 +63,7 @@ class FeatureBins:
         return np.where(np.isnan(x), len(self.values) + 1, np.searchsorted(self.values, x))
 
     def equals(self, other: FeatureBins) -> bool:
-        """Whether kind, values and what was seen are the same."""
+        """Return True if kind, values and what was seen are the same."""
         return (self.categorical, self.seen) == (other.categorical, other.seen) and np.array_equal(
             self.values, other.values
         )
@@ -371,7 +371,7 @@ class BucketLimits(NamedTuple):
         return cls(True, unit, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
 
     def outside(self, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, bucket: Ints) -> Bools:
-        """Whether rho of each feature is outside the limits of its bucket."""
+        """Return, for each feature, True if rho is outside the limits of its bucket."""
         own = np.where(self.mirrored[bucket], n1 - c11, c11)
         total = np.where(self.mirrored[bucket], n - c1, c1)
         s, t = self.s[bucket], self.t[bucket]

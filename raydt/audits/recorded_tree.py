@@ -282,7 +282,7 @@ def best_of(nodes: int, splits: Iterable[OnFeature]) -> Best:
 
 
 class RoutedHistory:
-    """When each example of a history was there, and where the tree routes it."""
+    """A history with the updates at which each example came and went, and the node to which the tree routes it."""
 
     live_counts: Ints  #: Shape (nodes, K): class counts of S(v); a learner's audit counts them.
 
@@ -420,7 +420,7 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether conformance holds and feasibility is not violated."""
+        """True if conformance holds and feasibility is not violated."""
         return self.conformance == "holds" and self.feasibility != "violated"
 
     def as_dict(self) -> dict[str, Any]:

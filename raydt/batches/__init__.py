@@ -1,1 +1,1 @@
-"""What a batch of updates becomes before a learner applies it: rows on shards, and bins."""
+"""Rows on shards, and bins: a batch of updates before a learner applies it."""

@@ -92,7 +92,7 @@ class RowsOnShards:
             yield Tell("rows", {"slots": slots}, self.parts(rows))
 
     def equal(self, slots: Slots, row: RowBlock) -> Exchange[Bools]:
-        """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
+        """Return, for each slot, True if its row equals one row. O(slots x features) on the shards."""
         replies = yield Ask("equal", {"slots": slots}, self.parts(row))
         equal: Bools = np.logical_and.reduce(replies)
         return equal
@@ -187,7 +187,7 @@ class HeldRows:
         return {"X": X, "indptr": sparse.indptr, "indices": sparse.indices}
 
     def equal(self, slots: Any, X: Any, indptr: Any = None, indices: Any = None) -> Bools:
-        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
+        """Return, for each of some rows, True if it equals a row in every feature of this shard; NaN equals NaN."""
         self.make_room(slots)
         mine = self.X[slots]
         equal = equal_rows(mine, X)
@@ -214,7 +214,7 @@ class HeldRows:
         return rows
 
     def among(self, slots: Slots, row: Mapping[str, Any]) -> Bools:
-        """Which of many slots have a row that equals one, as :meth:`equal`; those that never had a row may."""
+        """Return, for each of many slots, True if its row equals one; either, of slots that never had a row."""
         found = np.zeros(len(slots), dtype=np.bool_)
         (seen,) = np.nonzero(slots < self.used)
         for begin in range(0, len(seen), _COMPARED):
@@ -249,7 +249,7 @@ class HeldRows:
 
 
 def without_rows(part: Mapping[str, Any]) -> dict[str, Any]:
-    """What a group's part of a state has beside its rows: as long as it is needed, those should not be in memory."""
+    """Return a group's part of a state without its rows, which should not be in memory for as long."""
     return {name: value for name, value in part.items() if name != "X" and not name.startswith("sparse_")}
 
 
@@ -289,7 +289,7 @@ class ShardWithRows:
         return self._held.gather(slots)
 
     def _on_equal(self, slots: Any, **row: Any) -> Bools:
-        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
+        """Return, for each of some rows, True if it equals a row in every feature of this shard; NaN equals NaN."""
         return self._held.equal(slots, **row)
 
 

@@ -325,7 +325,7 @@ class Dictionary:
         return len(self.values)
 
     def known(self, row: int | None = None) -> int:
-        """How many values appeared before ``row`` (all, if None). O(log n)."""
+        """Return the number of values that appeared before ``row`` (all, if None). O(log n)."""
         return len(self.values) if row is None else bisect_left(self._first_row, row)
 
     def encode(self, column: pa.Array, row: int, keep: Bools | None = None, of: Ints | None = None) -> Ints:
@@ -404,7 +404,7 @@ Mask = Bools
 
 
 class Fault(NamedTuple):
-    """Why a row is bad."""
+    """The reason for which a row is bad."""
 
     code: str  #: Names the sentence in ``raydt/messages/rows.txt``.
     column: str
@@ -465,7 +465,7 @@ def error_of(
 
 
 def holds_tokens(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds lists of text, plain or in dictionaries."""
+    """Return True if a column of this type holds lists of text, plain or in dictionaries."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
     value = kind.value_type
@@ -473,7 +473,7 @@ def holds_tokens(kind: pa.DataType) -> bool:
 
 
 def different(columns: Iterable[pa.Array]) -> int:
-    """How many tokens there are in some columns, at least 1. O(tokens), and memory for the different ones."""
+    """Return the number of tokens in some columns, at least 1. O(tokens), and memory for the different ones."""
     seen: set[str] = set()
     for column in columns:
         seen.update(_flat(column).unique().to_pylist())

@@ -43,7 +43,7 @@ N_FEATURES = b"n_features"
 
 
 def holds_indices(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds lists of integers, or lists that are all empty."""
+    """Return True if a column of this type holds lists of integers, or lists that are all empty."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
     return bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))

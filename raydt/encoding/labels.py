@@ -442,7 +442,7 @@ def netted(before: pa.Table, after: pa.Table, id: str, op: str) -> pa.Table:
 
 
 def _equal(one: Any, other: Any) -> Any:
-    """Where two columns are equal, or both null, or both not a number."""
+    """Return, for each row, True if two columns are equal, or both null, or both not a number."""
     try:
         same = pc.fill_null(pc.equal(one, other), False)
     except pa.ArrowNotImplementedError:  # lists and records

@@ -31,7 +31,7 @@ class Values(Protocol):
     """Values in the order they came, the last of which can be forgotten."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of values."""
 
     def cut(self, n: int) -> None:
         """Forget all but the first ``n``."""
@@ -92,7 +92,7 @@ class AtomicCall:
 
     @property
     def touched(self) -> bool:
-        """Whether the session differs from what it was before the call."""
+        """True if the session differs from what it was before the call."""
         session = self.session
         return session is not None and not (session.whole and session.coordinator.store.changes == self.changes)
 
@@ -180,7 +180,7 @@ class AtomicCalls(Locked, ABC):
             raise HalfAppliedError(message(self._interrupted, estimator=type(self).__name__))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied."""
+        """Return the attributes that a copy has."""
         self._require_whole()
         return self.__dict__
 
@@ -198,4 +198,4 @@ class AtomicCalls(Locked, ABC):
 
     @abstractmethod
     def _growing(self) -> Iterable[Values]:
-        """What new values of labels and categories are appended to."""
+        """Return the lists to which new labels and categories are appended."""

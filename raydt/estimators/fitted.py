@@ -586,7 +586,7 @@ class SumOfTrees(Fitted):
         return model
 
     def interface(self) -> Interface:
-        """What the columns and outputs of the exported model are."""
+        """Return the meaning of the columns and outputs of an exported model."""
         values = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         classes = getattr(self, "classes_", np.empty(0)).tolist()
         return Interface.of(self._features(), values, classes, self._traits.reading.by_value)

@@ -48,7 +48,7 @@ from raydt.parallel import ranges, run, threads
 
 
 def is_sparse_matrix(X: Any) -> bool:
-    """Whether ``X`` is one of scipy's sparse matrices or arrays."""
+    """Return True if ``X`` is one of scipy's sparse matrices or arrays."""
     return hasattr(X, "tocsr")
 
 

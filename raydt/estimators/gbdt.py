@@ -55,11 +55,11 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         return n_iter
 
     def _described(self) -> Any:
-        """That of the arrays of the model, for which the rows of every node are counted: O(rows x trees)."""
+        """Return the predictor of the arrays of the model, which count the rows of every node: O(rows x trees)."""
         return super()._predictor()
 
     def _predictor(self) -> Any:
-        """That of the trees as they are in memory; of a model that was loaded, of its arrays."""
+        """Return the predictor of the trees in memory; of a model that was loaded, of its arrays."""
         if not hasattr(self, "session_"):
             return self._described()
         coordinator: Any = self.session_.coordinator

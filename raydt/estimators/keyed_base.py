@@ -86,7 +86,7 @@ class KeyedReceipt:
 
 @dataclass
 class OfKey:
-    """What a request names of one key; None: nothing of this kind."""
+    """The ids and subjects that a request names of one key; None: nothing of this kind."""
 
     ids: list[Hashable] | None = None
     subjects: list[Hashable] | None = None

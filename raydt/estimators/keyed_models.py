@@ -434,7 +434,7 @@ class KeyedModels(Parametrised, Locked):
         return self.estimator.__sklearn_tags__()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied."""
+        """Return the attributes that a copy has."""
         self._require_whole()
         return self.__dict__
 

@@ -66,7 +66,7 @@ _NO_LEVELS = np.empty(0, dtype=np.uint16)
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """How many of ``scored`` predictions were right: the learner's and the baselines'."""
+    """Numbers of correct predictions among ``scored``: the learner's and the baselines'."""
 
     scored: int = 0
     learner: int = 0

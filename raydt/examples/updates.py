@@ -590,7 +590,7 @@ class Reading:
         return self if rules >= self.missing_since else replace(self, missing=False)
 
     def most_classes(self, *, sparse: bool) -> int:
-        """How many classes there may be, with sparse features or without."""
+        """Return the largest number of classes, with sparse features or without."""
         return self.sparse_classes if sparse else self.classes
 
 

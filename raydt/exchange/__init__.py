@@ -1,1 +1,1 @@
-"""How a coordinator and its shards talk: messages, shards, snapshots, the in-process driver, and fault points."""
+"""The exchange of a coordinator and its shards: messages, snapshots, the in-process driver, and fault points."""

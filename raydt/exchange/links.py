@@ -1,4 +1,4 @@
-"""What shards swap among themselves, without I/O: numbered frames of arrays, and who is admitted.
+"""Numbered frames of arrays that shards swap among themselves, and the admission of shards; without I/O.
 
 Each swap of a pass (:class:`~raydt.exchange.messages.Combine`) has the next number within the epoch: a shard, or a
 process of several (:func:`swap_together`), sends one frame to every other and waits for one of each, and is at most one
@@ -44,7 +44,7 @@ CHALLENGE = 32
 
 
 class Frame(NamedTuple):
-    """What one shard sends another in one swap."""
+    """The arrays that one shard sends another in one swap."""
 
     epoch: int
     seq: int
@@ -80,7 +80,7 @@ class FrameReader:
 
     @property
     def space(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """The memory for the next bytes; never empty."""
         return self._view[self._filled :]
 
     def take(self, count: int) -> Frame | None:
@@ -218,7 +218,7 @@ def _bundle(rows: Sequence[Sequence[Content]]) -> dict[str, AnyArray]:
 
 
 def _unbundled(bundle: Any, n: int) -> list[list[Content]]:
-    """What :func:`_bundle` was given, of ``n`` shards."""
+    """Return the contents that :func:`_bundle` was given, of ``n`` shards."""
     found: list[dict[int, dict[str, Any]]] = [{} for _ in range(n)]
     for key, array in bundle.items():
         sender, place, name = key.split(" ", 2)

@@ -1,4 +1,4 @@
-"""How a coordinator and its shards talk: requests as values, machines without I/O.
+"""The messages of a coordinator and its shards: requests as values, machines without I/O.
 
 A coordinator's algorithm is a generator. It yields :class:`Ask` (a request to every shard; the generator receives the
 replies in shard order), :class:`Tell` (no reply) or :class:`Combine` (a pass on which shards meet), and reads from

@@ -119,7 +119,7 @@ class Manifest(BaseModel):
 
 
 def is_folder_file(name: str) -> bool:
-    """Whether writing a model or a state gives files this name, complete or not."""
+    """Return True if writing a model or a state gives files this name, complete or not."""
     name = final_name(name)
     return name == MANIFEST or re.fullmatch(rf"{_NAME}{_HASH}(npz|json)", name) is not None
 

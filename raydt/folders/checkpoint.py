@@ -90,7 +90,7 @@ class Copies:
         self._asked = self._clock()
 
     def has_to_go(self, segment: str) -> bool:
-        """Whether the next checkpoint must not share a segment."""
+        """Return True if the next checkpoint must not share a segment."""
         return self._is_old(self._segments.get(segment))
 
     def kept(self, numbers: Iterable[int], newest: int) -> list[int]:
@@ -145,13 +145,13 @@ _FOLDERS = re.compile(rf"{NUMBER}|{ROWS}")
 
 
 def is_checkpoint_file(path: str) -> bool:
-    """Whether checkpoints have files of this name in the folder of a run's checkpoints, complete or not."""
+    """Return True if checkpoints have files of this name in the folder of a run's checkpoints, complete or not."""
     folder, _, name = path.partition("/")
     return _FOLDERS.fullmatch(folder) is not None and is_folder_file(name)
 
 
 def is_checkpoint_folder(name: str) -> bool:
-    """Whether it is the folder of a checkpoint, or of segments, in the folder of a run's checkpoints."""
+    """Return True if it is the folder of a checkpoint, or of segments, in the folder of a run's checkpoints."""
     return _FOLDERS.fullmatch(name) is not None
 
 
@@ -289,7 +289,7 @@ class CheckpointStore:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
 
     def _beside(self, component: str) -> str:
-        """Where a component of a state that is alone lies."""
+        """Return the folder of a component of a state that is alone."""
         return ""
 
     def _write_rows(

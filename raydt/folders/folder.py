@@ -37,7 +37,7 @@ _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 def final_name(name: str) -> str:
-    """What a file that :meth:`Folder.publish` has not completed is to be called; any other name as it is."""
+    """Return the final name of a file that :meth:`Folder.publish` has not completed; any other name as it is."""
     unfinished = _UNFINISHED.fullmatch(name)
     return name if unfinished is None else unfinished[1]
 
@@ -90,7 +90,7 @@ class Folder:
         return posixpath.normpath(path) if ".." in name else path
 
     def has(self, name: str) -> bool:
-        """Whether an entry exists."""
+        """Return True if an entry exists."""
         return bool(self._look(self.path(name)).type != fs.FileType.NotFound)
 
     def size(self, name: str) -> int | None:
@@ -112,7 +112,7 @@ class Folder:
                 yield inner
 
     def is_link(self, name: str) -> bool:
-        """Whether an entry is a symbolic link."""
+        """Return True if an entry is a symbolic link."""
         return self.is_local and os.path.islink(self.path(name))
 
     def read(self, name: str) -> bytes:
@@ -283,7 +283,7 @@ def locked(folder: Folder, name: str = "", *, needed: bool = True) -> Iterator[N
 
 
 def locked_here(folder: Folder) -> bool:
-    """Whether it is this process that is inside :func:`locked` for a folder."""
+    """Return True if it is this process that is inside :func:`locked` for a folder."""
     return folder.path(LOCK) in _HELD
 
 

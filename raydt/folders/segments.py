@@ -43,7 +43,7 @@ _AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class CheckpointPlace:
-    """Where a checkpoint is being written."""
+    """The folder in which a checkpoint is being written."""
 
     folder: Folder  #: Of the checkpoint.
     beside: str  #: How it names the folder of the segments.
@@ -143,7 +143,7 @@ def _ragged(arrays: Mapping[str, AnyArray], column: str) -> str | None:
 
 
 def _entries(arrays: Mapping[str, AnyArray]) -> dict[str, int]:
-    """How many examples each array has entries for; -1 where values are not as many as their lengths say."""
+    """Return for how many examples each array has entries; -1 where values are not as many as their lengths say."""
     entries = {column: len(values) for column, values in arrays.items()}
     for column, values in arrays.items():
         lengths = _ragged(arrays, column)
@@ -351,7 +351,7 @@ class _StoredRows:
 
     @property
     def _parts(self) -> Mapping[Buckets, Mapping[str, Any]]:
-        """What shards have written of the rows in their buckets, read when it is asked for."""
+        """The parts that shards have written of the rows in their buckets, read on demand."""
         return Lazy(self.buckets, lambda part: self.put_together(self.buckets[part]))
 
     def _alive_of_all(self) -> Alive:
@@ -421,7 +421,7 @@ def fitting(file: str) -> Iterator[None]:
 
 
 def _alive(components: Components, segment: Segment) -> Alive:
-    """Which examples of a segment live."""
+    """Return which examples of a segment live."""
     prefix = component_of_segment(segment)
     if len(components[prefix]["born"]) != segment.rows:
         raise ValueError(message("models.uneven", columns=prefix, examples=segment.rows))

@@ -64,7 +64,7 @@ class Awake:
 
 
 class Observer(Protocol):
-    """Who follows what the members do: their figures before and after each change, and records."""
+    """A follower of the members: it gets their figures before and after each change, and records."""
 
     @property
     def records(self) -> Any:

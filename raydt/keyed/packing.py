@@ -1,4 +1,4 @@
-"""What many keys hold as one component of a folder: arrays of one name one after another, values as JSON.
+"""The states of many keys as one component of a folder: arrays of one name one after another, values as JSON.
 
 Invariant: :func:`unpacked` gives what :func:`packed` was given, bit for bit.
 """
@@ -128,7 +128,7 @@ def _entries(text: AnyArray) -> list[tuple[Key, dict[str, Any]]]:
 
 
 def _ascending(places: Ints, end: int) -> bool:
-    """Whether places of keys are each there once, in order, from 0 up to before ``end``."""
+    """Return True if places of keys are each there once, in order, from 0 up to before ``end``."""
     return bool(len(places) and places[0] >= 0 and places[-1] < end and (np.diff(places) > 0).all())
 
 

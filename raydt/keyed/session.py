@@ -289,7 +289,7 @@ class KeyedSession:
 
     @property
     def records(self) -> NewTableRows:
-        """Where the members record what they did."""
+        """The rows of tables that the members have recorded."""
         return self._records
 
     # -- the interface of a session -----------------------------------------------------------------------------

@@ -285,7 +285,7 @@ WholeSource = FileSource | FollowedSource
 
 @dataclass
 class SentSource:
-    """What :class:`raydt.keyed.source.SharedSource` asks of a source, without its files."""
+    """A source without files, as :class:`raydt.keyed.source.SharedSource` needs it."""
 
     features: Features
     rules: int
@@ -380,7 +380,7 @@ class News:
 
 
 class Sending:
-    """What a source has given other processes so far."""
+    """The values that a source has given other processes so far."""
 
     def __init__(self, source: WholeSource) -> None:
         self._source = source

@@ -289,7 +289,7 @@ class KeyedStream:
 
     @property
     def log(self) -> KeyLog | None:
-        """How the deletion log is called, without its entries; None of a stream without one."""
+        """The names of the deletion log, without its entries; None of a stream without one."""
         log = None if self._owners is None else self._owners.log
         return None if log is None else KeyLog(log.column, log.name, log.described)
 

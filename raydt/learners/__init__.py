@@ -83,12 +83,12 @@ def traits_of(options: LearnerOptions) -> Traits:
 
 
 def description_of(options: LearnerOptions) -> Description:
-    """How the learner whose options these are presents itself."""
+    """Return the description of the learner with these options."""
     return learners()[options.kind].describe(options.model_dump())
 
 
 def described(kind: Any, options: Mapping[str, Any] | None = None) -> Description:
-    """How a learner presents what it left, by what a summary and a manifest say; an unknown one as any tree."""
+    """Return the description of a learner by a summary and a manifest; of an unknown one that of any tree."""
     learner = learners().get(kind) if isinstance(kind, str) else None
     return learner.describe(options or {}) if learner else Description()
 
@@ -111,7 +111,7 @@ def no_weights(what: str, kind: str, numbers: bool = False) -> Message:
 
 
 def for_numbers(takes: Callable[[Reading], bool] = lambda _: True) -> str:
-    """Which learners take labels that are numbers, and what ``takes`` asks for, with which options, for a remedy."""
+    """Return the learners and options that take numeric labels, and what ``takes`` asks for, as a remedy."""
     found = []
     for kind, learner in learners().items():
         option = learner.traits(learner.Options()).reading.with_numbers

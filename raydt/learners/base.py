@@ -455,7 +455,7 @@ LARGEST_EPSILON = 1e6
 
 
 class FullyDynamicOptions(LearnerOptions):
-    """When a node is a leaf, how far its split may be from the best, and how many updates it takes."""
+    """Options that decide when a node is a leaf, how far a split may be from the best, and when it is rebuilt."""
 
     epsilon: float | Literal["auto"] = Field(
         "auto",

@@ -1,4 +1,4 @@
-"""How a learner presents itself: in progress, summary, terminal, receipt, report, comparison and sweep.
+"""The description of a learner: for progress, summary, terminal, receipt, report, comparison and sweep.
 
 The base class presents any tree that counts nodes, leaves and depth, and knows no particular method. Everything here is
 plain data (:mod:`raydt.presentation`); how it is laid out is up to whoever shows it.

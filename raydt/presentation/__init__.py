@@ -1,1 +1,1 @@
-"""How learners present themselves, as plain data: words, tables, charts and trees that know no HTML and no terminal."""
+"""Descriptions of learners as plain data: words, tables, charts and trees that know no HTML and no terminal."""

@@ -1,4 +1,4 @@
-"""What pages and terminals show, as plain data: text, facts, tables, charts and trees, in sections of articles.
+"""Contents of pages and terminals as plain data: text, facts, tables, charts and trees, in sections of articles.
 
 Two renderers lay blocks out: :mod:`pipelines.report.page` (HTML) and :mod:`pipelines.display`.
 """

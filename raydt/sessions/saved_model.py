@@ -119,7 +119,7 @@ class SavedModel:
 
     @property
     def is_state(self) -> bool:
-        """Whether the training rows are there."""
+        """True if the training rows are there."""
         return bool(self.meta["kind"] == "state")
 
     @property

@@ -235,7 +235,7 @@ class InProcessSession:
             raise HalfAppliedError(message("models.interrupted"))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied."""
+        """Return the attributes that a copy has."""
         self.require_whole()
         return self.__dict__
 
@@ -261,7 +261,7 @@ class InProcessSession:
             raise
 
     def group(self, batch: UpdateBatch) -> Many | None:
-        """What takes this batch with those of other sessions (``keyed.members``); None if :meth:`apply` has to."""
+        """Return the call that takes this batch with those of other sessions (``keyed.members``); None if none does."""
         self.require_whole()
         if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
             return None
@@ -401,7 +401,7 @@ class SmallModel:
         self._rows = self._ones = 0
 
     def holds(self, rows: int, ones: int) -> bool:
-        """Whether a model of so many rows, with so many ones in sparse features, stays in this process."""
+        """Return True if a model of so many rows, with so many ones in sparse features, stays in this process."""
         return holds(self._features, self._most, rows, ones)
 
     def holds_with(self, batch: UpdateBatch) -> bool:

@@ -1,1 +1,1 @@
-"""Where examples come from: files on any file system, and generators."""
+"""Sources of examples: files on any file system, and generators."""

@@ -314,7 +314,7 @@ class Envelope:
         return pa.schema([*fields, *inside.values()])
 
     def stored(self, name: str) -> str:
-        """Where a column of the opened rows is stored, for messages."""
+        """Return the name of a column of the opened rows as it is stored, for messages."""
         return name if name in self._outside else f"{AFTER}.{name}"
 
     def columns(self, names: Iterable[str]) -> list[str]:

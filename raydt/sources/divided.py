@@ -136,7 +136,7 @@ def _draw(options: SyntheticOptions, reading: Reading) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class BlockReport:
-    """What a shard says of a block of rows."""
+    """The answer of a shard about a block of rows."""
 
     good: bool  #: Every row can be used.
     rows: int | None = None  #: Rows that there are: less than asked for at the end of the source. None: not counted.
@@ -155,7 +155,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a shard needs to open the source that the driver has opened."""
+    """The values by which a shard opens the source that the driver has opened."""
 
     options: FileOptions | SyntheticOptions
     base_dir: str

@@ -438,7 +438,7 @@ class PermutedFiles(FileSource):
         return super().where(int(self._load()[row]))
 
     def identity(self) -> SourceIdentity:
-        """That of the files, and the seed."""
+        """The identity of the files, and the seed."""
         files = super().identity()
         described = {**files.description, "permutation": self._seed}
         return SourceIdentity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
@@ -545,7 +545,7 @@ class StoredSource:
         return self._column
 
     def identity(self) -> SourceIdentity:
-        """That of the original."""
+        """The identity of the original."""
         return self._identity
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
@@ -571,7 +571,7 @@ class StoredSource:
 
 
 def _places(source: Source, chunk: Rows) -> list[tuple[int, str, int]]:
-    """Where a chunk's rows lie: (row, file, row there) of the first of each run of rows that follow each other."""
+    """Return the places of a chunk's rows: (row, file, row there) of the first of each run of neighbouring rows."""
     file, first = source.where(chunk.start)
     if source.where(chunk.start + len(chunk) - 1) == (file, first + len(chunk) - 1):
         return [(chunk.start, file, first)]

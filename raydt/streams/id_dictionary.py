@@ -30,7 +30,7 @@ from raydt.folders.folder import Folder
 
 
 class Change(NamedTuple):
-    """What is to be done in a part before it is asked, all at once."""
+    """The changes of a part, to be made at once before it is asked."""
 
     version: int  #: Number of this change, more than that of the one before.
     oldest: int  #: No moment before this number will be asked for.

@@ -185,7 +185,7 @@ class RowReader:
         )
 
     def available(self, n: int) -> int:
-        """How many of the next ``n`` rows can be taken: less before a bad row and at the end of the source.
+        """Return how many of the next ``n`` rows can be taken: fewer before a bad row and at the end of the source.
 
         Also less where rows without features, which shards have read themselves, end or begin: none if ``n`` is 0.
         """
@@ -211,7 +211,7 @@ class RowReader:
         self._rows, self._divided = rows, True
 
     def _alike(self, n: int) -> int:
-        """How many of the first ``n`` rows at hand have features, or have none, as the first has."""
+        """Return how many of the first ``n`` rows at hand have features, or have none, as the first."""
         alike = -self._used
         for chunk in self._chunks:
             if alike >= n or chunk.has_features != self._chunks[0].has_features:
@@ -618,7 +618,7 @@ class RowStream(ABC):
 
 
 def _before_collision(ids: Ints, live: set[int]) -> int:
-    """How many ids there are before the first that is live or was among them already; O(1) for each of these."""
+    """Return the number of ids before the first that is live or was among them already; O(1) for each of these."""
     seen: set[int] = set()
     for begin in range(0, len(ids), 64):  # by parts, since the first collision may be near
         for place, id_ in enumerate(ids[begin : begin + 64].tolist(), begin):

@@ -70,7 +70,7 @@ class SlidingWindowStream(RowStream):
         return self._spread(op, rows, self._active.take_first(deletes))
 
     def _deletes_before(self, row: Rows) -> bool:
-        """Whether the example with this id is the next to be deleted: any other stays until the row is inserted."""
+        """Return True if the example with this id is the next to be deleted, before the row is inserted."""
         return len(self._active) == self._window and bool(self._active.view()[0] == row.id[0])
 
     def length(self) -> int | None:
@@ -208,7 +208,7 @@ class TimeWindowStream(RowStream):
         return self._spread(op, *self._move_on(len(op) - deletes, deletes))
 
     def _deletes_before(self, row: Rows) -> bool:
-        """Whether the example with this id has expired by the time of the row."""
+        """Return True if the example with this id has expired by the time of the row."""
         assert row.ts is not None
         end = max(self._now, int(row.ts[0])) - self._duration
         return any(id_ == row.id[0] for _, _, id_ in takewhile(lambda entry: entry[0] <= end, self._expiries))

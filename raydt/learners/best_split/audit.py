@@ -115,7 +115,7 @@ def audit(
 
 
 def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[Message]:
-    """Whether the finder is that of the options, or of the warm-up."""
+    """Report a finder that is not that of the options, or of the warm-up."""
     expected = UNDECIDED
     if options.finder != "auto":
         expected = NAMES.index(options.finder)

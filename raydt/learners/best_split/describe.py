@@ -1,4 +1,4 @@
-"""How the sparse best split presents itself: which feature was best when, and what the search for it took."""
+"""The description of the sparse best split: which feature was best when, and what the search for it took."""
 
 from __future__ import annotations
 

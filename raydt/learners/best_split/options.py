@@ -52,12 +52,12 @@ class BestSplitOptions(LearnerOptions, ClassWeight):
 
     @property
     def entropy(self) -> bool:
-        """Whether the criterion is the entropy, and not the Gini index."""
+        """True if the criterion is the entropy, and not the Gini index."""
         return (self.criterion or _CRITERION_OF.get(self.finder, "gini")) == "entropy"
 
     @property
     def warmup(self) -> str:
-        """Why the learner needs a warm-up, as part of a sentence: ``auto`` chooses, or classes are balanced by it."""
+        """The reason for a warm-up, as part of a sentence: ``auto`` chooses, or classes are balanced by it."""
         if self.finder == "auto":
             return message("learners.needs_sparsity")
         return message("learners.needs_classes") if self.class_weight == "balanced" else ""

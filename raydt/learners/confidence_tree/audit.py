@@ -89,7 +89,7 @@ class Records:
 
     @property
     def rival(self) -> str:
-        """Which splits the rule compares with."""
+        """The splits with which the rule compares."""
         return self._truth.options.rival
 
     def failures(self) -> list[Message]:
@@ -160,7 +160,7 @@ class Records:
         self._rule(node, record)
 
     def _rule(self, node: int, record: dict[str, Any]) -> None:
-        """Whether the numbers of a record satisfy the rule, for the reason it gives."""
+        """Check that the numbers of a record satisfy the rule, for the reason it gives."""
         options = self._truth.options
         phi, rival, impurity, width = (float(record[name]) for name in ("phi", "rival_phi", "impurity", "epsilon"))
         needed = widths_needed(options) * width
@@ -201,7 +201,7 @@ class Records:
         self.leads.append(Lead(node, lead, needed, theorem, bool(record["reason"] == TIE)))
 
     def _comes(self, candidates: SplitCandidates, place: int, among: Ints, own: Ints) -> bool:
-        """Whether one candidate may be the first of some: it is or, with logarithms, equals that up to rounding.
+        """Return True if one candidate may be the first of some: it is or, with logarithms, equals that up to rounding.
 
         Of those that part the classes alike it has to be the first: their phi has the same bits, however it is rounded.
         """
@@ -368,7 +368,7 @@ def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays
 
 
 def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, place: Ints) -> list[str]:
-    """Which counts of a group of features differ from those of its rows, by their place."""
+    """Return the names of the counts of a group of features that differ from those of its rows."""
     K, places, totals = truth.classes, len(group["totals"]), padded(group["totals"], truth.classes)
     if place.max(initial=-1) >= places:
         return ["places"]
@@ -441,7 +441,7 @@ def _feasibility(
 
 
 def _measured(records: Records) -> list[Message]:
-    """How many of the splits are ties, and the least lead of the others; nothing without splits."""
+    """Report the number of ties among the splits, and the least lead of the others; nothing without splits."""
     splits, ties = len(records.leads), sum(lead.tie for lead in records.leads)
     if not splits:
         return []

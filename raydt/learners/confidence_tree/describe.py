@@ -1,4 +1,4 @@
-"""How the confidence tree presents itself: what its leaves predict by, and every split with what it was decided by.
+"""The description of the confidence tree: how its leaves predict, and the numbers that decided every split.
 
 Works on the events (an entry for each split, and for each node that was restarted as a leaf), on the arrays of the
 model, which has the records of the splits that stand, and on the options. Scores become gains (of the impurity of the

@@ -224,7 +224,7 @@ class LiveConfidenceTree:
         return NO_WEIGHTS if self.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     def masses(self, slots: Slots) -> Ints:
-        """How much some examples count, int64; 1 each while counts are numbers of rows."""
+        """Return the weights of some examples in units, int64; 1 each while counts are numbers of rows."""
         return np.ones(len(slots), dtype=np.int64) if self.unit == 1 else self._weights[slots].astype(np.int64)
 
     @property
@@ -448,11 +448,11 @@ class LiveConfidenceTree:
 
     @property
     def tallies(self) -> bool:
-        """Whether it is tallied who was right: where leaves choose by it, once the bins are there."""
+        """True if correct predictions are tallied, by which leaves choose once the bins are there."""
         return self.adaptive and self.bins is not None
 
     def was_right(self, slots: Slots) -> Arrays:
-        """Who was right about some examples, if that is tallied."""
+        """Return which predictors were right about some examples, if that is tallied."""
         return {"was_right": self.right[slots]} if self.tallies else {}
 
     def changing(self) -> Arrays:

@@ -1,4 +1,4 @@
-"""What the leaves of a live tree predict by, and who has been right: whole tables, where kernels take leaf by leaf."""
+"""Tables by which the leaves of a live tree predict, and tallies of correct predictors, for all leaves at once."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         return 0 if self.rule == "ctree" and self.confidence == "theorem" else FEWEST
 
     def outlook(self, warmup: int) -> str:
-        """What is to be expected where so many first rows make bins that stay; empty if they are enough."""
+        """Return a warning where the first rows are few for bins that stay; empty if they are enough."""
         if self.renewal or warmup >= FEW:
             return ""
         return message("learners.few_rows", rows=counted(warmup, "row"))
@@ -187,7 +187,7 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         return self.criterion or _CRITERIA[self.rule][0]
 
     def most_classes(self, *, sparse: bool) -> int:
-        """How many classes there may be: two where the index or the counters of sparse features are."""
+        """Return the largest number of classes: two where the index or the counters of sparse features are for two."""
         return 2 if sparse or self.resolved_criterion == "kearns_mansour" else MOST_CLASSES
 
     def require_classes(self, found: int, *, sparse: bool) -> None:

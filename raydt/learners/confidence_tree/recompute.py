@@ -49,7 +49,7 @@ class SplitCandidates:
         return np.flatnonzero(others)
 
     def parts_alike(self, place: int, other: int, totals: Ints) -> bool:
-        """Whether two of them leave the same class counts on their sides, whichever is the left one."""
+        """Return True if two of them leave the same class counts on their sides, whichever is the left one."""
         left = self.left[place]
         return bool((self.left[other] == left).all() or (self.left[other] == totals - left).all())
 
@@ -121,7 +121,7 @@ def lead_of(options: ConfidenceTreeOptions, phi: float, rival: float) -> float:
 
 
 def widths_needed(options: ConfidenceTreeOptions) -> int:
-    """How many widths a split must be ahead by."""
+    """The number of widths by which a split must lead."""
     return 2 if options.rule in ("ctree", "corrected") else 1
 
 

@@ -186,7 +186,7 @@ class ForestCoordinator(SequentialCoordinator):
         return self._note(seq[warm:], done)
 
     def _builds_anew(self, batch: UpdateBatch, part: slice, steps: int) -> bool:
-        """Whether to build the trees from the rows that the steps leave: the same trees, for less work."""
+        """Return True if building the trees from the rows that the steps leave is less work; the trees are the same."""
         if batch.answers or batch.start + part.start < self._warmup:
             return False
         return steps * STEPS_OF_A_BUILD > self.store.live
@@ -226,7 +226,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     @property
     def _numbers(self) -> list[dict[str, Ints]]:
-        """What each shard's trees are."""
+        """The numbers of each shard's trees."""
         return [{"numbers": numbers} for numbers in self._trees]
 
     def gather(self) -> Exchange[None]:

@@ -1,4 +1,4 @@
-"""How the exact forest presents itself: its size, how its trees differ, the features it uses, and its rebuilds."""
+"""The description of the exact forest: its size, how its trees differ, the features it uses, and its rebuilds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the votes are right on examples that the voting trees have never seen.
+"""The score of the votes on examples that the voting trees have never seen.
 
 An example is predicted by the votes of the trees that do not hold it: the out-of-sample accuracy of a forest, by which
 its settings can be compared without held-out rows. It differs from prequential accuracy, which is about the past model.

@@ -68,7 +68,7 @@ class ForestOptions(LearnerOptions, ClassWeight):
 
     @property
     def numeric(self) -> bool:
-        """Whether labels are numbers."""
+        """True if labels are numbers."""
         return self.criterion == "squared_error"
 
     @property

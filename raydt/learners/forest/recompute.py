@@ -48,7 +48,7 @@ class NodeRows(NamedTuple):
 
     @property
     def mass(self) -> Ints:
-        """What the rows of each node count together, in units."""
+        """The total weight of the rows of each node, in units."""
         return self.n if self.weight is None else added(self.node, self.weight[self.rows], len(self.n))
 
     @property

@@ -34,7 +34,7 @@ def dealt(trees: int, shards: int) -> list[Ints]:
 
 
 class StepsMessage(NamedTuple):
-    """What the coordinator sends of a part of a batch."""
+    """The message with the steps of a part of a batch."""
 
     kind: Any  #: ``kind``, ``slot``, ``row``, ``place``: Shape (steps,): as in :class:`ForestSteps`.
     slot: Any
@@ -206,7 +206,7 @@ class ForestShard:
             done[DEPTH] = 0
 
     def _shape(self) -> Ints | None:
-        """How large the trees are, unless the coordinator sees them itself."""
+        """Return the sizes of the trees, unless the coordinator sees them itself."""
         return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
     def _reweigh(self, weights: Any) -> None:
@@ -231,7 +231,7 @@ class ForestShard:
     # ---------------------------------------------------------------- rows
 
     def _on_equal(self, slots: Any, X: Any) -> Bools:
-        """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
+        """Return, for each of some rows, True if it equals a row in this shard's columns; NaN equals NaN."""
         slots, row = np.asarray(slots), np.asarray(X)
         self.trees.reserve(int(slots.max(initial=-1)) + 1)
         mine = block(self.trees.examples.X, slots, self.columns)

@@ -1,4 +1,4 @@
-"""How FuDyADT presents itself: its tree with the margin of every node, its rebuilds, and the gap an audit measured."""
+"""The description of FuDyADT: its tree with the margin of every node, its rebuilds, and the measured gap."""
 
 from __future__ import annotations
 

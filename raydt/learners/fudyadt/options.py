@@ -93,7 +93,7 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
 
     @property
     def certified(self) -> bool:
-        """Whether inner nodes are rebuilt by certificates; leaves then have epsilon: auto."""
+        """True if inner nodes are rebuilt by certificates; leaves then have epsilon: auto."""
         return self.schedule != "published" and self.epsilon == "auto"
 
     def rules(self, scheduled: bool = True) -> TreeRules:
@@ -110,7 +110,7 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
 
     @property
     def numeric(self) -> bool:
-        """Whether labels are numbers."""
+        """True if labels are numbers."""
         return self.criterion == "squared_error"
 
     def declared_range(self) -> LabelRange | None:
@@ -124,7 +124,7 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
         return (*super().bounded_by[:3], self.criterion)
 
     def promise(self) -> Promise:
-        """Whether the guarantee holds for these options."""
+        """Return the guarantee for these options, or the reason why there is none."""
         epsilon, excuse = self.resolved_epsilon(), self.excuse()
         if excuse:
             return Promise(False, excuse)

@@ -260,7 +260,7 @@ def _scores(left: Ints, whole: Ints, n_left: Ints, n: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class SplitConditions:
-    """When BUILD splits: alpha, k + 1, h (the largest int64 for none), and of what impurity."""
+    """Conditions under which BUILD splits: alpha, k + 1, h (the largest int64 for none), and the impurity."""
 
     alpha: Fraction
     min_samples_split: int
@@ -278,11 +278,11 @@ class SplitConditions:
         return sizes
 
     def may_split(self, statistics: Ints, depth: Ints) -> Bools:
-        """Whether neither size nor depth makes a leaf of each node."""
+        """Return, for each node, True if neither size nor depth makes it a leaf."""
         return np.asarray((self.sizes(statistics) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
 
     def exceeds(self, statistics: Ints, bound: Fraction, *, or_equals: bool = False) -> Bools:
-        """Whether g(S) > bound (or >=) at each node, exactly."""
+        """Return, for each node, True if g(S) > bound (or >=), exactly."""
         p, q = bound.numerator * self.impurity.square, bound.denominator
         sizes, numerators = self.sizes(statistics).tolist(), self.impurity.numerators(statistics)
         squares = self.impurity.squares(sizes)

@@ -147,7 +147,7 @@ class GBDTCoordinator(BatchCoordinator):
         return self._log.arrays()
 
     def _faults(self, batch: UpdateBatch, part: slice, admitted: Admission) -> npt.NDArray[np.int8]:
-        """Why updates of a part are refused, int8, shape (updates of the batch,): targets no ledger entry can hold."""
+        """Return why updates are refused, int8, shape (updates of the batch,): targets no ledger entry can hold."""
         faults = np.zeros(len(batch), dtype=np.int8)
         if self.ensemble is not None and len(batch.y):
             op = batch.op[part]
@@ -447,7 +447,7 @@ class GBDTCoordinator(BatchCoordinator):
 
 
 class LocalGBDTCoordinator(GBDTCoordinator):
-    """The same beside the one owner of all rows, which share their store."""
+    """A coordinator beside the one owner of all rows, with which it shares a store."""
 
     rows_are_owned = False
     _restored = False  # what is not saved has to be made

@@ -1,4 +1,4 @@
-"""How boosted trees present themselves: the first of them, what features gain, and what each batch D' has touched."""
+"""The description of boosted trees: the first trees, the gain of features, and what each batch D' has touched."""
 
 from __future__ import annotations
 

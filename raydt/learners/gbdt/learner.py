@@ -230,7 +230,7 @@ class GBDT(Learner):
         )
 
     def outlook(self, options: GBDTOptions, warmup: int) -> str:
-        """What a batch D' costs, and how often all trees are trained again."""
+        """Return the cost of a batch D', and how often all trees are trained again, in words."""
         return outlook(options, warmup)
 
     def predictor(self, options: GBDTOptions, features: Features, model: Arrays) -> Any:

@@ -135,12 +135,12 @@ class GBDTOptions(LearnerOptions, ClassWeight):
 
     @property
     def bounded(self) -> bool:
-        """Whether stored derivatives are those of a score within a tolerance of the present one."""
+        """True if stored derivatives are those of a score within a tolerance of the present one."""
         return self.derivatives in ("bounded", "changed_leaves")
 
     @property
     def tolerance(self) -> float:
-        """That tolerance."""
+        """The tolerance of derivatives."""
         return self.derivative_tolerance if self.derivatives == "bounded" else 0.0
 
     @property
@@ -152,11 +152,11 @@ class GBDTOptions(LearnerOptions, ClassWeight):
 
     @property
     def regression(self) -> bool:
-        """Whether the labels are numbers."""
+        """True if the labels are numbers."""
         return self.objective == "squared_error"
 
     def promise(self) -> Promise:
-        """What holds of stored derivatives after every batch; the paper bounds nothing after an update."""
+        """Return the promise about stored derivatives after every batch; the paper bounds nothing after an update."""
         if self.bounded:
             return Promise(True, message("learners.bounded_derivatives", tolerance=self.tolerance))
         return Promise(False, message("learners.old_derivatives", derivatives=self.derivatives))

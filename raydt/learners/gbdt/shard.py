@@ -86,7 +86,7 @@ class ShardOfOwner(OwningShard[PendingRows]):
             self._crew.rest()
 
     def _in_model(self, local: Slots) -> Bools:
-        """Whether the rows in some local slots are in the model, and do not wait to be inserted."""
+        """Return, for each local slot, True if its row is in the model, and does not wait to be inserted."""
         e = self.own.ensemble
         held = local < e.leaf.shape[1]
         held[held] = e.leaf[0, local[held]] != e.absent

@@ -200,7 +200,7 @@ def audit(
 
 
 def _may_split(options: SparseTreeOptions, truth: RecountedSparseTree, sets: Sets) -> Bools:
-    """Whether neither size, nor depth, nor purity makes a leaf of each node."""
+    """Return, for each node, True if neither size, nor depth, nor purity makes it a leaf."""
     n, depth = sets.counts.sum(axis=1), FOREVER if options.max_depth is None else options.max_depth
     impure = (sets.counts > 0).all(axis=1)
     return np.asarray((n >= options.min_samples_split * truth.unit) & (truth.tree.depth < depth) & impure, np.bool_)

@@ -35,7 +35,7 @@ class SparseTreeOptions(FullyDynamicOptions, ClassWeight):
         return self
 
     def promise(self) -> Promise:
-        """Whether the guarantee holds for these options."""
+        """Return the guarantee for these options, or the reason why there is none."""
         return Promise(True, message("learners.beaten_splits", beta=self.beta, bound=1 + self.finder_alpha))
 
     def watch_rules(self) -> WatchRules:

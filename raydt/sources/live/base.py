@@ -52,13 +52,13 @@ class LiveSource(Protocol):
         """Columns that rows can have, that of the operations among them."""
 
     def describe(self) -> dict[str, Any]:
-        """What makes it this source and no other, in JSON values: no place, no secret."""
+        """Return the identity of the source as JSON values, without its address and without secrets."""
 
     def begin(self) -> dict[str, Any]:
         """Options that fix where reading begins, where the config leaves that to the moment."""
 
     def plan(self, after: Plan | None) -> Plan | None:
-        """What can be read now after a plan (None: from the beginning); None if there is nothing new.
+        """Return a plan of what can be read now after a plan (None: from the beginning); None if nothing is new.
 
         SourceAwayError if the source does not answer; HistoryGoneError if what comes next is gone for good; InputError
         if it cannot be read.
@@ -68,7 +68,7 @@ class LiveSource(Protocol):
         """The rows of a plan, in one order, with these columns (null where a row has none); errors as above."""
 
     def place(self, plan: Plan) -> str:
-        """Where in the source the rows of a plan are, for messages."""
+        """Return the place of the rows of a plan in the source, for messages."""
 
     def behind(self, after: Plan | None) -> int:
         """Return the number of units after a plan (None: in all), as last known: no request, since each batch asks."""

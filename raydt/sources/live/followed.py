@@ -47,7 +47,7 @@ class Step:
 
 
 class Plans(Protocol):
-    """Where plans are kept."""
+    """A store of plans."""
 
     def find(self, number: int) -> Step | None:
         """Return the plan of a number, if it was kept."""

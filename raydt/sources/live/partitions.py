@@ -177,5 +177,5 @@ def _code(error: Any) -> int | None:
 
 
 def _reason(error: Any) -> str:
-    """What an exception of the library says."""
+    """Return the message of an exception of the library."""
     return str(error.args[0].str()) if error.args and hasattr(error.args[0], "str") else str(error)

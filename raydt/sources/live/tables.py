@@ -74,5 +74,5 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of a library says, in one line."""
+    """Return the message of an error of a library, in one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
