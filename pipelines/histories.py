@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -24,23 +24,22 @@ from pipelines.keyed.recorder import StreamOfOne, StreamsOfKeys
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.plans import PlanLog, features_of, require_same_data
 from pipelines.saved_runs import config_of, last_state, open_members, open_stream, states_of
-from pipelines.updating.change_files import ChangeStreams, find_changes
-from pipelines.updating.changes import Missing, StateNames, open_deletions, open_insertions
-from pipelines.updating.lineage import batch_of, names_after, read_again, replay_changes, state_before
-from pipelines.updating.members import Examples, Lists, rows_of_changes
-from raydt.arrays.elementary import Ints
-from raydt.errors import InputError, ModelFileError
-from raydt.examples.updates import Features, History, history_of_live
+from pipelines.updating.changes import RULES, StateNames
+from pipelines.updating.lists import Examples, Lists, Missing, open_deletions, open_insertions
+from pipelines.updating.logs import Logs, find_changes
+from raydt.errors import InputError, ModelFileError, message_of
+from raydt.examples.updates import NEWEST_RULES, Features, History, history_of_live
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.packing import Member, SavedKeys, live
-from raydt.learners import traits_of
+from raydt.learners import learners, traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Source
+from raydt.sources.files.jsonl import Dialect
 from raydt.sources.live.base import HistoryGoneError
 from raydt.sources.live.followed import FollowedSource
-from raydt.streams.base import Replay, Stream
+from raydt.streams.base import Replay
 
 log = logging.getLogger(__name__)
 
@@ -237,24 +236,33 @@ class _RepeatedUpdate:
         self._step, self._histories = step, histories
         self._features = features_of(streams.stream.source, config.learner)
         self._column: str | None = members.meta.get(BY_KEY)
-        self._common = state_before(config, self._features, streams.stream, step, int(step["offset"]), 0)
-        text = self._column if self._column is not None and members.kind == "text" else None
-        self._names = replace(StateNames.of(self._common), text_key=text)
 
     def follow(self) -> None:
         """Replay the update, and have the streams of its members follow it; InputError if a file changed, or is gone.
 
         Histories of keys that begin are added.
         """
-        work = self._changes if "changes" in self._step["files"] else self._lists
-        read_again(self._step, self._members.place, work)
+        files: dict[str, Any] = self._step["files"]
+        named, run = files.get("changes", list(files.values())), self._members.place
+        if any(file["path"] is None for file in named):
+            raise InputError(message("updates.in_memory", updates=self._step["offset"]), file=run)
+        told = {"updates": self._step["offset"], "files": " and ".join(file["path"] for file in named)}
+        try:
+            entry = self._logs(named) if "changes" in files else self._lists(files)
+            if entry is not None:
+                self._replay(entry)
+        except InputError as error:
+            said = message("updates.unreadable", **told, problem=message_of(error))
+            raise InputError(said, file=run) from error
+        if entry is None:
+            raise InputError(message("updates.changed", **told), file=run)
 
-    def _lists(self, _: list[Any]) -> bool | None:
-        """Replay an update of ids and rows; None if a file has changed."""
-        files, common, names = self._step["files"], self._common, self._names
+    def _lists(self, files: Mapping[str, Any]) -> Lists | None:
+        """Open the lists of the update; None if a file has changed."""
+        common, names = self._common()
         # Of the history of one key alone, ids of others are missing.
         missing: Missing = files.get("delete", {}).get("missing", "error") if self._column is None else "skip"
-        lists = Lists(names, self._column, self._members.kind, self._examples, missing)
+        lists = Lists(common, names, self._column, self._members.kind, self._examples, missing)
         if (file := files.get("delete")) is not None:
             listed = open_deletions(file["path"], names)
             if listed.file.content_hash() != file["sha256"]:
@@ -264,56 +272,57 @@ class _RepeatedUpdate:
             source = open_insertions(file["path"], file["kind"], common, names, self._column)
             if source.identity().fingerprint != file["fingerprint"]:
                 return None
-            lists.insert(source, common.options)
-        for key in self._wanted(lists.keys):
-            then, own_names, replay, own = self._of(key)
-            gone, new = lists.of(key, then, own_names, replay.find)
-            seq = int(then.meta["offset"])
-            batch = batch_of(seq, gone, new, own.source.positive is not None)
-            replay.add(batch if seq or key is None else replace(batch, warmup=self._config.stream.warmup))
-            known = names_after(own_names, new, seq + len(gone.ids), replay.living)
-            self._follow(key, own, gone.ids, new.ids, len(batch), known, len(new.classes))
-        return True
+            lists.insert(source)
+        return lists
 
-    def _changes(self, files: list[Any]) -> bool | None:
-        """Replay an update by change logs; None if a file has changed."""
-        read_as, common, names = self._step["read_as"], self._common, self._names
+    def _logs(self, files: Sequence[Mapping[str, Any]]) -> Logs | None:
+        """Open the change logs of the update; None if a file has changed."""
+        (common, names), read_as = self._common(), self._step["read_as"]
         found = [one for file in files for one in find_changes([file["path"]], file["kind"], common, names)]
         if [one.sha256 for one in found] != [file["sha256"] for file in files]:
             return None
-        spelling, on_error, parts = read_as["spelling"], read_as["on_error"], dict[Member, Any]({None: None})
-        if self._column is not None:
-            parts, _, _ = rows_of_changes(found, common, names, spelling, self._column, skip=on_error == "skip")
-        for key in self._wanted(set(parts)):
-            then, own_names, replay, own = self._of(key)
-            seq = int(then.meta["offset"])
-            warmup = None if seq or key is None else self._config.stream.warmup
-            streams = ChangeStreams(then, own_names, spelling, on_error, warmup, parts[key])
-            gone, new, begin, updates = replay_changes(streams, found, replay, seq)
-            known = names_after(own_names, new, begin, replay.living)
-            self._follow(key, own, gone, new.ids, updates, known, len(new.classes))
-        return True
+        return Logs(found, common, names, read_as["spelling"], read_as["on_error"], self._column)
 
-    def _follow(
-        self, key: Member, own: Any, deleted: Ints, inserted: Ints, updates: int, names: Any, n_classes: int
-    ) -> None:
-        """Have the stream of a member follow an update, and know what a table that is followed has after it."""
-        gone = own.names_of(deleted)
-        own.follow_update(deleted, inserted, updates, names, n_classes)
-        if (table := getattr(self._streams.stream, "table", None)) is not None:
-            table.follow_update(key, gone, own.names_of(inserted))
+    def _replay(self, entry: Lists | Logs) -> None:
+        """Replay what members have of a source of changes, and have their streams follow it."""
+        table = getattr(self._streams.stream, "table", None)
+        for key in entry.keys if self._only is None else [key for key in entry.keys if key == self._only]:
+            then, names, replay, own = self._of(key)
+            seq, changes = int(then.meta["offset"]), entry.of(key, then, names)
+            deleted, inserted = changes.replay(replay, None if seq or key is None else self._config.stream.warmup)
+            gone, after = own.names_of(deleted), changes.component(replay.living)
+            own.follow_update(deleted, inserted, changes.seq - seq, after, len(changes.saved.classes))
+            if table is not None:  # it is followed, and knows the keys of its ids
+                table.follow_update(key, gone, own.names_of(inserted))
 
-    def _wanted(self, keys: set[Member]) -> list[Member]:
-        return [key for key in keys if self._only in (None, key)]
+    def _common(self) -> tuple[SavedModel, StateNames]:
+        """Return what the state before the update says of all members."""
+        common = self._before(self._streams.stream, int(self._step["offset"]), 0)
+        text = self._column if self._column is not None and self._members.kind == "text" else None
+        return common, replace(StateNames.of(common), text_key=text)
 
-    def _of(self, key: Member) -> tuple[SavedModel, StateNames, Replay, Stream]:
+    def _of(self, key: Member) -> tuple[SavedModel, StateNames, Replay, Any]:
         """Return what a state before the update says of a member, which may begin, with its history and stream."""
         own = self._streams.of(key)
         replay = self._histories.setdefault(key, Replay(own.source))
-        then = state_before(self._config, self._features, own, self._step, own.state()["seq"], replay.next_id)
+        then = self._before(own, own.state()["seq"], replay.next_id)
         names = StateNames.of(then)
         names.subjects.keep(*replay.living)
         return then, names, replay, own
+
+    def _before(self, stream: Any, offset: int, next_id: int) -> SavedModel:
+        """Return what the state before the update says, by the stream as it was then."""
+        config, files, at, source = self._config, self._step["files"], stream.state(), stream.source
+        own = self._step.get("read_as") or files.get("insert") or files.get("delete") or {}
+        columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
+        columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
+        meta = {"kind": "state", "columns": columns, "next_id": next_id, "offset": offset}
+        # An update without rules is of an earlier build, which read its files as those of the run, or by later rules.
+        rules = self._step.get(RULES, getattr(config.source, "rules", NEWEST_RULES))
+        meta |= {**Dialect.recorded(config.source), RULES: rules}
+        classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
+        learner = learners()[config.learner.kind]
+        return SavedModel(learner, config.learner, self._features, classes, categories, meta, {"stream": at})
 
     def _examples(self, key: Key) -> Examples | None:
         """Return the live examples of a key; None without any."""

@@ -235,6 +235,13 @@ def open_members(place: RunFolder, run: RunFolder | None = None) -> SavedKeys:
     return SavedOne(check(meta, rows, place.root), (run or place).location)
 
 
+def members_of(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> SavedKeys:
+    """Return the members of a state with its rows put together; ModelFileError if it is damaged."""
+    if BY_KEY in meta:
+        return SavedKeys(meta, components, place)
+    return SavedOne(understood(meta, components, place), place)
+
+
 def load_members(location: str | Path) -> SavedKeys:
     """Read the models of the members of a run, a model or a state; InputError if there is none."""
     folder = folder_of_model(location)

@@ -250,7 +250,7 @@ class StreamsOfKeys:
         """Return the stream of a key, at the place of a saved state of it."""
         source, own = self._of(key)
         source.restore(at["source"])
-        source.go_to(int(at["row"]))
+        source.go_to(int(at["row"]), int(at.get("deletions", 0)))
         own.restore(dict(at))
         return own
 

@@ -19,7 +19,7 @@ from pipelines.operation import in_threads_of_its_run, load_yaml
 from pipelines.purging.runs import Notes, RunPurge, Scope, StatePurge, Work
 from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
 from pipelines.run_folder import PURGES, RunFolder, fitting
-from pipelines.updating.lists import Series
+from pipelines.updating.states import Series
 from raydt.errors import ConfigError, InputError
 from raydt.folders.arrays import MANIFEST, newest, read_manifest
 from raydt.folders.folder import locked

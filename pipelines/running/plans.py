@@ -21,7 +21,6 @@ import pyarrow as pa
 from pipelines.config import PATH_KEYS, Config, config_of, last_component
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saved_runs import real_path
-from pipelines.updating.lineage import begins_with
 from raydt.encoding.columns import doubt
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import Features, UpdateBatch, unknown_labels
@@ -203,6 +202,14 @@ def require_same(config: Config, data: SourceIdentity, stream: Stream, meta: Map
         keys += [f"stream.{key}" for key in stream.inputs() if any(c.startswith(f"stream.{key}: ") for c in changes)]
         options = " ".join(f"--set {key}=..." for key in keys)
         raise _refusal(message("runs.other_data", options=options), place, changes)
+
+
+def begins_with(lineage: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if a lineage begins with the updates of another, whatever their files are called."""
+    keys = ("offset", "digest_before", "digest_after", "deletes", "inserts")
+    return [[step.get(key) for key in keys] for step in lineage[: len(first)]] == [
+        [step.get(key) for key in keys] for step in first
+    ]
 
 
 def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]], place: str) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from pipelines.display import STARTING_RAY, Reporter
 from pipelines.logs import log_to
 from pipelines.receipts import may_quote, quoting
 from pipelines.run_folder import BEGINNING, RunFolder, fitting
-from pipelines.running.checkpoint import Adoption, newest_meta, parts_of
+from pipelines.running.adoption import Adoption
+from pipelines.running.checkpoint import newest_meta, parts_of
 from pipelines.running.ending import Interruption, Past, RunResult, new_id, past_of, read_summary, write_report
 from pipelines.running.intake import Incarnations
 from pipelines.running.loop import GoingOn, Run
@@ -214,7 +215,7 @@ def resume(
                 return in_chapters(work, folder, position)
             summary = _summary(folder)
             store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
-            adoption = _adoption_of(config)(config, folder, store, state) if state is not None else None
+            adoption = Adoption(config, folder, store, state) if state is not None else None
             if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:
@@ -223,15 +224,6 @@ def resume(
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), stream, progress, began, attend)
             return _RunWork(start, folder, data, interruption, past).whole()
-
-
-def _adoption_of(config: Config) -> type[Adoption]:
-    """Return the kind of adoption of a run: of one model, or of models by key."""
-    if getattr(config.source, "key", None) is None:
-        return Adoption
-    from pipelines.keyed.adoption import KeyedAdoption
-
-    return KeyedAdoption
 
 
 def with_address(config: Config, address: str | None) -> Config:

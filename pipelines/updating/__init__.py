@@ -1,6 +1,5 @@
 """Applying insertions and deletions to a saved state, with a receipt."""
 
-from pipelines.updating.change_update import ChangesResult, apply_changes
-from pipelines.updating.lists import update
+from pipelines.updating.journal import ChangesResult, apply_changes, update
 
 __all__ = ["ChangesResult", "apply_changes", "update"]

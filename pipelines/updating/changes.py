@@ -1,8 +1,6 @@
-"""The two inputs of an update: ids or subjects to delete, and rows to insert.
+"""Files and frames of rows read under the columns of a saved model, to predict them, or to change the model.
 
-Invariant: what is returned here can be applied as a whole, but for labels that the learner itself refuses. Ids to
-delete are live in the state and different, rows are complete, and their ids are new or those of rows deleted by the
-same update.
+Invariant: what is opened here has every column that was asked for, with the model's features in its order.
 """
 
 from __future__ import annotations
@@ -11,46 +9,33 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import TypeAdapter
 
 from pipelines.run_folder import fitting
-from raydt.arrays.blocks import SparseRows, concatenated
-from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.arrays.elementary import Floats, Ints
 from raydt.encoding.columns import holds_text, holds_tokens, integer_of
 from raydt.encoding.features import holds_indices, is_empty_list
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.frames import as_table
-from raydt.examples.store import Subjects, objects
+from raydt.examples.store import Subjects
 from raydt.examples.updates import (
-    DELETE,
-    DUPLICATE_ID,
-    INSERT,
     NEWEST_RULES,
-    REFUSALS,
-    UNKNOWN_ID,
     Features,
     Targets,
-    Weights,
     classes_in,
-    dtype_of,
-    no_targets,
-    refuse_numbered,
-    running_ids,
-    unless_equal,
 )
+from raydt.keyed.groups import Key
 from raydt.keyed.packing import TEXT_KEY
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
-from raydt.messages import Message, message
+from raydt.messages import message
 from raydt.redaction import marked, quoted, quoted_columns
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import FileOptions, Rows, Source
@@ -59,13 +44,9 @@ from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, TableInMemory
 from raydt.sources.files.jsonl import USUAL, Dialect, find_kind, open_file
 from raydt.sources.options import SourceOptions
-from raydt.streams.deletion_log import LoggedDeletions, LogKeys
+from raydt.streams.deletion_log import LogKeys
 from raydt.streams.id_dictionary import TextIds
 from raydt.streams.row_stream import AbsentRows
-
-# Files of rows read under the columns of a saved model: to predict them, or to insert them.
-#
-# Invariant: what is opened here has every column that was asked for, with the model's features in its order.
 
 #: The entry of a step of a lineage, and of ``meta`` of the state before it, for the rules by which its rows are read.
 RULES = "rules"
@@ -204,14 +185,6 @@ def live_features(saved: SavedModel) -> Floats:
     return X
 
 
-Find = Callable[[Ints], AnyArray]
-#: What is done about ids and subjects without a live example.
-Missing = Literal["error", "skip"]
-
-_NO_IDS = np.empty(0, dtype=np.int64)
-_NOBODY = np.empty(0, dtype=np.object_)
-
-
 @dataclass(frozen=True, slots=True)
 class StateNames:
     """Names of the examples and labels of a state, as files of changes have them."""
@@ -219,51 +192,70 @@ class StateNames:
     label: str  #: Label column.
     id: str | None  #: Column of ids; without one, new rows get running numbers.
     text_ids: bool  #: Whether ids are text, and the state holds their codes.
-    ids: TextIds  #: Codes of text ids; none where they are integers.
     #: Of the state's source: ``classes`` (none where labels are numbers), or ``positive``, ``rest`` and ``names``.
     labels: dict[str, Any]
     next_id: int  #: The next running number.
     numbered: list[list[int]]  #: As of :func:`raydt.examples.updates.refuse_numbered`.
     subject: str | None  #: Column of subjects.
     subject_kind: str | None  #: ``integer`` or ``text``; None where no row has a subject.
-    subjects: Subjects  #: Of the live examples.
     weight: str | None  #: Column of weights.
-    absent: AbsentRows  #: Rows of which the source has only a bad state.
     text_key: str | None = None  #: Column of keys that are text, of models by key.
     dialect: Dialect = USUAL  #: Of the files of the run's source.
+    ids: TextIds = field(default_factory=TextIds)  #: Codes of text ids; none where they are integers.
+    subjects: Subjects = field(default_factory=Subjects)  #: Of the live examples.
+    absent: AbsentRows = field(default_factory=AbsentRows)  #: Rows of which the source has only a bad state.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
         """Return the columns recorded in a state, or given instead; ModelFileError if it is damaged."""
-        subjects = Subjects()
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
         with fitting("the stream of the state"):
-            labels, ids, absent = stream.get("source", {}).get("labels", {}), TextIds(), AbsentRows()
-            absent.restore(stream)
-            labels = labels if "positive" in labels else {"classes": saved.classes}
-            if "id_codes" in stream:
-                ids.restore(stream)
-            if "subject_codes" in stream:
-                subjects.restore(stream)
-                if "coordinator" in saved.components:
-                    subjects.keep(saved.arrays["id"], saved.arrays["born"])
-        return cls(
-            label=label or columns.get("label") or "y",
-            weight=columns.get("weight"),
-            id=id_column or columns.get("id"),
-            text_ids=columns.get("id_kind") == "text",
-            ids=ids,
-            labels=labels,
-            next_id=saved.next_id,
-            numbered=saved.meta.get("numbered", []),
-            subject=(columns.get("subject") or "subject") if columns.get("subject_kind") else None,
-            subject_kind=columns.get("subject_kind"),
-            subjects=subjects,
-            text_key=saved.meta.get(TEXT_KEY),
-            absent=absent,
-            dialect=Dialect.of(saved.meta),
-        )
+            labels = stream.get("source", {}).get("labels", {})
+            names = cls(
+                label=label or columns.get("label") or "y",
+                weight=columns.get("weight"),
+                id=id_column or columns.get("id"),
+                text_ids=columns.get("id_kind") == "text",
+                labels=labels if "positive" in labels else {"classes": saved.classes},
+                next_id=saved.next_id,
+                numbered=saved.meta.get("numbered", []),
+                subject=(columns.get("subject") or "subject") if columns.get("subject_kind") else None,
+                subject_kind=columns.get("subject_kind"),
+                text_key=saved.meta.get(TEXT_KEY),
+                dialect=Dialect.of(saved.meta),
+            ).at(stream)
+            if "subject_codes" in stream and "coordinator" in saved.components:
+                names.subjects.keep(saved.arrays["id"], saved.arrays["born"])
+        return names
+
+    def at(self, stream: Mapping[str, Any]) -> StateNames:
+        """Return the names with the ids, subjects and absent rows of the state of a stream."""
+        ids, subjects, absent = TextIds(), Subjects(), AbsentRows()
+        absent.restore(stream)
+        if "id_codes" in stream:
+            ids.restore(stream)
+        if "subject_codes" in stream:
+            subjects.restore(stream)
+        return replace(self, ids=ids, subjects=subjects, absent=absent)
+
+    def state(self) -> dict[str, Any]:
+        """Return what :meth:`at` takes."""
+        ids = self.ids.state() if self.text_ids else {}
+        return ids | (self.subjects.state() if self.subject_kind is not None else {}) | self.absent.state()
+
+    def component(self, saved: SavedModel, live: tuple[Ints, Ints]) -> dict[str, Any]:
+        """Return the stream of a state with the classes and categories of ``saved``, and what is ``live`` of all."""
+        if self.text_ids:
+            self.ids.keep(set(live[0].tolist()))
+        if self.subject_kind is not None:
+            self.subjects.keep(*live)
+        return {"source": self.dictionaries(saved), **self.state()}
+
+    def dictionaries(self, saved: SavedModel) -> dict[str, Any]:
+        """Return the dictionaries of a source with the classes and categories of ``saved``."""
+        labels = self.labels if "positive" in self.labels else {"classes": saved.classes}
+        return {"categories": saved.categories, "labels": labels}
 
     @property
     def keys(self) -> LogKeys:
@@ -324,108 +316,15 @@ class StateNames:
         return {"label": self.label, "id": self.id, "id_kind": id_kind, **whose, **heavy}
 
 
-@dataclass(frozen=True, slots=True)
-class Deletions:
-    """Examples to delete."""
-
-    names: AnyArray  #: Shape (m,): ids as in files: int64, or strings.
-    ids: Ints  #: Shape (m,): as in the state.
-    subjects: tuple[Any, ...] = ()  #: That were named, and have live rows.
-    missing: tuple[Any, ...] = ()  #: Ids or subjects that were named, and have none.
-    path: str | None = ""  #: As it was given; None in memory.
-    file: DataFile | None = None  #: Where they were read.
+def absolute(path: str | None) -> str | None:
+    """Return a path that is the same wherever a command is started; None of a table in memory."""
+    return path if path is None or "://" in str(path) else os.path.abspath(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Insertions:
-    """Rows to insert, and what the state knows once they are in."""
-
-    names: AnyArray  #: ``names``, ``ids``: As of :class:`Deletions`.
-    ids: Ints
-    X: Floats  #: Shape (n, d).
-    sparse: SparseRows | None
-    y: Targets  #: Shape (n,).
-    subjects: npt.NDArray[np.object_]  #: Shape (n,), or none.
-    classes: list[Any]
-    categories: dict[str, list[Any]]
-    all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
-    path: str | None = ""  #: As it was given; None in memory.
-    source: FileSource | KeySource | None = None  #: Where they were read.
-    #: As ``StateNames.subjects``, once the update is applied; None where ``subjects`` tell it.
-    all_subjects: Subjects | None = None
-    all_absent: AbsentRows | None = None  #: The same of ``StateNames.absent``; None where ``names`` tell it.
-    weight: Weights | None = None  #: Shape (n,): their weights; None if all are 1.
-
-    def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
-        """Return an error that also names file, row and label of the row that the learner refuses."""
-        assert self.source is not None
-        said = {"label": quoted(float(self.y[row])), "problem": error.parts["problem"], "remedy": error.remedy}
-        return _at(self.source, row, label, message("updates.refused_label", **said))
-
-
-def no_deletions() -> Deletions:
-    """Return the deletions of an update without a file of ids."""
-    return Deletions(_NO_IDS, _NO_IDS)
-
-
-def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) -> Insertions:
-    """Return the insertions of an update without a file of rows."""
-    all_ids = deepcopy(names.ids)
-    if names.text_ids:
-        all_ids.give(deletions.names, np.full(len(deletions.ids), DELETE, dtype=np.int8))
-    width = saved.features.sparse
-    X, y = (
-        np.empty((0, len(saved.features.names))),
-        no_targets(0, dtype_of(traits_of(saved.options).reading.regression)),
-    )
-    sparse = SparseRows.empty(width) if width else None
-    return Insertions(_NO_IDS, _NO_IDS, X, sparse, y, _NOBODY, saved.classes, saved.categories, all_ids)
-
-
-def open_deletions(given: str | DataFile, names: StateNames) -> LoggedDeletions:
-    """Read a list with a column of ids or of subjects; InputError if it cannot be. Other columns are passed over."""
-    with without_a_config():
-        log = LoggedDeletions(given, ".", names.keys, "list of ids", "state")
-    if "after" in log.file.names:
-        raise InputError(message("updates.positions"), file=log.file.name, column="after")
-    if not log.ids:
-        raise InputError(message("updates.no_ids"), file=log.file.name)
-    return log
-
-
-def read_deletions(log: LoggedDeletions, names: StateNames, find: Find, missing: Missing = "error") -> Deletions:
-    """Return the ids of a list, or those of its subjects, each once.
-
-    ``find`` gives the slots of live examples, -1 of others, which ``missing`` may refuse: UpdateError names them all.
-    """
-    asked = list(dict.fromkeys(log.ids))
-    subjects: tuple[Any, ...] = ()
-    if log.by_subject:
-        ids, _, whose = names.subjects.rows_of(asked)
-        found = set(whose.tolist())
-        subjects, unknown = tuple(one for one in asked if one in found), [one for one in asked if one not in found]
-    else:
-        ids = names.ids.look(objects(asked)) if names.text_ids else np.array(asked, dtype=np.int64)
-        refuse_numbered(names.numbered, ids, log.file.name)
-        live = find(ids) >= 0
-        ids, unknown = ids[live], [one for one, lives in zip(asked, live.tolist(), strict=True) if not lives]
-    if unknown and missing == "error":
-        raise unknown_error(log, unknown)
-    shown = objects(names.ids.names_of(ids)) if names.text_ids else ids
-    return Deletions(shown, ids, subjects, tuple(unknown), None, log.file)
-
-
-def unknown_error(log: LoggedDeletions, unknown: list[Any]) -> UpdateError:
-    """Return the error that names all ids or subjects of a list that have no live example."""
-    problem, remedy = REFUSALS[UNKNOWN_ID]
-    if log.by_subject:
-        said = message("updates.unknown_subjects", count=len(unknown), subjects=", ".join(map(quoted, unknown)))
-    elif len(unknown) == 1:
-        said = message("updates.unknown_id", id=quoted(unknown[0]), problem=problem, remedy=remedy)
-    else:
-        shown = ", ".join(map(quoted, unknown))
-        said = message("updates.unknown_ids", count=len(unknown), ids=shown, remedy=remedy)
-    return UpdateError(said, file=log.file.name, row=log.ids.index(unknown[0]), column=log.column)
+def grown(saved: SavedModel, source: FileSource | KeySource) -> SavedModel:
+    """Return a state with the classes and categories that it knows once a source has been read."""
+    classes = [] if traits_of(saved.options).reading.regression else source.classes
+    return replace(saved, classes=classes or saved.classes, categories=grown_categories(source, saved))
 
 
 def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) -> KeySource:
@@ -434,47 +333,6 @@ def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) ->
     assert isinstance(shared.source, FileSource)
     source.restore({"categories": known_categories(saved, shared.source.data_files), "labels": names.labels})
     return source
-
-
-def insertions_of(
-    source: FileSource | KeySource,
-    path: str | None,
-    saved: SavedModel,
-    names: StateNames,
-    find: Find,
-    deletions: Deletions,
-) -> Insertions:
-    """Return the rows of a source as insertions; new categories, labels and text ids get the next codes.
-
-    ``find`` is as of :func:`read_deletions`; ids of ``deletions`` are free again. InputError for what cannot be used,
-    UpdateError if an id is live, or given twice.
-    """
-    chunks = list(sound_rows(source))
-    empty = no_insertions(saved, names, deletions)
-    X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
-    sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
-    y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
-    names.require_labels(saved, source, y, source.where)
-    shown: AnyArray = running_ids(names.next_id, len(y), path)
-    if names.id is not None:
-        shown = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
-    ids = empty.all_ids.give(shown, np.full(len(shown), INSERT, dtype=np.int8)) if names.text_ids else shown
-    live = (find(ids) >= 0) & ~np.isin(ids, deletions.ids)
-    if live.any():
-        row = int(np.argmax(live))
-        said = message("updates.live_id", id=quoted(shown.tolist()[row]), problem=REFUSALS[DUPLICATE_ID][0])
-        raise _at(source, row, names.id, said)
-    again = _first_repeated(ids)
-    if again is not None:
-        raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(shown.tolist()[again])))
-    ones = concatenated(sparse) if sparse else None
-    categories = grown_categories(source, saved)
-    whose = np.concatenate([_NOBODY, *(chunk.subject for chunk in chunks if chunk.subject is not None)])
-    weights = [chunk.weight for chunk in chunks if chunk.weight is not None]
-    weight = unless_equal(np.concatenate(weights)) if weights else None
-    return Insertions(
-        shown, ids, X, ones, y, whose, source.classes, categories, empty.all_ids, path, source, weight=weight
-    )
 
 
 def sound_rows(source: Source) -> Iterator[Rows]:
@@ -486,18 +344,14 @@ def sound_rows(source: Source) -> Iterator[Rows]:
             yield chunk
 
 
-def open_insertions(
-    given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames, key: str | None = None
-) -> FileSource:
-    """Open the rows to insert, with the dictionaries of the state; ``key`` is the column of keys, of models by key."""
-    if names.text_ids and names.id is None:
-        raise InputError(message("updates.text_ids"), file=given.name if isinstance(given, DataFile) else given)
-    columns = names.roles(key)
-    wanted = names.wanted(key)
-    files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(names.text))
-    source = open_rows(saved, files, options, labels=names.labels)
-    names.require_kinds(source, files[0])
-    return source
+def rows_by_key(shared: SharedSource, chunks: Iterable[Rows]) -> dict[Key, Rows]:
+    """Return the rows of each key in chunks of a source, with the bad ones among them."""
+    parts: dict[Key, list[Rows]] = {}
+    for chunk in chunks:
+        for key, rows, _ in shared.split(chunk):
+            if key is not None:
+                parts.setdefault(key, []).append(rows)
+    return {key: Rows.joined(found) for key, found in parts.items()}
 
 
 def grown_categories(source: FileSource | KeySource, saved: SavedModel) -> dict[str, list[Any]]:
@@ -528,18 +382,6 @@ def _like(value: Any, known: list[Any]) -> Any:
     if isinstance(known[0], str):
         return str(value)
     return integer_of(value)
-
-
-def _first_repeated(ids: Ints) -> int | None:
-    """Position of the first id that came before; O(n log n)."""
-    order = np.argsort(ids, kind="stable")
-    again = order[1:][ids[order[1:]] == ids[order[:-1]]]
-    return int(again.min()) if len(again) else None
-
-
-def _at(source: FileSource | KeySource, row: int, column: str | None, problem: Message) -> UpdateError:
-    file, file_row = source.where(row)
-    return UpdateError(problem, file=file, row=file_row, column=column)
 
 
 # Inputs of ``update``: a path, or ids, a data frame or an Arrow table in memory.

@@ -31,7 +31,7 @@ from raydt.folders.arrays import FileEntry, open_folder, parsed, publish_compone
 from raydt.folders.checkpoint import BESIDE, ROWS, Checkpoint, CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written
-from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of, digest_of_group, digest_of_groups, group_of
+from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of, digest_of_group, digest_of_groups, group_of, in_order
 from raydt.keyed.members import classes_of, whole
 from raydt.keyed.source import WholeSource
 from raydt.learners.base import NOTHING_DIVIDED
@@ -258,6 +258,31 @@ class SavedKeys:
         figures.keys[group], figures.active[group] = len(alive), sum(alive.values())
         digest = bytes.fromhex(digest_of_group(digests).removeprefix("sha256:"))
         figures.digests[group] = np.frombuffer(digest, dtype=np.uint8) if digest else 0
+
+    def groups_with(self, changed: Mapping[Key, Mapping[str, Any]]) -> dict[int, dict[Key, Mapping[str, Any]]]:
+        """Return what each key holds, of the groups with keys that hold something else from now on."""
+        groups: dict[int, dict[Key, Mapping[str, Any]]] = {}
+        for key in in_order(changed):
+            group = group_of(key)
+            groups.setdefault(group, dict(self.of_group(group)))[key] = changed[key]
+        return groups
+
+    def regrouped(
+        self, first: Mapping[str, dict[str, Any]], groups: Mapping[int, Mapping[Key, Mapping[str, Any]]]
+    ) -> Mapping[str, dict[str, Any]]:
+        """Return the components of a folder: ``first``, and all groups, some of which hold something else.
+
+        Groups are read, and packed, as they are asked for.
+        """
+        names = {f"group-{group:03d}": group for group in sorted({*self.groups, *groups})}
+
+        def part(name: str) -> dict[str, Any]:
+            if name in first:
+                return first[name]
+            group = names[name]
+            return packed(groups[group]) if group in groups else dict(self.groups[group])
+
+        return Lazy([*first, *names], part)
 
     @property
     def warmup(self) -> int:

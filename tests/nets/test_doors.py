@@ -28,8 +28,9 @@ from pipelines.auditing import _hashes
 from pipelines.purging.runs import read_ids
 from pipelines.saved_runs import open_state
 from pipelines.serving.served import RequestReader, parsed
-from pipelines.updating.change_files import find_changes, source_of
-from pipelines.updating.changes import StateNames, open_deletions, open_insertions, read_deletions
+from pipelines.updating.changes import StateNames
+from pipelines.updating.lists import ListChanges, open_deletions, open_insertions
+from pipelines.updating.logs import find_changes, source_of
 from raydt import FullyDynamicTreeClassifier, KeyedClassifier
 from raydt.errors import RaydtError
 from raydt.estimators.arguments import keys_of
@@ -445,18 +446,15 @@ def test_a_list_of_deletions_names_what_is_written(
     form: str, kind: str, states: dict[str, Any], tmp_path: Path
 ) -> None:
     saved = states[kind]
-    names = StateNames.of(saved)
     live = saved.arrays["id"]
     for column in ("id", "who"):
         for text in texts_of():
             try:
-                gone = read_deletions(
-                    open_deletions(str(written_list(form, column, kind, text, tmp_path)), names),
-                    names,
-                    lambda ids: np.where(np.isin(ids, live), 0, -1),
-                    "skip",
-                )
-                found: Any = [*(gone.names if column == "id" else gone.subjects), *gone.missing]
+                names = StateNames.of(saved)
+                listed = open_deletions(str(written_list(form, column, kind, text, tmp_path)), names)
+                gone = ListChanges(saved, names, listed, missing="skip")
+                gone.read(lambda ids: np.where(np.isin(ids, live), 0, -1))
+                found: Any = [*(gone.shown if column == "id" else gone.subjects), *gone.missing]
                 found = found[0].item() if isinstance(found[0], np.generic) else found[0]
             except RaydtError as error:
                 found = Refused(str(error))

@@ -518,7 +518,7 @@ def test_an_unexpected_error_of_a_command_is_only_named(
     def fails(*given: Any, **named: Any) -> None:
         raise ValueError(TEXT)
 
-    monkeypatch.setattr("pipelines.updating.lists.open_members", fails)
+    monkeypatch.setattr("pipelines.updating.journal.open_members", fails)
     with pytest.raises(ValueError, match=TEXT):
         main(["update", str(places["run", True]), "--dry-run", "--delete", "gone.csv"])
     with pytest.raises(SystemExit):

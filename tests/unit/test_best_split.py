@@ -23,7 +23,8 @@ from pydantic import ValidationError
 
 from pipelines.prediction import _predicted
 from pipelines.saved_runs import open_state
-from pipelines.updating.changes import StateNames, find_rows, insertions_of, no_deletions, open_insertions, open_rows
+from pipelines.updating.changes import StateNames, find_rows, open_rows
+from pipelines.updating.lists import ListChanges, open_insertions
 from raydt import (
     ExactForestClassifier,
     FullyDynamicTreeClassifier,
@@ -713,10 +714,11 @@ class TestFilesForAModel:
         pq.write_table(table, tmp_path / "new.parquet")
         path, names = str(tmp_path / "new.parquet"), StateNames.of(saved)
         source = open_insertions(path, None, saved, names)
-        new = insertions_of(source, path, saved, names, ExampleStore(1).find, no_deletions())
+        changes = ListChanges(saved, names, None, source)
+        new = changes.read(ExampleStore(1).find)
         assert new.sparse.indices.tolist() == [1, 3, 5]
         assert new.X.tolist() == [[1.0], [2.0]]
-        assert new.classes == ["a", "b"]
+        assert changes.saved.classes == ["a", "b"]
 
     @pytest.mark.parametrize(
         ("columns", "name", "wrong"),

@@ -187,7 +187,7 @@ def test_a_state_that_cannot_be_written_leaves_nothing(
         half.write_text("")
         raise OSError("disk full")
 
-    monkeypatch.setattr("pipelines.updating.members.save_folder", full)
+    monkeypatch.setattr("pipelines.updating.states.save_folder", full)
     gone = ids_file(tmp_path / "gone.csv", ["k0001"])
     with pytest.raises(OSError, match="disk full"):
         update(shared / "run", delete=gone, out=tmp_path / "second")

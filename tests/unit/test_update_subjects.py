@@ -23,8 +23,8 @@ from pipelines.receipts import ReceiptFile, roll_back
 from pipelines.reporting import receipt_of
 from pipelines.saved_runs import load_model
 from pipelines.updating import apply_changes, update
-from pipelines.updating.changes import StateNames, open_deletions
-from pipelines.updating.members import Lists, examples_of
+from pipelines.updating.changes import StateNames
+from pipelines.updating.lists import Lists, examples_of, open_deletions
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError, UpdateError
 from raydt.estimators.base import Estimator
@@ -418,14 +418,15 @@ def test_a_list_with_keys_takes_time_by_its_length(tmp_path: Path) -> None:
         "output": {"report": False},
     }
     keys = of_keys(Path(pipelines.replay(config, tmp_path / "run").path))
-    names = StateNames.of(keys.outline())
+    common = keys.outline()
+    names = StateNames.of(common)
     listed = TableInMemory(pa.table({"id": range(n), "store": ["s0"] * n}), "list")
     began = time.process_time()
-    lists = Lists(names, "store", "text", partial(examples_of, keys), "error")
+    lists = Lists(common, names, "store", "text", partial(examples_of, keys), "error")
     lists.delete(open_deletions(listed, names), keys)
     assert time.process_time() - began < 3
     saved = keys.saved("s0")
-    assert len(lists.of("s0", saved, StateNames.of(saved), lambda ids: ids)[0].ids) == n
+    assert len(lists.of("s0", saved, StateNames.of(saved)).read(lambda ids: ids)) == n
 
 
 def test_a_run_that_took_updates_in_is_audited_with_their_files(tmp_path: Path) -> None:

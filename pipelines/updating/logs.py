@@ -1,40 +1,39 @@
-"""The files of change logs as streams of updates for a saved state.
+"""Change logs as a source of changes: files of operations, of each member of a state, scored before they are learned.
 
 Invariant: every file is read with the dictionaries of the state and of the files before it, so that a category, a label
 or a text id has the same code in all of them. A file is known by the hash of its contents, whatever it is called.
+Figures are those at the moment of each update, whatever comes after it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import TypeAdapter
 
 from pipelines.updating.changes import (
-    Deletions,
-    Insertions,
     StateNames,
-    grown_categories,
+    absolute,
+    grown,
     known_categories,
     live_features,
-    no_deletions,
-    no_insertions,
     require_columns,
     require_numbers,
+    rows_by_key,
     rules_of,
+    sound_rows,
     source_of_key,
     without_a_config,
 )
 from raydt.arrays.elementary import AnyArray, Int32s, Ints
 from raydt.errors import InputError
-from raydt.examples.store import Subjects, objects
+from raydt.examples.store import objects
 from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
@@ -53,11 +52,12 @@ from raydt.examples.updates import (
     joined,
     no_targets,
 )
+from raydt.keyed.groups import in_order
+from raydt.keyed.packing import Member
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import description_of, traits_of
-from raydt.learners.base import WeightSum
 from raydt.learners.description import Call
-from raydt.messages import Message, message
+from raydt.messages import message
 from raydt.redaction import quoted_columns
 from raydt.sessions.receipt import Receipt, receipt_of
 from raydt.sessions.saved_model import SavedModel
@@ -68,10 +68,10 @@ from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.jsonl import Dialect, JsonLinesDataFile, find_kind, open_file
 from raydt.sources.options import SourceOptions
-from raydt.streams.base import Tally, known
+from raydt.streams.base import Replay, Tally, known
 from raydt.streams.deletion_log import Changelog, ChangelogStream
-from raydt.streams.id_dictionary import TextIds
-from raydt.streams.row_stream import AbsentRows
+
+log = logging.getLogger(__name__)
 
 #: Columns that hold operations where nobody names one, in the order in which they are tried.
 OPERATIONS = ("op", "__op", "_change_type", "row_kind")
@@ -79,6 +79,8 @@ OPERATIONS = ("op", "__op", "_change_type", "row_kind")
 #: The rows of one key in each file, by its path, with what all keys share of it.
 FileParts = dict[str, tuple[SharedSource, Rows]]
 Spelling = dict[str, Any]  #: Keys ``op``, ``envelope`` and ``op_values`` of a source.
+#: What is done at a row that cannot be used, or an update that is refused.
+OnError = Literal["error", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,101 +161,6 @@ def guessed(file: DataFile, spelling: Spelling) -> Spelling:
     raise InputError(message("updates.no_operations", columns=quoted_columns(file.names)), file=file.name)
 
 
-class ChangeStreams:
-    """Streams of files, one after another, which go on from a state.
-
-    ``parts`` are those of one key, if there are keys; files without one are passed over.
-    ``seq`` and ``known`` are those after the updates handed out so far: the number of the next update, and what a state
-    knows then.
-    """
-
-    def __init__(
-        self,
-        saved: SavedModel,
-        names: StateNames,
-        spelling: Spelling,
-        on_error: Literal["error", "skip"] = "error",
-        warmup: int | None = None,
-        parts: FileParts | None = None,
-    ) -> None:
-        if names.id is None:
-            raise InputError(message("updates.no_change_ids"))
-        self._saved, self._names, self._on_error = saved, names, on_error
-        self._parts = parts
-        self.seq = int(saved.meta["offset"])
-        self._warmup = self.seq if warmup is None else warmup  # changes end a warm-up that is under way
-        self._labels: dict[str, Any] = names.labels
-        self._stream = names.ids.state() if names.text_ids else {}
-        self._stream |= names.subjects.state() if names.subject_kind is not None else {}
-        self._absent = names.absent.state()
-        self.given = spelling  #: As of :func:`spelling_of`.
-
-    @property
-    def skips(self) -> bool:
-        """Return True if bad rows and refused updates are passed over."""
-        return self._on_error == "skip"
-
-    @property
-    def classes(self) -> list[Any]:
-        """Labels in the order of their codes."""
-        return self._saved.classes
-
-    def known(self, shown: AnyArray, ids: Ints) -> Insertions:
-        """Return the insertion of examples with these ids, without rows, and what a state knows after it."""
-        names = replace(self._names, ids=TextIds(), subjects=Subjects())
-        if names.text_ids:
-            names.ids.restore(self._stream)
-        if names.subject_kind is not None:
-            names.subjects.restore(self._stream)
-        absent = AbsentRows()
-        absent.restore(self._absent)
-        empty = no_insertions(self._saved, names, no_deletions())
-        return replace(empty, names=shown, ids=ids, all_subjects=names.subjects, all_absent=absent)
-
-    def streams(self, files: Iterable[ChangeFile]) -> Iterator[ChangelogStream]:
-        """Yield the stream of each file; it has to be read to its end before the next one is asked for."""
-        for one in files:
-            if self._parts is not None and one.path not in self._parts:
-                continue
-            stream = self._opened(one)
-            yield stream
-            at, source = stream.state(), stream.source
-            assert isinstance(source, FileSource | KeySource)
-            self.seq, self._labels, self._warmup = int(at["seq"]), at["source"]["labels"], stream.warmup
-            self._stream = {name: at[name] for name in self._stream}
-            self._absent = stream.absent.state()
-            self._saved = grown(self._saved, source)
-
-    def _opened(self, one: ChangeFile) -> ChangelogStream:
-        with without_a_config():
-            source = self._source(one)
-            stream = ChangelogStream(
-                Changelog(on_error="skip" if self._on_error == "skip" else "fail", warmup=self._warmup), source
-            )
-        at = {"seq": self.seq, "row": 0, "n_classes": len(self._saved.classes), "source": source.state()}
-        stream.restore({**at, **self._stream, **self._absent})
-        if isinstance(source, KeySource) and self._parts is not None:
-            source.give(self._parts[one.path][1])  # once it has the dictionaries of the state
-        return stream
-
-    def _source(self, one: ChangeFile) -> FileSource | KeySource:
-        names = replace(self._names, labels=self._labels)
-        if self._parts is not None:
-            return source_of_key(self._parts[one.path][0], self._saved, names)
-        return source_of(self._saved, names, self.given, one)
-
-    def require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
-        """Refuse labels of a batch, as of :meth:`StateNames.require_labels`."""
-        rows = batch.row[CARRIES_ROW[batch.op]]
-        self._names.require_labels(self._saved, stream.source, batch.y, lambda place: stream.where(int(rows[place])))
-
-
-def grown(saved: SavedModel, source: FileSource | KeySource) -> SavedModel:
-    """Return a state with the classes and categories that it knows once a source has been read."""
-    classes = [] if traits_of(saved.options).reading.regression else source.classes
-    return replace(saved, classes=classes or saved.classes, categories=grown_categories(source, saved))
-
-
 def source_of(
     saved: SavedModel, names: StateNames, given: Spelling, one: ChangeFile, key: str | None = None
 ) -> FileSource:
@@ -301,56 +208,61 @@ def _types(saved: SavedModel, names: StateNames) -> dict[str, pa.DataType]:
     return types if names.weight is None else types | {names.weight: pa.float64()}
 
 
-# The updates of change logs applied to a session, scored before they are learned, with what the receipt tells of them.
-#
-# Invariant: figures are those at the moment of each update, whatever comes after it.
+#: Counts of an update, as in a summary.
+COUNTED = ("inserts", "deletes", "replaced", "queries", "predictions", "refused", "skipped")
+#: What is counted of a key in its state, and told of by an adoption.
+KEPT = ("inserts", "deletes", "replaced", "queries")
 
-log = logging.getLogger(__name__)
-
-
-def warn_of_weights(options: Any, session: InProcessSession) -> None:
-    """Warn if the weights of the live examples are too small to split a node."""
-    log_little(WeightSum.of_live(session.coordinator.store).too_little(traits_of(options)))
-
-
-def log_little(said: Message | None) -> None:
-    """Log a warning of small weights, if there is one."""
-    if said is not None:
-        log.warning(said, extra={"event": "little_weight"})
-
+#: Updates in a batch that is applied, and in one that is replayed.
+_BATCH, _REPLAYED = 1 << 12, 1 << 14
 
 _NONE = np.empty(0, dtype=np.int64)
-
-
-#: Updates, counts and scores.
-Told = tuple[int, dict[str, int], dict[str, Any]]
-
-
 _OF_STATE = object()  #: In place of the subject of an example that the state before had.
 
 
-#: Counts of an update, as in a summary.
-COUNTED = ("inserts", "deletes", "replaced", "queries", "predictions", "refused", "skipped")
+class _Deleted(NamedTuple):
+    """Examples that updates deleted, in their order."""
+
+    seq: Ints  #: Numbers of the updates.
+    ids: Ints
+    names: list[Any]  #: Ids as the user knows them.
+    y: Targets
+    whose: list[Any]  #: Their subjects; :data:`_OF_STATE` of an example that was live before the updates.
+
+    @staticmethod
+    def joined(parts: Sequence[_Deleted]) -> _Deleted:
+        """Return the examples of parts, at least one, in their order."""
+        seq, ids, names, y, whose = zip(*parts, strict=True)
+        lists = ([*chain.from_iterable(one)] for one in (names, whose))
+        return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))
 
 
-#: Updates in a batch.
-_BATCH = 1 << 12
+class LogChanges:
+    """The updates of files for one member, from its state on; ``parts`` are those of one key, if there are keys.
 
-
-class Applied:
-    """Application of the updates of change logs to a session, in their order.
-
-    If it ``begins``, the session has seen no update.
+    Known once they are applied or replayed: the number ``seq`` of the next update, ``counts``, ``scores`` to go on
+    from, ``figures`` of a row of the metrics table, ``sums`` of the scores of these updates alone, and the ids
+    ``inserted``.
     """
 
     def __init__(
-        self, saved: SavedModel, session: InProcessSession, streams: ChangeStreams, *, begins: bool = False
+        self,
+        saved: SavedModel,
+        names: StateNames,
+        files: Sequence[ChangeFile],
+        spelling: Spelling,
+        on_error: OnError = "error",
+        parts: FileParts | None = None,
     ) -> None:
-        self._saved, self._session, self._streams, self._begins = saved, session, streams, begins
-        self._begin = int(saved.meta["offset"])
-        self.told: Told = (0, {}, {})
-        self.sums: AnyArray = np.zeros(0)  #: Sums of the scores of these updates alone.
-        self.prequential: dict[str, Any] = {}
+        if names.id is None:
+            raise InputError(message("updates.no_change_ids"))
+        self.saved, self._names, self._parts = saved, names, parts
+        self._files, self._spelling, self._skips = files, spelling, on_error == "skip"
+        self.seq = self._begin = int(saved.meta["offset"])
+        self._labels: dict[str, Any] = names.labels
+        self._at = names.state()
+        self.counts, self.scores, self.figures = dict[str, int](), dict[str, Any](), dict[str, Any]()
+        self.sums: AnyArray = np.zeros(0)
         nothing = no_targets(0, dtype_of(traits_of(saved.options).reading.regression))
         self._gone = [_Deleted(_NONE, _NONE, [], nothing, [])]
         self._whose: dict[int, Any] = {}  # subjects of the live examples that these updates have inserted, by id
@@ -359,54 +271,107 @@ class Applied:
         self._path: list[AnyArray] = []
         self._logs: list[Log] = []
 
-    def run(self, files: Sequence[ChangeFile], copies: tuple[str, ...]) -> Receipt:
-        """Apply files, and return the receipt; InputError for a bad row, UpdateError for a refused update."""
-        session, tally = self._session, None
-        digest = None if self._begins else session.digest()
+    def _streams(self, warmup: int | None) -> Iterator[ChangelogStream]:
+        """Yield the stream of each file; it has to be read to its end before the next one is asked for."""
+        warmup = self.seq if warmup is None else warmup  # changes end a warm-up that is under way
+        for one in self._files:
+            if self._parts is not None and one.path not in self._parts:
+                continue
+            stream = self._opened(one, warmup)
+            yield stream
+            at, source = stream.state(), stream.source
+            assert isinstance(source, FileSource | KeySource)
+            self.seq, self._labels, warmup = int(at["seq"]), at["source"]["labels"], stream.warmup
+            self._at = {name: at[name] for name in (*self._at, "absent") if name in at}
+            self.saved = grown(self.saved, source)
+
+    def _opened(self, one: ChangeFile, warmup: int) -> ChangelogStream:
+        names, part = replace(self._names, labels=self._labels), None if self._parts is None else self._parts[one.path]
+        with without_a_config():
+            source: FileSource | KeySource = (
+                source_of(self.saved, names, self._spelling, one)
+                if part is None
+                else source_of_key(part[0], self.saved, names)
+            )
+            stream = ChangelogStream(Changelog(on_error="skip" if self._skips else "fail", warmup=warmup), source)
+        at = {"seq": self.seq, "row": 0, "n_classes": len(self.saved.classes), "source": source.state()}
+        stream.restore({**at, **self._at})
+        if isinstance(source, KeySource) and part is not None:
+            source.give(part[1])  # once it has the dictionaries of the state
+        return stream
+
+    def replay(self, replay: Replay, warmup: int | None) -> tuple[Ints, Ints]:
+        """Replay the updates; return ids that were live before and are deleted, and those inserted that live then."""
+        for stream in self._streams(warmup):
+            for batch in stream.batches(_REPLAYED):
+                replay.add(batch)
+        history, begin = replay.result(), self._begin
+        gone = (history.inserted < begin) & (history.deleted >= begin) & (history.deleted < self.seq)
+        return history.id[gone], history.id[(history.inserted >= begin) & (history.deleted >= self.seq)]
+
+    def apply(self, session: InProcessSession, copies: tuple[str, ...], warmup: int | None) -> Receipt:
+        """Apply the updates to a session of the state, which begins if a ``warmup`` is given; return the receipt.
+
+        InputError for a bad row, UpdateError for a refused update.
+        """
+        begins, tally = warmup is not None, None
+        digest = None if begins else session.digest()
         before, active = session.statistics(), session.coordinator.store.live
-        for stream in self._streams.streams(files):
+        for stream in self._streams(warmup):
             tally = self._tally(stream, tally)
             for batch in stream.batches(_BATCH):
                 for name in stream.source.lost.take() if isinstance(stream.source, EncodedSource) else ():
                     log.warning(message("rows.lost", column=name), extra={"event": "lost_column"})
-                self._streams.require_labels(stream, batch)
+                self._require_labels(stream, batch)
                 whose = stream.subjects_since(batch.start)
                 for piece in _pieces(batch):
-                    self._apply(piece, stream, tally, whose)
+                    self._apply(session, piece, stream, tally, whose)
             tally.record_skipped(stream.take_skipped())
         assert tally is not None
-        if self._begins or traits_of(self._saved.options).collects_updates:
+        if begins or traits_of(self.saved.options).collects_updates:
             self._logs.append(session.finish())
-        counts = {name: int(getattr(tally, name)) for name in COUNTED}
+        self.counts = {name: int(getattr(tally, name)) for name in COUNTED}
         self.sums = tally.prequential.sums() - self.sums
         tally.prequential.mark()
-        scores = known({name: float(values[-1]) for name, values in tally.prequential.take_rows().items()})
-        self.told, self.prequential = (tally.updates - self._begin, counts, scores), tally.prequential.state()
-        return self._receipt(digest, before, active, copies)
+        self.figures = known({name: float(values[-1]) for name, values in tally.prequential.take_rows().items()})
+        self.scores, self.inserted = tally.prequential.state(), np.concatenate([_NONE, *self._new_ids])
+        return self._receipt(session, digest, before, active, copies)
+
+    def _require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
+        """Refuse labels of a batch, as of :meth:`StateNames.require_labels`."""
+        rows = batch.row[CARRIES_ROW[batch.op]]
+        self._names.require_labels(self.saved, stream.source, batch.y, lambda place: stream.where(int(rows[place])))
 
     def _tally(self, stream: ChangelogStream, before: Tally | None) -> Tally:
         """Return the counts of a file, which go on from those of the file before, or from the scores of the state."""
-        tally = Tally(stream, weighted=is_weighted(self._saved.meta))
+        tally = Tally(stream, weighted=is_weighted(self.saved.meta))
         if before is not None:
             tally.restore(before.state())
             return tally
-        if "scores" in self._saved.components:
-            tally.prequential.restore(self._saved.components["scores"])
+        if "scores" in self.saved.components:
+            tally.prequential.restore(self.saved.components["scores"])
         self.sums = tally.prequential.sums()
         tally.prequential.mark()  # a window begins
         tally.prequential.take_rows()
         tally.updates = self._begin
         return tally
 
-    def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally, whose: Mapping[int, Any]) -> None:
-        store = self._session.coordinator.store
+    def _apply(
+        self,
+        session: InProcessSession,
+        batch: UpdateBatch,
+        stream: ChangelogStream,
+        tally: Tally,
+        whose: Mapping[int, Any],
+    ) -> None:
+        store = session.coordinator.store
         by_value = batch.op[0] == DELETE_VALUE  # alone in its piece
-        asked = self._equal(batch) if by_value else store.find(batch.id)
+        asked = _equal(session, batch) if by_value else store.find(batch.id)
         ids, y = (
             column[asked] if len(column) else np.zeros(len(asked), column.dtype) for column in (store.id, store.y)
         )
         named = ids if by_value else batch.id
-        result = self._session.apply(batch, skip_refused=self._streams.skips)
+        result = session.apply(batch, skip_refused=self._skips)
         tally.record(batch, result, 0.0)
         if result.applied < len(batch):
             refusal = result.refused[-1]
@@ -428,79 +393,49 @@ class Applied:
         self._path.append(result.path)
         self._logs.append(result.log)
 
-    def _equal(self, batch: UpdateBatch) -> Int32s:
-        """Return the slot of the example that a deletion by value takes: of those that equal its row, the oldest."""
-        if not self._session.coordinator.store.live:
-            return np.empty(0, dtype=np.int32)
-        sparse = {} if batch.sparse is None else {"sparse": batch.sparse}
-        equal = self._session.coordinator.find_equal(batch.X, 0, batch.y[0].item(), **sparse)
-        return self._session.driver.run(equal)[:1]
-
-    @property
-    def session(self) -> InProcessSession:
-        """The session."""
-        return self._session
-
-    @property
-    def seq(self) -> int:
-        """Number of the next update."""
-        return self._streams.seq
-
-    def whose(self, names: StateNames) -> npt.NDArray[np.object_] | None:
-        """Return the subjects of the deleted examples, in the order of the receipt; None where no row has one."""
-        if names.subject_kind is None:
-            return None
-        gone = _Deleted.joined(self._gone)
-        of_state = names.subjects.of(gone.ids)
-        return np.where([one is _OF_STATE for one in gone.whose], of_state, objects(gone.whose))
-
-    @property
-    def deletions(self) -> Deletions:
-        """Ids that were deleted, those of replaced examples among them."""
-        found = _Deleted.joined(self._gone)
-        return Deletions(_shown(found.names, found.ids), found.ids)
-
-    @property
-    def insertions(self) -> Insertions:
-        """Ids that were inserted, and what the state knows after them."""
-        ids = np.concatenate([_NONE, *self._new_ids])
-        return self._streams.known(_shown(self._new_names, ids), ids)
-
-    def _receipt(self, digest: str | None, before: Mapping[str, int], active: int, copies: tuple[str, ...]) -> Receipt:
-        options, session, gone = self._saved.options, self._session, _Deleted.joined(self._gone)
+    def _receipt(
+        self,
+        session: InProcessSession,
+        digest: str | None,
+        before: Mapping[str, int],
+        active: int,
+        copies: tuple[str, ...],
+    ) -> Receipt:
+        options, gone, names = self.saved.options, _Deleted.joined(self._gone), self._names
         statistics, path = session.statistics(), np.concatenate([np.empty(0, dtype=np.int32), *self._path])
         result = BatchResult(len(path), np.empty(0), log=joined(self._logs), path=path, statistics=statistics)
-        grown = {name: statistics[name] - before[name] for name in traits_of(options).counts}
-        effects = description_of(options).effects(Call(gone.seq, path[gone.seq - self._begin], result, grown))
-        numeric = gone.y.dtype == NUMBERS
-        labels = gone.y if numeric else np.array([*self._streams.classes, None], dtype=object)[:-1][gone.y]
+        counts = {name: statistics[name] - before[name] for name in traits_of(options).counts}
+        effects = description_of(options).effects(Call(gone.seq, path[gone.seq - self._begin], result, counts))
+        labels = gone.y
+        if gone.y.dtype != NUMBERS:
+            labels = np.array([*self.saved.classes, None], dtype=object)[:-1][gone.y]
+        whose = None
+        if names.subject_kind is not None:
+            of_state = names.subjects.of(gone.ids)
+            whose = np.where([one is _OF_STATE for one in gone.whose], of_state, objects(gone.whose))
         return receipt_of(
             options,
             effects,
             {"id": _shown(gone.names, gone.ids), "label": labels},
-            _shown(self._new_names, np.concatenate([_NONE, *self._new_ids])),
+            _shown(self._new_names, self.inserted),
             active=(active, session.coordinator.store.live),
             digests=(digest, session.digest()),
             copies=copies,
             log=result.log,
-        )
+        ).answering(whose, (), ())
+
+    def component(self, live: tuple[Ints, Ints]) -> dict[str, Any]:
+        """Return the component of the stream of the state afterwards, of which these ids and births are ``live``."""
+        return self._names.at(self._at).component(self.saved, live)
 
 
-class _Deleted(NamedTuple):
-    """Examples that updates deleted, in their order."""
-
-    seq: Ints  #: Numbers of the updates.
-    ids: Ints
-    names: list[Any]  #: Ids as the user knows them.
-    y: Targets
-    whose: list[Any]  #: Their subjects; :data:`_OF_STATE` of an example that was live before the updates.
-
-    @staticmethod
-    def joined(parts: Sequence[_Deleted]) -> _Deleted:
-        """Return the examples of parts, at least one, in their order."""
-        seq, ids, names, y, whose = zip(*parts, strict=True)
-        lists = ([*chain.from_iterable(one)] for one in (names, whose))
-        return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))
+def _equal(session: InProcessSession, batch: UpdateBatch) -> Int32s:
+    """Return the slot of the example that a deletion by value takes: of those that equal its row, the oldest."""
+    if not session.coordinator.store.live:
+        return np.empty(0, dtype=np.int32)
+    sparse = {} if batch.sparse is None else {"sparse": batch.sparse}
+    equal = session.coordinator.find_equal(batch.X, 0, batch.y[0].item(), **sparse)
+    return session.driver.run(equal)[:1]
 
 
 def _shown(names: list[Any], ids: Ints) -> AnyArray:
@@ -521,3 +456,45 @@ def _pieces(batch: UpdateBatch) -> Iterator[UpdateBatch]:
         if WITH_ID[op]:
             seen.add(i)
     return cut_at(batch, places)
+
+
+class Logs:
+    """Files of changes to the state ``common``, told apart by the ``column`` of keys; None without keys."""
+
+    def __init__(
+        self,
+        files: Sequence[ChangeFile],
+        common: SavedModel,
+        names: StateNames,
+        spelling: Spelling,
+        on_error: OnError,
+        column: str | None,
+    ) -> None:
+        self.known, self.names = common, names  #: ``known``: With the classes and categories of all keys.
+        self.skipped, self.missing = 0, list[Any]()  #: Bad rows that have no key; ids: none.
+        self._given = files, spelling, on_error
+        self._parts: dict[Member, FileParts | None] = {None: None} if column is None else {}
+        for one in files if column is not None else ():
+            source = source_of(self.known, names, spelling, one, column)
+            shared = SharedSource(source, traits_of(common.options).reading)
+            chunks = list(source.rows() if on_error == "skip" else sound_rows(source))
+            self.skipped += sum(int((chunk.key[[*chunk.bad]] < 0).sum()) for chunk in chunks if chunk.key is not None)
+            for key, rows in rows_by_key(shared, chunks).items():
+                parts = self._parts.setdefault(key, {})
+                assert parts is not None
+                parts[one.path] = shared, rows
+            self.known = grown(self.known, source)
+            names = replace(names, labels=source.state()["labels"])
+
+    @property
+    def keys(self) -> list[Member]:
+        """Members that the files name."""
+        return [None] if None in self._parts else in_order(self._parts)
+
+    def of(self, key: Member, saved: SavedModel, names: StateNames) -> LogChanges:
+        """Return the updates of a member, by its state."""
+        return LogChanges(saved, names, *self._given, self._parts[key])
+
+    def files(self, paths: Mapping[str, str | None], missing: Sequence[Any]) -> dict[str, Any]:
+        """Return how a lineage names the files."""
+        return {"changes": [{**one.described(), "path": absolute(one.path)} for one in self._given[0]]}
