@@ -6,10 +6,9 @@ from the rows of its own keys alone, so that the number of processes changes not
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
@@ -18,15 +17,13 @@ from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Cluster, bundles, cpus, use_cpus
 from actors.faults import translate
-from actors.liveness import Peer, Watch
 from actors.processes import peak_rss_bytes
 from actors.session import AHEAD, PATIENCE, ShardParts
-from actors.shard import Identity, Progress, Pulse, identity, node, own, require_same
-from actors.starting import Wanted, end_actors, started
+from actors.shard import Identity, Worker, identity, node, own, require_same
+from actors.starting import Actors, Wanted
 from raydt.arrays import kernel
 from raydt.arrays.elementary import Arrays, Ints
-from raydt.errors import ExchangeError, ProcessLostError
-from raydt.examples.updates import Features
+from raydt.errors import ProcessLostError
 from raydt.exchange import messages as faults
 from raydt.exchange.messages import Parts, Segment, Snapshot, fault
 from raydt.folders.arrays import open_folder, read_manifest
@@ -35,68 +32,34 @@ from raydt.folders.segments import CheckpointPlace, Written
 from raydt.keyed.groups import digest_of_groups, group_of, owners
 from raydt.keyed.members import KeyedJob
 from raydt.keyed.packing import SavedKeys, write_groups
-from raydt.keyed.session import KeyedResult, KeyedSession, NewTableRows, put_together
-from raydt.keyed.source import Sending, SentRows, SentSource, SharedSource, WholeSource, told_apart
+from raydt.keyed.session import KeyedResult, KeyedSession, put_together
+from raydt.keyed.source import Sending, SentRows, SentSource, WholeSource, told_apart
 from raydt.keyed.stream import KeyedBatch
-from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
 from raydt.sessions.session import BY_KEY, compile_missing
 from raydt.sources.base import Rows
-from raydt.streams.row_stream import RowStreamOptions
 
 # The actor of models by key: a process with the models of the keys of some groups. Keys need no other process.
 
 
-class KeyedAssignment(NamedTuple):
-    """Learner, options and stream of a job by key, equal in all processes."""
-
-    epoch: int
-    learner: Learner
-    options: LearnerOptions
-    features: Features
-    source: SentSource
-    stream: RowStreamOptions
-    weighted: bool
-    every: int
-    size: int
-    predicting: bool
-    log: Any = None  #: as of :class:`raydt.keyed.source.SharedSource`
-
-
-class KeyGroups:
+class KeyGroups(Worker):
     """One process with the models of the keys of some groups; operators find it as ``ray::KeyGroups``."""
 
     def __init__(self) -> None:
-        self._pulse = Pulse()
-        self._session: KeyedSession
+        super().__init__()
+        self._held: KeyedSession
         self._source: SentSource
         self._aside: dict[int, Parts] = {}
 
-    def identity(self) -> Identity:
-        """Return the identity of the sources that this process has loaded."""
-        self._pulse.beat()
-        return identity()
-
-    def open(self, given: KeyedAssignment, index: int, cpus: float) -> str:
-        """Begin the epoch, without keys; returns the number of the node."""
+    def open(self, epoch: int, job: KeyedJob, index: int, cpus: float) -> str:
+        """Begin the epoch of a job, without keys; returns the number of the node."""
         self._pulse.beat()
         use_cpus(cpus)
-        compile_missing(given.learner, given.options, BY_KEY)
+        compile_missing(job.learner, job.options, BY_KEY)
         kernel.load()
-        faults.begin_epoch(given.epoch, index)
-        self._source = given.source
-        traits = given.learner.traits(given.options)
-        job = KeyedJob(
-            SharedSource(self._source, traits.reading, given.log),
-            given.learner,
-            given.options,
-            given.features,
-            given.stream,
-            weighted=given.weighted,
-            every=given.every,
-            size=given.size,
-        )
-        self._session = KeyedSession(job, NewTableRows(given.every, predicting=given.predicting, own=traits.figures))
+        faults.begin_epoch(epoch, index)
+        assert isinstance(job.shared.source, SentSource)
+        self._source, self._held = job.shared.source, KeyedSession(job)
         return node()
 
     def apply(self, sent: SentRows, number: int) -> KeyedResult:
@@ -104,22 +67,18 @@ class KeyGroups:
         self._pulse.beat()
         fault("shard.before_answer")
         self._source.take(sent.news)
-        result = self._session.apply(KeyedBatch(0, own(sent.rows), sent.due, digest=sent.digest))
+        result = self._held.apply(KeyedBatch(0, own(sent.rows), sent.due, digest=sent.digest))
         if sent.stored is not None:
-            result.keys = self._set_aside(number, sent.stored)
+            result.keys = self.set_aside(number, sent.stored)
         fault("shard.after_answer")
         return result
 
-    def _set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
-        snapshot = self._session.snapshot(stored)
+    def set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
+        """Set a snapshot aside here and now; returns the keys of each group."""
+        snapshot: Snapshot = self.ask("snapshot", stored)
         (parts,) = snapshot.parts
         self._aside = {number: parts}
         return snapshot.state["keys"]
-
-    def set_aside(self, number: int, stored: Sequence[Segment]) -> Any:
-        """Set a snapshot aside here and now; returns the keys of each group."""
-        self._pulse.beat()
-        return self._set_aside(number, stored)
 
     def take_aside(self, number: int) -> Parts:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
@@ -138,8 +97,8 @@ class KeyGroups:
         self._pulse.beat()
         fault("shard.before_restore")
         self._source.take(news)
-        self._session.restore({}, own(dict(groups)), None, folder)
-        return self._session.result()
+        self._held.restore({}, own(dict(groups)), None, folder)
+        return self._held.result()
 
     def restore_from(self, folder: Folder, groups: Sequence[int], news: Any) -> KeyedResult:
         """Replace everything by the owned groups of a state in a folder that was found sound."""
@@ -149,79 +108,45 @@ class KeyGroups:
             owned = {group: saved.groups[group] for group in groups if group in saved.groups}
             return self.restore(owned, news, folder)
 
-    def finish(self) -> KeyedResult:
-        """Complete what waits for more updates."""
-        self._pulse.beat()
-        result: KeyedResult = self._session.finish()
-        return result
-
-    def digests(self) -> dict[int, str]:
-        """Return the digest of each group that has keys."""
-        self._pulse.beat()
-        return self._session.digests_of_groups()
-
-    def models(self) -> list[tuple[str, Arrays]]:
-        """Return the components of the model folder."""
-        self._pulse.beat()
-        return list(self._session.models())
-
-    def key_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the table of keys."""
-        self._pulse.beat()
-        return self._session.key_rows()
-
     def work(self) -> dict[str, Any]:
         """Return the work of this process, and its ``peak_rss_bytes``."""
-        self._pulse.beat()
-        (work,) = self._session.work()
+        (work,) = self.ask("work")
         return {**work, "peak_rss_bytes": peak_rss_bytes()}
 
-    def progress(self) -> Progress:
-        """Return the progress of this actor; called while the actor works."""
-        return Progress(self._pulse.seconds(), False)
 
-
-class RayKeyedSession:
+class RayKeyedSession(Actors):
     """Actors with the models of all keys; implements :class:`raydt.sessions.session.Session` for rows of any keys.
 
-    Arguments and errors are as of :class:`actors.session.RaySession`.
+    Arguments and errors are as of :class:`actors.session.RaySession`; ``job`` has a :class:`SentSource` of ``source``.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        assignment: KeyedAssignment,
+        job: KeyedJob,
         source: WholeSource,
         *,
         shards: int,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
+        epoch: int = 1,
         patience: float = PATIENCE,
     ) -> None:
-        self._cluster, self._source = cluster, source
-        self._watch = Watch(patience, cluster.answers if cluster.started else None)
-        self._group: Any = None
-        self._peers: list[Peer] = []
-        self._under_way: deque[tuple[KeyedBatch, int, bool, list[Any]]] = deque()
+        super().__init__(cluster, patience)
+        self._source = source
         self._owner_of_group = np.array(owners({}, shards))
         self._owners = np.empty(0, dtype=np.int64)  # by code of the key
         self._sending = Sending(source)
         self._numbers = count(1)  # of snapshots
         self._statistics: dict[str, int] = {}
         requested = bundles(shards, resources)[1:]
-        compile_missing(assignment.learner, assignment.options, BY_KEY)
-        try:
-            if not cluster.started:
-                self._group = cluster.reserve(requested)
-            wanted = [Wanted(KeyGroups, bundle, index) for index, bundle in enumerate(requested)]
-            started(cluster, self._group, wanted, self._peers)
+        compile_missing(job.learner, job.options, BY_KEY)
+        with self._starting(requested):
+            self._start([Wanted(KeyGroups, bundle, index) for index, bundle in enumerate(requested)])
             opened = [
-                peer.handle.open.remote(assignment, index, bundle["CPU"])
+                peer.handle.open.remote(epoch, job, index, bundle["CPU"])
                 for index, (peer, bundle) in enumerate(zip(self._peers, requested, strict=True))
             ]
             self._here = all(number == node() for number in self._watch.collect(opened, self._peers))
-        except BaseException:
-            self.close()
-            raise
 
     def process(
         self, batches: Iterable[KeyedBatch], *, skip_refused: bool = False
@@ -274,20 +199,16 @@ class RayKeyedSession:
         parts = ShardParts(number, self._peers, self._watch, self._here, write_groups)  # type: ignore[arg-type]
         return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": np.sum(keys, axis=0)}, (0, number), parts)
 
-    @property
-    def under_way(self) -> int:
-        """Batches sent."""
-        return len(self._under_way)
-
     def finish(self) -> Any:
         """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
-        result = put_together(self._all("finish"), 0)
+        result = put_together(own(self._all("ask", "finish")), 0)
         self._statistics = result.statistics
         return result
 
     def digest(self) -> str:
         """Digest over all keys."""
-        return digest_of_groups({group: digest for of_one in self._all("digests") for group, digest in of_one.items()})
+        digests = self._all("ask", "digests_of_groups")
+        return digest_of_groups({group: digest for of_one in digests for group, digest in of_one.items()})
 
     def statistics(self) -> dict[str, int]:
         """Statistics, summed up over all keys."""
@@ -298,15 +219,13 @@ class RayKeyedSession:
         number = next(self._numbers)
         return self._snapshot(number, self._all("set_aside", number, segments))
 
-    def models(self) -> Iterator[tuple[str, Arrays]]:
-        """Yield components of a model folder, those of one process after another."""
-        for peer in self._peers:
-            (found,) = self._watch.collect([peer.handle.models.remote()], [peer])
-            yield from found
+    def models(self) -> dict[str, Arrays]:
+        """Return the components of a model folder."""
+        return {group: arrays for found in self._all("ask", "models") for group, arrays in found.items()}
 
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""
-        rows = [row for rows in self._all("key_rows") for row in rows]
+        rows = [row for rows in self._all("ask", "key_rows") for row in rows]
         return sorted(rows, key=lambda row: group_of(row["key"]))
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
@@ -334,24 +253,6 @@ class RayKeyedSession:
     def work(self) -> list[dict[str, Any]]:
         """Work of each process."""
         return [{**work, "shard": index} for index, work in enumerate(self._all("work"))]
-
-    def close(self) -> None:
-        """End the actors and give back what was reserved."""
-        end_actors(self._cluster, self._group, self._peers)
-        self._peers, self._group = [], None
-        self._under_way.clear()
-
-    def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """Ask all processes."""
-        self._require_idle()
-        calls = [getattr(peer.handle, method).remote(*arguments) for peer in self._peers]
-        return [own(one) for one in self._watch.collect(calls, self._peers)]
-
-    def _require_idle(self) -> None:
-        if not self._peers:
-            raise ExchangeError(message("cluster.closed"))
-        if self._under_way:
-            raise ExchangeError(message("cluster.busy", batches=self.under_way))
 
 
 def _some(rows: Rows, places: Ints) -> Rows:
@@ -440,17 +341,8 @@ def _answer(reply: Any) -> Any:
 # Parts of an audit on Ray: each actor has the rows in some buckets, and answers for these.
 
 
-class AuditPart:
+class AuditPart(Worker):
     """One process with a part of an audit; operators find it as ``ray::AuditPart``."""
-
-    def __init__(self) -> None:
-        self._pulse = Pulse()
-        self._part: Any = None
-
-    def identity(self) -> Identity:
-        """Return the identity of the sources that this process has loaded."""
-        self._pulse.beat()
-        return identity()
 
     def open(self, make: Callable[[Any], Any], item: Any, cpus: float) -> None:
         """Make the part, which reads its rows."""
@@ -458,19 +350,10 @@ class AuditPart:
         use_cpus(cpus)
         kernel.load()
         with self._pulse.storage():
-            self._part = make(item)
-
-    def ask(self, method: str, arguments: Sequence[Any]) -> Any:
-        """Call a method of the part."""
-        self._pulse.beat()
-        return getattr(self._part, method)(*arguments)
-
-    def progress(self) -> Progress:
-        """Return the progress of this actor; called while the actor works."""
-        return Progress(self._pulse.seconds())
+            self._held = make(item)
 
 
-class PartsOnRay:
+class PartsOnRay(Actors):
     """Parts in actors, as :class:`raydt.audits.bins.AuditParts`: ``make(item)`` of each item, a function of a module.
 
     Each has the ``resources`` of a shard. ConfigError if the cluster has too few; RaydtError, at any call, of a part
@@ -485,29 +368,14 @@ class PartsOnRay:
         resources: Mapping[str, Mapping[str, Any]],
         patience: float,
     ) -> None:
-        self._cluster, self._watch = cluster, Watch(patience, cluster.answers if cluster.started else None)
-        self._group: Any = None
-        self._peers: list[Peer] = []
+        super().__init__(cluster, patience)
         requested = bundles(len(items), resources)[1:]
-        try:
-            if not cluster.started:
-                self._group = cluster.reserve(requested)
-            wanted = [Wanted(AuditPart, bundle, index) for index, bundle in enumerate(requested)]
-            started(cluster, self._group, wanted, self._peers)
+        with self._starting(requested):
+            self._start([Wanted(AuditPart, bundle, index) for index, bundle in enumerate(requested)])
             each = zip(self._peers, items, requested, strict=True)
-            self._collect([peer.handle.open.remote(make, item, bundle["CPU"]) for peer, item, bundle in each])
-        except BaseException:
-            self.close()
-            raise
+            opened = [peer.handle.open.remote(make, item, bundle["CPU"]) for peer, item, bundle in each]
+            self._watch.collect(opened, self._peers)
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:
         """Ask all parts at once."""
-        return self._collect([peer.handle.ask.remote(method, arguments) for peer in self._peers])
-
-    def close(self) -> None:
-        """End the actors and give back what was reserved."""
-        end_actors(self._cluster, self._group, self._peers)
-        self._peers, self._group = [], None
-
-    def _collect(self, replies: Sequence[Any]) -> list[Any]:
-        return self._watch.collect(replies, self._peers)
+        return self._all("ask", method, *arguments)

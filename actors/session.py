@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -18,22 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
-from actors.cluster import Bundle, Cluster, bundles, use_cpus
+from actors.cluster import Cluster, bundles, use_cpus
 from actors.liveness import IDS, PARTS, READING, Peer, Watch
 from actors.processes import peak_rss_bytes
-from actors.shard import (
-    Assignment,
-    FeatureShard,
-    Identity,
-    Progress,
-    Pulse,
-    groups_of,
-    identity,
-    node,
-    own,
-    shards_of_each,
-)
-from actors.starting import Wanted, end_actors, started
+from actors.shard import Assignment, FeatureShard, Worker, groups_of, node, own, shards_of_each
+from actors.starting import Actors, Wanted
 from raydt.arrays import kernel
 from raydt.arrays.elementary import Arrays
 from raydt.errors import ExchangeError
@@ -54,24 +41,22 @@ from raydt.exchange.messages import (
     Tell,
     fault,
 )
-from raydt.exchange.shard import InProcessDriver, Traffic
+from raydt.exchange.shard import Traffic
 from raydt.folders.arrays import FileEntry, SavedIds, publish
 from raydt.folders.folder import Folder
 from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written, whole_rows, write_parts
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
-from raydt.learners.batch_coordinator import BatchCoordinator, rows_in
+from raydt.learners.batch_coordinator import rows_in
 from raydt.messages import message
 from raydt.sessions.session import (
     DIVIDED,
     ONE_MODEL,
+    Engine,
     SmallModel,
     compile_missing,
-    fill_within,
     holds,
-    is_warming,
     most_cells,
     ones_of,
-    take_snapshot,
     whole,
 )
 from raydt.sources.base import Source
@@ -178,20 +163,14 @@ def _size(payload: Mapping[str, Any]) -> int:
 _NOWHERE = -1
 
 
-class Coordinator:
+class Coordinator(Worker):
     """A learner's coordinator in a process of its own, which operators find as ``ray::Coordinator``."""
 
     def __init__(self) -> None:
-        self._pulse = Pulse()
-        self._coordinator: BatchCoordinator
-        self._driver: RayDriver | InProcessDriver
+        super().__init__()
+        self._held: Engine[Any]
         self._small: SmallModel | None
         self._position: int | None = None  # sequence number of the next update; None = whatever comes first
-
-    def identity(self) -> Identity:
-        """Return the identity of the sources that this process has loaded."""
-        self._pulse.beat()
-        return identity()
 
     def open(
         self,
@@ -229,19 +208,12 @@ class Coordinator:
             return None
         fault("coordinator.before_batch")
         self._position = _NOWHERE  # until the batch has ended well
-        began = time.perf_counter()
         if self._small is not None and (batch.blocks or not self._small.holds_with(batch)):
             self._divide(self._small)
-        digest = self.digest() if batch.digest else None
-        before = self._coordinator.statistics() if is_warming(batch) else {}
-        result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
-        result.digest = digest
-        if before and not result.within:
-            fill_within(result, batch, before)
-        result.seconds = time.perf_counter() - began
-        if segments is not None and result.applied == len(batch):
-            result.snapshot = self._snapshot(segments)
-        result.statistics = self.statistics()
+        result = self._held.apply(own(batch), skip_refused=skip_refused, segments=segments)
+        if result.snapshot is not None:
+            fault("coordinator.before_snapshot")
+        result.statistics["peak_rss_bytes"] = peak_rss_bytes()
         self._position = batch.start + result.applied
         fault("coordinator.after_batch")
         return result
@@ -250,36 +222,19 @@ class Coordinator:
         """Complete what waits for more updates; the log of that."""
         self._pulse.beat()
         fault("coordinator.before_finish")
-        log = self._driver.run(self._coordinator.finish())
+        log = self._held.finish()
         self._ray.acknowledge()
-        return log or {}
-
-    def digest(self) -> str:
-        """Digest of the model."""
-        self._pulse.beat()
-        self._driver.run(self._coordinator.gather_digest())
-        return self._coordinator.digest()
+        return log
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic, and ``peak_rss_bytes`` of this process."""
-        traffic = self._ray.traffic
-        return {
-            **self._coordinator.statistics(),
-            "rounds": traffic.rounds,
-            "bytes_exchanged": traffic.bytes,
-            "peak_rss_bytes": peak_rss_bytes(),
-        }
-
-    def model(self) -> Arrays:
-        """The predict-only model."""
-        self._pulse.beat()
-        self._driver.run(self._coordinator.gather())
-        return self._coordinator.model()
+        return {**self._held.statistics(), "peak_rss_bytes": peak_rss_bytes()}
 
     def snapshot(self, segments: Sequence[Segment]) -> Snapshot:
         """A snapshot here and now, without the ``parts`` that shards have set aside."""
-        self._pulse.beat()
-        return self._snapshot(segments)
+        snapshot: Snapshot = self.ask("snapshot", segments)
+        fault("coordinator.before_snapshot")
+        return snapshot
 
     def holds(self, rows: int, ones: int) -> bool:
         """Return True if a model of ``rows`` rows is restored here, with its groups, and not at the shards."""
@@ -293,16 +248,12 @@ class Coordinator:
         self._ray.acknowledge()
         if groups is None:
             self._begin(None)
-            self._coordinator.restore(own(state))
+            self._held.coordinator.restore(own(state))
         else:
             small = SmallModel(self._learner, self._options, self._features, self._most)
             small.restore(own(state), own(groups))
             self._begin(small)
         self._position = None
-
-    def progress(self) -> Progress:
-        """Return the progress of this actor; called while the actor works."""
-        return Progress(self._pulse.seconds())
 
     def _new(self) -> SmallModel | None:
         """An empty model, if this process may hold one."""
@@ -312,31 +263,24 @@ class Coordinator:
         """Go on with a model that this process holds, or with the shards."""
         self._small = small
         if small is not None:
-            self._coordinator, self._driver = small.session.coordinator, small.session.driver
+            self._held = small.session
+            self._held.traffic = self._ray.traffic
         else:
             compile_missing(self._learner, self._options, DIVIDED)
             shards = sum(process.shards for process in self._shards)
-            self._coordinator = self._learner.coordinator(self._options, self._features, shards, self._plan)
-            self._driver = self._ray
+            coordinator = self._learner.coordinator(self._options, self._features, shards, self._plan)
+            self._held = Engine(coordinator, self._ray)
 
     def _divide(self, small: SmallModel) -> None:
         """Give the rows of a model to the shards."""
         state, groups = small.session.state()
         self._begin(None)
-        self._coordinator.restore(state)
+        self._held.coordinator.restore(state)
         restored = [
             shard.handle.restore.remote({group: groups[group] for group in np.concatenate(owned).tolist()})
             for shard, owned in zip(self._shards, groups_of(self._features, self._shards), strict=True)
         ]
         self._watch.collect(restored, self._shards)
-
-    def _snapshot(self, segments: Sequence[Segment]) -> Snapshot:
-        if self._small is not None:
-            snapshot = self._small.session.snapshot(segments)
-        else:
-            snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
-        fault("coordinator.before_snapshot")
-        return snapshot
 
 
 # Text ids of a stream at the processes of shards: each has those of its buckets (``raydt.streams.id_dictionary``).
@@ -448,7 +392,7 @@ class ShardParts(PartsElsewhere):
         yield from self._watch.collect(calls, self._shards)
 
 
-class RaySession:
+class RaySession(Actors):
     """Coordinator and shards as Ray actors; implements :class:`raydt.sessions.session.Session`.
 
     Kernels are compiled in this process first, so that the actors load them from the cache. ``resources`` are as of
@@ -469,11 +413,8 @@ class RaySession:
         epoch: int = 1,
         patience: float = PATIENCE,
     ) -> None:
-        self._cluster = cluster
-        self._features, self._watch = features, Watch(patience, cluster.answers if cluster.started else None)
-        self._group: Any = None
-        self._peers: list[Peer] = []
-        self._under_way: deque[tuple[list[UpdateBatch], Any]] = deque()
+        super().__init__(cluster, patience)
+        self._features = features
         self._divided: DividedReading | None = None
         self._owns_rows = learner.traits(options).owns_rows
         self._here = False  # all shards are on this node, and see its folders
@@ -481,24 +422,12 @@ class RaySession:
         plan = plan or WorkPlan()
         at_once = most_cells(learner.traits(options).divided, plan) == 0
         compile_missing(learner, options, DIVIDED if at_once else ONE_MODEL)
-        try:
-            if not cluster.started:
-                self._group = cluster.reserve(requested)
+        with self._starting(requested):
             in_each = shards_of_each(requested[-1]["CPU"], shards, learner, options, features)
-            self._start(cluster, requested, in_each)
+            wanted = [Wanted(FeatureShard, bundle, index, in_each) for index, bundle in enumerate(requested[1:])]
+            self._start([Wanted(Coordinator, requested[0]), *wanted])
             assignment = Assignment(epoch, learner, options, features)
             self._open(assignment, plan, [bundle["CPU"] for bundle in requested], at_once)
-        except BaseException:
-            self.close()
-            raise
-
-    def _start(self, cluster: Cluster, requested: list[Bundle], shards: int) -> None:
-        """Create the actors, those of shards with so many each, and make sure that they have loaded what this has."""
-        wanted = [
-            Wanted(Coordinator if index == 0 else FeatureShard, bundle, None if index == 0 else index - 1, shards)
-            for index, bundle in enumerate(requested)
-        ]
-        started(cluster, self._group, wanted, self._peers)
 
     def _open(self, assignment: Assignment, plan: WorkPlan, cpus: Sequence[float], at_once: bool) -> None:
         """Build the two halves of the learner in the actors."""
@@ -618,7 +547,7 @@ class RaySession:
 
     def digest(self) -> str:
         """Digest of the model."""
-        digest: str = self._ask("digest")
+        digest: str = self._ask("ask", "digest")
         return digest
 
     def statistics(self) -> dict[str, int]:
@@ -628,7 +557,7 @@ class RaySession:
 
     def model(self) -> Arrays:
         """The predict-only model."""
-        model: Arrays = self._ask("model")
+        model: Arrays = self._ask("ask", "model")
         return model
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
@@ -685,12 +614,6 @@ class RaySession:
         shards = self._peers[1:]
         return self._watch.collect([shard.handle.work.remote() for shard in shards], shards)
 
-    def close(self) -> None:
-        """End the actors and give back what was reserved, also if they are stopped, or Ray is gone."""
-        end_actors(self._cluster, self._group, self._peers)
-        self._peers, self._group = [], None
-        self._under_way.clear()
-
     def _ask(self, method: str, *arguments: Any) -> Any:
         self._require_idle()
         return own(self._call(getattr(self._peers[0].handle, method).remote(*arguments)))
@@ -703,12 +626,6 @@ class RaySession:
         while self._under_way:
             self._call(self._under_way[0][1])
             self._under_way.popleft()
-
-    def _require_idle(self) -> None:
-        if not self._peers:
-            raise ExchangeError(message("cluster.closed"))
-        if self._under_way:
-            raise ExchangeError(message("cluster.busy", batches=self.under_way))
 
 
 def _take(source: Iterator[UpdateBatch], updates: int) -> tuple[list[UpdateBatch], Exception | None]:

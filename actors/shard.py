@@ -211,7 +211,29 @@ def _one_by_one(parts: Parts) -> Iterator[tuple[int | Buckets, GroupSnapshot]]:
         yield whose, parts.pop(whose)
 
 
-class FeatureShard:
+class Worker:
+    """A process of a session: what it has loaded, how far it is, and what it answers of that which it holds."""
+
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._held: Any = None
+
+    def identity(self) -> Identity:
+        """Which sources this process has loaded."""
+        self._pulse.beat()
+        return identity()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of what this process holds."""
+        self._pulse.beat()
+        return getattr(self._held, method)(*arguments)
+
+    def progress(self) -> Progress:
+        """Return the progress of this actor; called while the actor works."""
+        return Progress(self._pulse.seconds())
+
+
+class FeatureShard(Worker):
     """One process: its shards own feature groups and answer requests about them.
 
     A plain class that Ray wraps; operators find it as ``ray::FeatureShard`` in ``ps``. It is built in two steps,
@@ -219,16 +241,11 @@ class FeatureShard:
     """
 
     def __init__(self) -> None:
-        self._pulse = Pulse()
+        super().__init__()
         self._shards: list[exchange_shard.NumberedShard]
         self._channel: Channel | None = None
         self._ids = IdPart()
         self._sources: list[SourceFeatures]
-
-    def identity(self) -> Identity:
-        """Return the identity of the sources that this process has loaded."""
-        self._pulse.beat()
-        return identity()
 
     def open(self, assignment: Assignment, index: int, groups: Sequence[Groups], cpus: float, at_once: bool) -> str:
         """Build the shards of process ``index``, which own ``groups``, and return the number of its node."""

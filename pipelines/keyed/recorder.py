@@ -29,7 +29,7 @@ from raydt.folders.checkpoint import Copies
 from raydt.keyed.groups import Key
 from raydt.keyed.members import KeyedJob, pooled
 from raydt.keyed.packing import KeyedStore, Member, SavedKeys
-from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession, NewTableRows
+from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession
 from raydt.keyed.source import KeySource, SentSource, SharedSource
 from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
 from raydt.learners import learners, traits_of
@@ -349,12 +349,20 @@ class ModelsByKey(OneModel):
         """Return what makes sessions in this process, each at the beginning."""
 
         def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
-            traits = traits_of(config.learner)
-            if cluster is not None:
-                return _on_ray(config, stream, epoch, cluster, resources)
-            job = job_of(config, stream)
-            own = traits.figures
-            return KeyedSession(job, NewTableRows(job.every, predicting=config.output.predictions, own=own))
+            predicting, source = config.output.predictions, stream.source
+            if cluster is None:
+                return KeyedSession(job_of(config, stream, predicting=predicting))
+            from actors.keyed_session import RayKeyedSession  # which imports Ray
+
+            return RayKeyedSession(
+                cluster,
+                job_of(config, stream, SentSource.of(source), predicting=predicting),
+                source,
+                shards=config.placement.shards or 1,
+                resources=resources,
+                epoch=epoch,
+                patience=config.cluster.patience_seconds,
+            )
 
         return make
 
@@ -385,38 +393,14 @@ class ModelsByKey(OneModel):
 
     def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the components of the model folder."""
-        return dict(session.models())
+        models: Mapping[str, Mapping[str, Any]] = session.models()
+        return models
 
 
-def _on_ray(config: Config, stream: KeyedStream, epoch: int, cluster: Any, resources: Any) -> Any:
-    """Open a session on Ray, at the beginning."""
-    source = stream.source
-    from actors.keyed_session import (
-        KeyedAssignment,
-        RayKeyedSession,  # which imports Ray
-    )
-
-    assignment = KeyedAssignment(
-        epoch,
-        learners()[config.learner.kind],
-        config.learner,
-        features_of(source, config.learner),
-        SentSource.of(source),
-        config.stream,
-        weighted=config.output.weighted_metrics,
-        every=config.output.metrics_every,
-        size=config.cluster.batch_size,
-        predicting=config.output.predictions,
-        log=stream.log,
-    )
-    shards, patience = config.placement.shards or 1, config.cluster.patience_seconds
-    return RayKeyedSession(cluster, assignment, source, shards=shards, resources=resources, patience=patience)
-
-
-def job_of(config: Config, stream: Any) -> KeyedJob:
-    """Return what the models of all keys of a run have in common."""
+def job_of(config: Config, stream: Any, source: SentSource | None = None, *, predicting: bool = False) -> KeyedJob:
+    """Return what the models of all keys of a run have in common; elsewhere ``source`` stands for the stream's."""
     return KeyedJob(
-        SharedSource(stream.source, traits_of(config.learner).reading, stream.log),
+        SharedSource(source or stream.source, traits_of(config.learner).reading, stream.log),
         learners()[config.learner.kind],
         config.learner,
         features_of(stream.source, config.learner),
@@ -424,4 +408,5 @@ def job_of(config: Config, stream: Any) -> KeyedJob:
         weighted=config.output.weighted_metrics,
         every=config.output.metrics_every,
         size=config.cluster.batch_size,
+        predicting=predicting,
     )

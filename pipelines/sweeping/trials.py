@@ -66,7 +66,7 @@ from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.updates import BatchResult, Reading, UpdateBatch
 from raydt.folders.folder import locked
 from raydt.keyed.members import pooled as pooled_scores
-from raydt.keyed.session import KeyedSession, KeyFailedError, NewTableRows
+from raydt.keyed.session import KeyedSession, KeyFailedError
 from raydt.keyed.stream import ROWS
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
@@ -311,7 +311,7 @@ def _run_keys(
     stops = threading.Event()
     try:
         stream = keyed_stream(config, source)
-        session = KeyedSession(job_of(config, stream), NewTableRows(config.output.metrics_every, predicting=False))
+        session = KeyedSession(job_of(config, stream))
         if arm is not None:
             arm(stops.set)
         began, cpu_began = time.perf_counter(), time.thread_time()

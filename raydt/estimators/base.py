@@ -197,8 +197,7 @@ class Estimator(NamedExamples):
 
     def _beside(self, ids: Any, subjects: Any, weights: Any) -> ExampleMetadata:
         """Return what was given of new examples, or refuse weights that the learner does not take."""
-        reading = traits_of(self._options()).reading
-        if weights is not None and not reading.weights:
+        if weights is not None and not (reading := traits_of(self._options()).reading).weights:
             raise ConfigError(no_weights("sample_weight", type(self).__name__, reading.regression))
         return ExampleMetadata(ids, subjects, weights)
 
@@ -223,7 +222,7 @@ class Estimator(NamedExamples):
         return self._in_full(self._insertion, X, y, beside, False)
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:
-        self._fitted_options = self._options()
+        self._take_options(self._options())
         self._encoder = self._new_encoder(self.categorical_features)
         self._encoder.learn(X)
         require(self._traits.reading, self._features())
@@ -620,7 +619,7 @@ class Classifier(Estimator):
             estimator_type="classifier",
             target_tags=TargetTags(required=True),
             classifier_tags=ClassifierTags(),
-            input_tags=InputTags(allow_nan=self._traits.reading.missing),
+            input_tags=InputTags(allow_nan=self._takes_missing),
         )
 
 
@@ -673,5 +672,5 @@ class Regressor(Estimator):
             estimator_type="regressor",
             target_tags=TargetTags(required=True),
             regressor_tags=RegressorTags(),
-            input_tags=InputTags(allow_nan=self._traits.reading.missing),
+            input_tags=InputTags(allow_nan=self._takes_missing),
         )

@@ -31,7 +31,7 @@ from raydt.export import FormatName, Interface, build, write
 from raydt.export.paths import sentences
 from raydt.folders.arrays import Kind, save_folder
 from raydt.folders.folder import Folder, locked
-from raydt.learners import learners
+from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits, WeightSum
 from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
@@ -55,6 +55,7 @@ class Fitted(Parameters, AtomicCalls):
     n_features_in_: int
     feature_names_in_: AnyArray  #: Only for data frames: names, dtype object.
     _fitted_options: Any
+    _traits: Traits  #: Of the learner with the options of the model.
     _encoder: FrameEncoder
     #: Whether all classes were named before the first examples came.
     _declared: bool
@@ -163,7 +164,7 @@ class Fitted(Parameters, AtomicCalls):
         """Estimator restored from a state, or from a model that only predicts; written by ``save`` or by a run."""
         parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
         self = cls(**parameters)
-        self._fitted_options = saved.options.model_copy(update=cls._fixed)
+        self._take_options(saved.options.model_copy(update=cls._fixed))
         categorical = saved.features.categorical_names
         self.categorical_features = categorical or None
         self._encoder = self._new_encoder(categorical)
@@ -226,10 +227,14 @@ class Fitted(Parameters, AtomicCalls):
         options = getattr(self, "_fitted_options", None)
         return learners()[self.kind if options is None else options.kind]
 
+    def _take_options(self, options: Any) -> None:
+        self._fitted_options, self._traits = options, traits_of(options)
+
     @property
-    def _traits(self) -> Traits:
-        """Of the learner with the options of the model, or with its defaults before there is one."""
-        return self._learner.traits(getattr(self, "_fitted_options", None) or self._learner.Options())
+    def _takes_missing(self) -> bool:
+        """Whether numbers may be missing, with the options of the model, or before there is one with the defaults."""
+        traits = self.__dict__.get("_traits") or self._learner.traits(self._learner.Options())
+        return bool(traits.reading.missing)
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         reading = self._traits.reading

@@ -66,9 +66,7 @@ class Awake:
 class Observer(Protocol):
     """A follower of the members: it gets their figures before and after each change, and records."""
 
-    @property
-    def records(self) -> Any:
-        """As :class:`raydt.keyed.session.NewTableRows`."""
+    records: Any  #: As :class:`raydt.keyed.session.NewTableRows`.
 
     def before(self, member: Member) -> None:
         """Called before the figures of a member change."""
@@ -89,6 +87,7 @@ class KeyedJob:
     weighted: bool = False  #: whether scores count a prediction by the weight of its row
     every: int = 0  #: no batch of a key crosses a multiple of this; 0: any
     size: int = 4096  #: updates of a batch, at most
+    predicting: bool = False  #: whether predictions are recorded
 
     def __post_init__(self) -> None:
         """Have the source read what streams need, before its first row; ConfigError if it does not fit the stream."""

@@ -222,9 +222,10 @@ def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
 class KeyedSession:
     """The models of all keys, or of those of some groups."""
 
-    def __init__(self, job: KeyedJob, records: NewTableRows) -> None:
-        self._job, self._records = job, records
-        self._sums = (*_SUMS, *job.learner.traits(job.options).counts)
+    def __init__(self, job: KeyedJob) -> None:
+        traits = job.learner.traits(job.options)
+        self._job, self.records = job, NewTableRows(job.every, predicting=job.predicting, own=traits.figures)
+        self._sums = (*_SUMS, *traits.counts)
         self.members = Members(job)
         self._totals: Counter[str] = Counter()
         self._scores: AnyArray = np.zeros(0)
@@ -243,7 +244,7 @@ class KeyedSession:
         self._learn(self._job.shared.split(batch.rows, batch.due))
         result = self.result(len(batch))
         result.inserts, result.deletes = (self._totals[name] - before[name] for name in ("inserts", "deletes"))
-        result.refused_rows, result.taken = self._records.take_refused(), self.members.take_taken()
+        result.refused_rows, result.taken = self.records.take_refused(), self.members.take_taken()
         result.refused, result.digests = batch.refusals(result.refused_rows), digests
         result.digest = None if digests is None else digest_of_groups(digests)
         result.seconds = time.perf_counter() - began
@@ -287,11 +288,6 @@ class KeyedSession:
             self._scores = np.zeros((GROUPS, len(sums)), dtype=sums.dtype)
         self._scores[member.group] += sign * sums
 
-    @property
-    def records(self) -> NewTableRows:
-        """The rows of tables that the members have recorded."""
-        return self._records
-
     # -- the interface of a session -----------------------------------------------------------------------------
 
     def process(
@@ -319,7 +315,7 @@ class KeyedSession:
     def result(self, rows: int = 0) -> KeyedResult:
         """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
         totals = {name: self._totals[name] for name in TOTALS}  # also before there is a key
-        return KeyedResult(rows, totals, self._scores.copy(), self._records.take(), self.statistics())
+        return KeyedResult(rows, totals, self._scores.copy(), self.records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
@@ -352,17 +348,19 @@ class KeyedSession:
         """Return the number of keys of each group, shape (256,)."""
         return self.members.keys_of_groups()
 
-    def models(self) -> Iterator[tuple[str, Arrays]]:
-        """Yield components of a model folder: of each group that has keys, what predicting needs."""
-        for group in range(GROUPS):
-            members = self.members.of_group(group)
-            if members:
-                yield f"group-{group:03d}", packed({key: one.model() for key, one in members.items()})
+    def models(self) -> dict[str, Arrays]:
+        """Return the components of a model folder: of each group that has keys, what predicting needs."""
+        held = {group: self.members.of_group(group) for group in range(GROUPS)}
+        return {
+            f"group-{group:03d}": packed({key: one.model() for key, one in members.items()})
+            for group, members in held.items()
+            if members
+        }
 
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""
         members = [one for group in range(GROUPS) for one in self.members.of_group(group).values()]
-        return self._records.key_rows(members)
+        return self.records.key_rows(members)
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
         """Replace everything by a saved state, of a ``folder``; ModelFileError if the arrays of a key do not fit."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Flag, auto
 from itertools import takewhile
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from raydt.examples.updates import (
 )
 from raydt.exchange.links import together
 from raydt.exchange.messages import OWNED, SET_ASIDE, Ask, Buckets, Exchange, Owned, Segment, Snapshot, living
-from raydt.exchange.shard import InProcessDriver, NumberedShard
+from raydt.exchange.shard import InProcessDriver, NumberedShard, Traffic
 from raydt.folders.folder import Folder
 from raydt.folders.segments import whole_rows
 from raydt.learners import learners
@@ -126,6 +126,7 @@ def whole(snapshot: Snapshot) -> tuple[Arrays, dict[int, Arrays]]:
 
 
 T = TypeVar("T")
+D = TypeVar("D", bound=Any)
 
 
 class Session(Protocol):
@@ -181,34 +182,12 @@ class Session(Protocol):
         """Release what runs the session."""
 
 
-def fill_within(result: BatchResult, batch: UpdateBatch, before: Mapping[str, int]) -> None:
-    """Enter the statistics within a batch of the warm-up: until it ends, only the number of examples changes."""
-    first = batch.start + batch.every - batch.start % batch.every
-    wanted = range(first, batch.start + result.applied, batch.every)
-    result.within = [{name: count for name, count in before.items() if name != "active"} for _ in wanted]
+class Engine(Generic[D]):
+    """A coordinator and the ``driver`` of its exchange with the shards, wherever these are."""
 
-
-def is_warming(batch: UpdateBatch) -> bool:
-    """Return True if statistics are wanted within a batch of the warm-up."""
-    return bool(batch.every) and batch.stop <= batch.warmup
-
-
-class InProcessSession:
-    """Coordinator and shards in this process. Several, or with a row cache in the plan, have stores of their own."""
-
-    def __init__(
-        self, learner: Learner, options: Any, features: Features, shards: int = 1, plan: WorkPlan | None = None
-    ) -> None:
-        plan = plan or WorkPlan()
-        if plan.row_cache_bytes is not None or shards > 1:
-            plan = dataclasses.replace(plan, shared_store=False)
-        self.coordinator: BatchCoordinator = learner.coordinator(options, features, shards, plan)
-        store = self.coordinator.shared if plan.shared_store else None
-        self.shards = [
-            NumberedShard(learner.shard(options, features, groups, store), index)
-            for index, groups in enumerate(features.assign(shards))
-        ]
-        self.driver = InProcessDriver(self.shards)
+    def __init__(self, coordinator: BatchCoordinator, driver: D) -> None:
+        self.coordinator, self.driver = coordinator, driver
+        self.traffic: Traffic = driver.traffic  #: What statistics show.
         #: False while a change is under way, and from then on if it was broken off.
         self.whole = True
         self._restored = False  # shards complete what is not saved with the next batch
@@ -222,7 +201,7 @@ class InProcessSession:
         changes = self.coordinator.store.changes
         try:
             self.whole = False
-            result = self.driver.run(exchange)
+            result: T = self.driver.run(exchange)
             self._restored, self.whole = False, True
             return result
         except BaseException:
@@ -234,14 +213,81 @@ class InProcessSession:
         if not self.whole:
             raise HalfAppliedError(message("models.interrupted"))
 
+    def take(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
+        """Apply one batch, without the statistics, which may take longer than one update."""
+        return self._change(self.coordinator.process(batch, skip_refused=skip_refused), begun=False)
+
+    def apply(
+        self, batch: UpdateBatch, *, skip_refused: bool = False, segments: Sequence[Segment] | None = None
+    ) -> BatchResult:
+        """Apply one batch; a snapshot follows if its barrier wants one, or the ``segments`` stored before are given."""
+        began = time.perf_counter()
+        digest = self.digest() if batch.digest else None
+        warming = bool(batch.every) and batch.stop <= batch.warmup
+        before = self.coordinator.statistics() if warming else {}
+        result = self.take(batch, skip_refused=skip_refused)
+        result.digest = digest
+        if before and not result.within:  # until the warm-up ends, only the number of examples changes
+            first = batch.start + batch.every - batch.start % batch.every
+            counts = {name: count for name, count in before.items() if name != "active"}
+            result.within = [dict(counts) for _ in range(first, batch.start + result.applied, batch.every)]
+        result.seconds = time.perf_counter() - began
+        if result.applied == len(batch):
+            segments = segments if batch.barrier is None else batch.barrier.segments()
+            result.snapshot = None if segments is None else self.snapshot(segments)
+        result.statistics = self.statistics()
+        return result
+
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
+        return self._change(self.coordinator.finish(), begun=True) or {}
+
+    def digest(self) -> str:
+        """Digest of the model."""
+        self.require_whole()
+        self.driver.run(self.coordinator.gather_digest())
+        return self.coordinator.digest()
+
+    def statistics(self) -> dict[str, int]:
+        """Statistics of the coordinator and of the traffic."""
+        self.require_whole()
+        traffic = self.traffic
+        return {**self.coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
+
+    def model(self) -> Arrays:
+        """The predict-only model."""
+        self.require_whole()
+        self.driver.run(self.coordinator.gather())
+        return self.coordinator.model()
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot here and now, without the ``parts`` that shards have set aside."""
+        self.require_whole()
+        snapshot: Snapshot = self.driver.run(take_snapshot(self.coordinator, segments))
+        return snapshot
+
+
+class InProcessSession(Engine[InProcessDriver]):
+    """Coordinator and shards in this process. Several, or with a row cache in the plan, have stores of their own."""
+
+    def __init__(
+        self, learner: Learner, options: Any, features: Features, shards: int = 1, plan: WorkPlan | None = None
+    ) -> None:
+        plan = plan or WorkPlan()
+        if plan.row_cache_bytes is not None or shards > 1:
+            plan = dataclasses.replace(plan, shared_store=False)
+        coordinator: BatchCoordinator = learner.coordinator(options, features, shards, plan)
+        store = coordinator.shared if plan.shared_store else None
+        self.shards = [
+            NumberedShard(learner.shard(options, features, groups, store), index)
+            for index, groups in enumerate(features.assign(shards))
+        ]
+        super().__init__(coordinator, InProcessDriver(self.shards))
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes that a copy has."""
         self.require_whole()
         return self.__dict__
-
-    def take(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
-        """Apply one batch, without the statistics, which may take longer than one update."""
-        return self._change(self.coordinator.process(batch, skip_refused=skip_refused), begun=False)
 
     def take_row(self, op: int, number: int, row: AnyArray, code: int) -> bool | None:
         """Apply one update as :meth:`BatchCoordinator.take_row` does; None if it needs a batch: nothing is applied."""
@@ -273,23 +319,6 @@ class InProcessSession:
         """Return the predicted class code of one row, as :meth:`BatchCoordinator.predict_row`."""
         return self.coordinator.predict_row(row, self.shards[0].worker) if len(self.shards) == 1 else None
 
-    def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
-        """Apply one batch."""
-        began = time.perf_counter()
-        digest = self.digest() if batch.digest else None
-        before = self.coordinator.statistics() if is_warming(batch) else {}
-        result = self.take(batch, skip_refused=skip_refused)
-        result.digest = digest
-        if before and not result.within:
-            fill_within(result, batch, before)
-        result.seconds = time.perf_counter() - began
-        wanted = batch.barrier is not None and result.applied == len(batch)
-        segments = batch.barrier.segments() if batch.barrier is not None and wanted else None
-        if segments is not None:
-            result.snapshot = self.snapshot(segments)
-        result.statistics = self.statistics()
-        return result
-
     def process(
         self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False
     ) -> Iterator[tuple[UpdateBatch, BatchResult]]:
@@ -305,16 +334,6 @@ class InProcessSession:
         """None: a batch is applied when it is asked for."""
         return 0
 
-    def finish(self) -> Log:
-        """Complete what waits for more updates; the log of that."""
-        return self._change(self.coordinator.finish(), begun=True) or {}
-
-    def digest(self) -> str:
-        """Digest of the model."""
-        self.require_whole()
-        self.driver.run(self.coordinator.gather_digest())
-        return self.coordinator.digest()
-
     def rest(self) -> None:
         """Drop what the next update or digest makes again from the rows."""
         self.coordinator.rest()
@@ -325,26 +344,13 @@ class InProcessSession:
         for shard in self.shards:
             shard.trim()
 
-    def statistics(self) -> dict[str, int]:
-        """Statistics of the coordinator and of the traffic."""
-        self.require_whole()
-        traffic = self.driver.traffic
-        return {**self.coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
-
-    def model(self) -> Arrays:
-        """The predict-only model."""
-        self.require_whole()
-        self.driver.run(self.coordinator.gather())
-        return self.coordinator.model()
-
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
         """State of the coordinator, and of every feature group by number."""
         return whole(self.snapshot())
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now."""
-        self.require_whole()
-        snapshot = self.driver.run(take_snapshot(self.coordinator, segments))
+        snapshot = super().snapshot(segments)
         snapshot.parts = [shard.take_aside(snapshot.aside) for shard in self.shards]
         return snapshot
 

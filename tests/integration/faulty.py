@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -106,6 +107,7 @@ class FaultyCoordinator:
     rows_are_owned = False
 
     def __init__(self, shards):
+        self.store = SimpleNamespace(changes=0)
         self.shards, self.seq = shards, 0
 
     def process(self, batch, *, skip_refused=False):

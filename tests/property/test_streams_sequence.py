@@ -18,7 +18,7 @@ from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.keyed.members import KeyedJob
-from raydt.keyed.session import KeyedSession, NewTableRows
+from raydt.keyed.session import KeyedSession
 from raydt.keyed.source import SharedSource, TableKeys, told_apart
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners
@@ -310,9 +310,7 @@ class Work:
         model = Changelog(on_error="skip", warmup=warmup)
         self.stream = KeyedStream(source, skip_bad=True)
         shared = SharedSource(source, learner.traits(options).reading)
-        self.session = KeyedSession(
-            KeyedJob(shared, learner, options, source.features, model), NewTableRows(10, predicting=False)
-        )
+        self.session = KeyedSession(KeyedJob(shared, learner, options, source.features, model, every=10))
         self.requested: list[Any] = []
         self.skipped = 0
 

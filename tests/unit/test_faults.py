@@ -458,7 +458,7 @@ def observed(every: int) -> tuple[list[int], list[int], str]:
     handle, session = ObservingHandle(here), RaySession.__new__(RaySession)
     session._peers = [Peer("the coordinator", handle)]
     session._divided = None
-    session._under_way = ray_session.deque()
+    session._under_way = deque()
     session._watch = watch = Waiting(session)
     assert sum(len(batch) for batch, _ in session.process(Intake(stream, SIZE_OBSERVING, every))) == UPDATES_OBSERVING
     return handle.sent, watch.messages, here.digest()
