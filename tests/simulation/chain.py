@@ -142,7 +142,7 @@ class ChainCoordinator:
     def __init__(self, options, features, shards, plan):
         self.features, self.shards = features, features.assign(shards)
         self.columns = [features.columns_of(groups) for groups in self.shards]
-        self.store = ExampleStore(len(features.names), 0)
+        self.store = self.shared = ExampleStore(len(features.names), 0)
         self.seq, self.chains = 0, np.empty(0, np.int64)
 
     def gather(self):
