@@ -422,9 +422,10 @@ def verify_receipts(
     there and therefore not ``deleted`` (of a deleted subject: by a row that no later receipt has inserted; if it has
     others, ``returned``), and whether the state ``contradicts`` the chain; with a state its ``offset``, ``equal`` (its
     digest and options are those of the newest receipt of the chain; None of a state at another update than the
-    newest receipt of a run) and ``rebuilt``: whether a model trained from nothing on its examples has that digest, too,
-    None where the model depends on the past; with a key ``live``, how many ids live that were deleted before the state,
-    and ``keyed``, whether every receipt tells that this is its key; ``ok``, whether all of it holds.
+    newest receipt of a run), of a state that an earlier receipt led to ``older_than``, the receipt after it, and
+    ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model depends
+    on the past; with a key ``live``, how many ids live that were deleted before the state, and ``keyed``, whether every
+    receipt tells that this is its key; ``ok``, whether all of it holds.
 
     InputError if the chain is not whole, not signed by ``public_key``, or about another model than the state, or there
     is no state; ConfigError if a key cannot be used, or is not that of the chain.
@@ -501,8 +502,10 @@ def _compared(
     (stated, active), options = members.total(), saved.options
     rebuilt = _rebuilt(members) if retrain and traits_of(options).retrained else None
     _require_origin(chain, place, origin_of(folder.location, saved, lambda: stated), own, saved.meta)
+    path = in_effect(chain)
+    before = len(path) if own is not None else _receipts_before(path, stated)
     if key is not None:
-        entries = _entries_until(in_effect(chain), offset if own is not None else None, own)
+        entries = _entries_until(path[:before], offset if own is not None else None, own)
         # An example of one key says nothing about those of another.
         each = [
             living_of(members.saved(one), entries if one is None else about(entries, key.hash(one)), key)
@@ -514,8 +517,12 @@ def _compared(
     equal: bool | None = same and last["active"] == active
     if "source" in last and last["source"]["updates"][1] != offset:
         equal = None
+    older = equal is False and before < len(path)
     found: dict[str, Any] = {"equal": equal, "offset": offset}
-    found["rebuilt"] = None if rebuilt is None else rebuilt == (stated if equal is None else last["digest_after"])
+    found["older_than"] = chain.course.path()[before] if older else None
+    found["rebuilt"] = (
+        None if rebuilt is None else rebuilt == (stated if equal is None or older else last["digest_after"])
+    )
     if living is not None:
         found |= {"keyed": chain.keyed, "live": living.deleted}
     return found, living
@@ -541,6 +548,12 @@ def _require_origin(
         chain.require(origin._replace(run=own.get("run") or origin.run, heads=() if last is None else (last,)))
     else:
         chain.require(origin)
+
+
+def _receipts_before(entries: Sequence[Mapping[str, Any]], digest: str) -> int:
+    """Return how many entries have led to a state with this digest; all if no entry is about the state."""
+    made = [n for n, entry in enumerate(entries, 1) if entry["digest_after"] == digest and "purged" not in entry]
+    return made[-1] if made else 0 if entries[0]["digest_before"] == digest else len(entries)
 
 
 def _entries_until(

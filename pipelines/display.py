@@ -563,7 +563,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
     offset, named = found.get("offset"), found["origin"]
     asked = [(kind, one) for kind in ("id", "subject") for one in found.get(f"{kind}s", ())]
     rows = [
-        *((f"{kind} {one[kind]}", _asked(one, offset)) for kind, one in asked),
+        *((f"{kind} {one[kind]}", _asked(one, offset, found.get("older_than"))) for kind, one in asked),
         *([("about", of_origin(named))] if named else ()),
         ("receipts", receipts),
         (
@@ -580,8 +580,9 @@ def receipts_lines(found: dict[str, Any]) -> str:
         rows.append(("state", message("commands.no_state")))
     if "equal" in found:
         rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
+        older = found["older_than"]
         rows += [
-            ("state", message(_OF_STATE[found["equal"]])),
+            ("state", message("commands.older", receipt=older) if older else message(_OF_STATE[found["equal"]])),
             ("retrained", message(rebuilt[found["rebuilt"]])),
         ]
     if "live" in found:
@@ -590,7 +591,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
     return terminal(pairs(rows))
 
 
-def _asked(one: dict[str, Any], offset: int | None) -> str:
+def _asked(one: dict[str, Any], offset: int | None, older_than: int | None) -> str:
     """Return what a chain says of an id or a subject: deleted or not, when, and by which receipt."""
     last = one["events"][-1] if one["events"] else None
     counting = [event for event in one["events"] if event["counts"]]
@@ -602,6 +603,8 @@ def _asked(one: dict[str, Any], offset: int | None) -> str:
         if one.get("live"):
             if event["update"] is not None and offset is not None and event["update"] >= offset:
                 return message("commands.id_later", **at, update=event["update"], offset=offset)
+            if older_than is not None and event["receipt"] >= older_than:
+                return message("commands.id_older", **at)
             return message("commands.id_again", **at)
         note = f" ({event['note']})" if event["note"] else ""
         said = message("commands.id_deleted", **at, note=note)

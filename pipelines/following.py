@@ -26,7 +26,7 @@ from raydt.folders.folder import locked
 from raydt.keyed.packing import Member
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
-from raydt.messages import message
+from raydt.messages import message, message_of
 from raydt.sources.base import Rows
 from raydt.sources.live.base import HistoryGoneError, LiveOptions
 from raydt.sources.live.followed import FollowedSource
@@ -83,10 +83,11 @@ def follow(
         if not isinstance(loaded.source, LiveOptions):
             raise ConfigError(message("live.has_an_end", kind=loaded.source.kind))
         return begin(loaded, out, Manner(config, overwrite, progress, attend))
-    except ConfigError:  # nothing has been changed, and another process may be at work on the run
-        raise
     except Exception as error:
-        _note_failure(error, there, attending)
+        said = message_of(error)
+        # Of other errors of a config nothing has been changed, and the run can go on without what was given.
+        if not isinstance(error, ConfigError) or (said is not None and said.id == "runs.other_data"):
+            _note_failure(error, there, attending)
         raise
 
 

@@ -212,15 +212,6 @@ def _newest_with(folder: RunFolder, has: Callable[[RunFolder], bool]) -> RunFold
     return next((chapter for chapter in reversed(chapters) if has(chapter)), folder.newest())
 
 
-def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
-    """Return a state and its folder; ModelFileError if it is missing, damaged, or has no training rows."""
-    folder = location if isinstance(location, RunFolder) else find_state(location).folder
-    saved = open_model(folder.root, filesystem=folder.filesystem)
-    if not saved.is_state:
-        raise ModelFileError(message("runs.model_only"), file=folder.location)
-    return saved, folder
-
-
 def open_members(place: RunFolder, run: RunFolder | None = None) -> SavedKeys:
     """Return the members of a state; ModelFileError if it is missing, damaged, or has no training rows.
 

@@ -18,9 +18,14 @@ from typing import Any
 
 import pytest
 
+from pipelines.run_folder import RunFolder
+from pipelines.saved_runs import find_state
+from raydt.errors import ModelFileError
 from raydt.examples.updates import Features, Reading
 from raydt.learners import learners
 from raydt.learners.base import LOCAL_WORK_LIMIT, Case, Learner, LearnerOptions
+from raydt.messages import message
+from raydt.sessions.saved_model import SavedModel, open_model
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Source
 from raydt.sources.divided import open_source
@@ -229,3 +234,12 @@ def noted(name: str, often: Iterable[Trial], nightly: Iterable[Trial] = ()) -> N
     daily, rest = NETS.setdefault(name, (set(), set()))
     daily.update(trial.name for trial in often)
     rest.update(trial.name for trial in nightly)
+
+
+def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
+    """Return a state and its folder; ModelFileError if it is missing, damaged, or has no training rows."""
+    folder = location if isinstance(location, RunFolder) else find_state(location).folder
+    saved = open_model(folder.root, filesystem=folder.filesystem)
+    if not saved.is_state:
+        raise ModelFileError(message("runs.model_only"), file=folder.location)
+    return saved, folder

@@ -548,7 +548,7 @@ class Attending:
         self._asked = self._source.held is None
         self._applied = self._source.read_to()
         self._note_held(now)
-        self._arrivals.look(now, self._applied if self._asked else self._applied or self._resumed())
+        self._arrivals.look(now, self._applied or self._resumed())
         if self._asked and self._until_idle is not None and now - self._last_new >= self._until_idle:
             self._write(now)
             return False
@@ -578,12 +578,12 @@ class Attending:
         """Take note of the updates done, up to a row; now and then say how far behind the run is."""
         now = self._clock()
         self._updates, self._row, self._meter, self._asked = updates, max(row, self._row), meter, False
-        self._applied = self._source.done_by(self._row) or self._applied
-        self._arrivals.look(now, self._source.done_by(self._row) or self._resumed())
+        self._applied = self._source.done_by(self._row) or self._applied or self._source.restored
+        self._arrivals.look(now, self._applied or self._resumed())
         self._report(now, BUSY_EVERY)
 
     def _resumed(self) -> Step | None:
-        """Return the plan that a resumed run goes on with, until the run has done it: those before are forgotten."""
+        """Return the plan that a resumed run goes on with, until it is done, where those before are unknown."""
         last = self._source.last
         return last if last is not None and last.number and self._arrivals.step is None else None
 

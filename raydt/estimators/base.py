@@ -546,7 +546,10 @@ class Classifier(Estimator):
     def _predicting(self) -> tuple[Any, AnyArray]:
         """Return the predictor and the labels of its codes: another thread may add a class meanwhile."""
         with self._lock:
-            return self._predictor(), self.classes_
+            predictor, classes = self._predictor(), self.classes_
+        if not len(classes):  # of a run that has ended before its first row
+            raise InputError(message("predictions.no_class"))
+        return predictor, classes
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy: the share of rows, or of ``sample_weight``, that is predicted right."""

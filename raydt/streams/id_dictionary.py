@@ -1,6 +1,8 @@
 """The dictionary of the text ids of a stream: in one process, or divided among several by a hash of the id.
 
 :class:`~raydt.streams.id_dictionary.TextIds` decides which update gets which code; a dictionary only keeps the codes.
+An id may have an old code, which is to be removed, and the present one. New codes are larger than all before, of ids
+that were put into what ``codes_of`` has returned last.
 """
 
 from __future__ import annotations
@@ -135,25 +137,6 @@ class IdPart:
 _AT_ONCE = 1 << 16
 
 
-class IdDictionary(Protocol):
-    """Codes of ids, and ids of codes. An id may have an old code, which is to be removed, and the present one."""
-
-    def __len__(self) -> int:
-        """Return how many codes there are."""
-
-    def codes_of(self, names: Sequence[str | None]) -> dict[str, int]:
-        """Return codes of at least these ids, -1 or nothing without one; whoever adds ids puts them in first."""
-
-    def add(self, new: Collection[tuple[int, str]]) -> None:
-        """Add codes that are larger than all before, of ids that were put into what :meth:`codes_of` returned last."""
-
-    def remove(self, old: Iterable[tuple[int, str]]) -> None:
-        """Remove codes."""
-
-    def names_of(self, codes: Sequence[int]) -> list[str | None]:
-        """Return the ids of some codes, None of one that is not there."""
-
-
 class OwnIds:
     """All ids in this process."""
 
@@ -165,7 +148,7 @@ class OwnIds:
         return len(self.names)
 
     def codes_of(self, names: Sequence[str | None]) -> dict[str, int]:
-        """Return all codes. O(1)."""
+        """Return codes of at least these ids, -1 or nothing without one: here all codes. O(1)."""
         return self._codes
 
     def add(self, new: Collection[tuple[int, str]]) -> None:

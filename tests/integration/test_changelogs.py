@@ -27,7 +27,6 @@ from pipelines.display import validation_lines
 from pipelines.prediction import predict_file
 from pipelines.running.replay import replay as replay_regression
 from pipelines.running.replay import replay as replay_tokens
-from pipelines.saved_runs import open_state
 from pipelines.sweeping.trials import sweep
 from pipelines.updating import update
 from pipelines.validation import look_at
@@ -42,6 +41,7 @@ from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
+from tests.cases import open_state
 from tests.refusals import refused
 from tests.small_tables import SPELLINGS
 from tests.small_tables import spelled_changelogs as spelled

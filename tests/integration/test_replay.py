@@ -341,6 +341,21 @@ def test_a_failure_while_saving_is_in_the_summary(
     assert not (tmp_path / "run" / "model").exists(), "a model without its state"
 
 
+@pytest.mark.parametrize("kind", ["confidence_tree", "forest", "fudyadt", "gbdt"])
+def test_a_model_of_a_run_that_ended_before_its_first_row_predicts_nothing(kind: str, tmp_path: Path) -> None:
+    rows = pa.table({"id": range(30), "a": [float("inf"), *range(29)], "y": [i % 2 for i in range(30)]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    config = config_ends(tmp_path / "rows.parquet") | {"learner": {"kind": kind}}
+    config["source"] |= {"id": "id", "categorical": []}
+    with refused("rows.infinite"):
+        pipelines.replay(config, tmp_path / "run")
+    model = load_model(tmp_path / "run")
+    for method in (model.predict, model.predict_proba):
+        with refused("predictions.no_class"):
+            method(rows.select(["a"]).slice(1))
+    assert CliRunner().invoke(cli, ["report", str(tmp_path / "run")]).exit_code == 0
+
+
 def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints begin to fail while an older one holds examples that are deleted: the command says so and exits 1."""
     write, apply, checkpoints = CheckpointStore.write, InProcessSession.apply, []

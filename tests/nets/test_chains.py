@@ -21,11 +21,11 @@ from click.testing import CliRunner
 
 from pipelines import replay, resume
 from pipelines.cli import cli
-from pipelines.saved_runs import find_state, open_state
+from pipelines.saved_runs import find_state
 from raydt.errors import ModelFileError, RaydtError
 from raydt.exchange.messages import injected
 from tests import volume
-from tests.cases import Trial, change_log, every_case
+from tests.cases import Trial, change_log, every_case, first_cases, open_state
 from tests.small_tables import table_of, written
 from tests.storage_faults import Gone, at
 
@@ -273,6 +273,11 @@ def require_true_stories(one: Story) -> None:
     code, found = raydt("verify", one.chain, one.states[1], *ids, "--receipt-key", key)
     assert (code, found["equal"]) == (0, True), found
     require_truth((code, found), one.gone[1], live(one.states[1]), "the truth")
+    there = live(one.states[0])
+    code, found = raydt("verify", one.chain, one.states[0], *ids, "--receipt-key", key)
+    assert (code, found["older_than"], found["live"]) == (3, 2, 0), found
+    require_truth((code, found), one.gone[1] - there, there, "an older state")
+    assert not any(name["contradicts"] for name in found["ids"]), found
 
 
 def the_run_says(mine: Story, other: Story, draw: random.Random, told: str, forging: bool) -> None:
@@ -404,3 +409,21 @@ def lines_known_in(run: Path) -> int:
     lines = (run / "receipts.jsonl").read_bytes().splitlines(keepends=True)
     hashes = ["sha256:" + hashlib.sha256(line).hexdigest() for line in lines]
     return hashes.index(head) + 1 if head is not None else 0
+
+
+@pytest.mark.parametrize("trial", first_cases()[:1], ids=lambda trial: trial.name)
+def test_no_command_appends_the_first_receipt_of_a_model_to_the_chain_of_another(trial: Trial, tmp_path: Path) -> None:
+    """Nothing but the model that a chain names tells: no line of it has led to the state."""
+    given, chain, runs = ["--receipts", tmp_path / "chain", "--receipt-key", tmp_path / "key"], tmp_path / "chain", []
+    for seed in (1, 2):
+        config = config_of(trial, tmp_path / str(seed), seed)
+        config["output"] |= {"receipts": False, "receipt_key": None}
+        runs.append(Path(replay(config, tmp_path / f"run-{seed}").path))
+    (tmp_path / "key").write_text(KEY)
+    (tmp_path / "gone.csv").write_text(f"id\n{min(live(runs[0]))}\n")
+    delete = ["--delete", tmp_path / "gone.csv", "--missing", "skip", "--out", tmp_path / "state"]
+    raydt("update", runs[0], *delete, *given)
+    assert attempt("verify", chain, runs[0], "--receipt-key", tmp_path / "key")
+    assert attempt("verify", chain, runs[1], "--receipt-key", tmp_path / "key") is None
+    for command in (["update", runs[1], *delete[:-1], tmp_path / "none"], ["purge", runs[1]]):
+        require_no_append(chain, trial.name, *command, *given)

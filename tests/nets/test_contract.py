@@ -24,7 +24,6 @@ import pipelines
 import raydt
 from pipelines.auditing import audit_state
 from pipelines.display import receipt_lines
-from pipelines.saved_runs import open_state
 from pipelines.updating import update
 from raydt import KeyedClassifier, KeyedRegressor, load_model
 from raydt.arrays.blocks import SparseRows
@@ -38,7 +37,7 @@ from raydt.messages import message_of
 from raydt.sessions.session import InProcessSession
 from raydt.trees.state_schema import Array, check_arrays
 from tests import volume
-from tests.cases import CASES, Trial, every_case
+from tests.cases import CASES, Trial, every_case, open_state
 from tests.nets.test_interrupts import Data, after, fingerprint, live
 from tests.refusals import refused
 from tests.small_tables import derived, examples, table_of, written

@@ -26,7 +26,6 @@ from pydantic import TypeAdapter
 
 from pipelines.auditing import _hashes
 from pipelines.purging.runs import read_ids
-from pipelines.saved_runs import open_state
 from pipelines.serving.served import RequestReader, parsed
 from pipelines.updating.changes import StateNames
 from pipelines.updating.lists import ListChanges, open_deletions, open_insertions
@@ -43,6 +42,7 @@ from raydt.sources.live.followed import FollowedSource
 from raydt.sources.live.kafka import Kafka, KafkaChanges
 from raydt.sources.options import SourceOptions
 from tests import volume
+from tests.cases import open_state
 
 pytestmark = pytest.mark.share
 

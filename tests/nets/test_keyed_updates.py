@@ -21,7 +21,7 @@ from pipelines.purging import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
-from pipelines.saved_runs import config_of, open_state
+from pipelines.saved_runs import config_of
 from pipelines.updating import apply_changes
 from raydt.errors import ConfigError, ProcessLostError
 from raydt.exchange.messages import injected
@@ -34,7 +34,7 @@ from raydt.learners import traits_of
 from raydt.sessions.receipt import Receipt
 from raydt.streams.deletion_log import Changelog
 from tests.canaries import TEXT, WIDTH, canary, hits
-from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each
+from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each, open_state
 from tests.keyed_runs import KEYS, by_day, config, files, of_keys, replayed, rows_of, table, what_is_held
 from tests.keyed_runs import KEYS_CASES as KEYS_LOSSES
 from tests.keyed_runs import rows_of_cases as rows_of_losses

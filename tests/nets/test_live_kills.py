@@ -30,7 +30,7 @@ from pipelines import replay
 from pipelines.auditing import audit_run
 from pipelines.following import follow
 from pipelines.running.plans import PLANS
-from pipelines.saved_runs import find_state, open_state
+from pipelines.saved_runs import find_state
 from pipelines.serving.application import SnapshotReader
 from pipelines.serving.served import RequestTable
 from raydt.errors import InputError, ModelFileError
@@ -38,6 +38,7 @@ from raydt.examples.updates import history_of_live
 from raydt.keyed.packing import open_keys
 from raydt.sessions.receipt_chain import Key
 from raydt.sources.live.kafka import KafkaChanges
+from tests.cases import open_state
 from tests.chapter_runs import folders, rows
 from tests.live_tables import LiveTable
 from tests.live_topics import BrokerProcess, Server, actors_of, change, drive, forked

@@ -26,14 +26,13 @@ import pipelines
 from pipelines.auditing import audit_run, audit_state
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
-from pipelines.saved_runs import open_state
 from pipelines.updating import update
 from raydt import KeyedClassifier, KeyedRegressor, load_model
 from raydt.errors import InputError
 from raydt.estimators import estimator_of
 from raydt.messages import message_of
 from tests import volume
-from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, place_of
+from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, open_state, place_of
 from tests.layouts import FRAMES, LISTS, MATRICES, SPARSE_MATRICES, VECTORS, Layouts, footprint, overwrite
 from tests.nets.test_contract import ADAPTERS, estimator
 from tests.small_tables import Row, derived, examples, table_of

@@ -30,7 +30,7 @@ from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
-from pipelines.saved_runs import last_state, open_state
+from pipelines.saved_runs import last_state
 from raydt.examples.updates import DELETE
 from raydt.exchange.messages import Barrier
 from raydt.folders.arrays import read_manifest
@@ -39,7 +39,7 @@ from raydt.streams.base import Stream
 from raydt.streams.deletion_log import RandomUpdates
 from tests import canaries as strangers
 from tests.canaries import IDS, INDICES, LARGEST, SMALLEST, TIME, WIDTH, canary, hits, learned_first
-from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each
+from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each, open_state
 from tests.small_tables import SCHEMA, derived, examples, table_of, written
 
 barrier = Checkpointer.barrier

@@ -19,7 +19,6 @@ import pipelines
 from pipelines.auditing import audit_run, audit_state, verify_run
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
-from pipelines.saved_runs import open_state
 from pipelines.updating import apply_changes, update
 from pipelines.updating.changes import StateNames
 from raydt import load_model
@@ -33,7 +32,7 @@ from raydt.learners import learners
 from raydt.sessions.saved_model import find_model, open_model
 from raydt.sessions.session import InProcessSession
 from raydt.streams.deletion_log import Changelog
-from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each
+from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each, open_state
 from tests.refusals import refused
 from tests.small_tables import examples, table_of, written
 from tests.storage_faults import Gone, at, cut

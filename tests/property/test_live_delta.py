@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipelines.auditing import audit_run
 from pipelines.following import follow
-from pipelines.saved_runs import find_state, open_state
+from pipelines.saved_runs import find_state
 from raydt.errors import InputError
 from raydt.exchange.messages import injected
 from raydt.messages import Message, message
@@ -26,6 +26,7 @@ from raydt.sources.divided import open_source
 from raydt.sources.live.base import Part, Plan, SourceAwayError
 from raydt.sources.live.delta import Delta, DeltaChanges
 from raydt.streams.deletion_log import Changelog
+from tests.cases import open_state
 from tests.live_tables import COLUMNS, LiveTable, StoryTable, rows_of
 from tests.refusals import refused
 from tests.storage_faults import Gone, few_in_memory

@@ -23,12 +23,13 @@ from pipelines.display import changes_lines
 from pipelines.purging import purge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import find_state, open_state
+from pipelines.saved_runs import find_state
 from pipelines.updating import apply_changes, update
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.folder import locked
 from raydt.sessions.receipt_chain import read_chain
+from tests.cases import open_state
 from tests.refusals import refused
 from tests.small_tables import ROW, SPELLINGS, Change
 from tests.small_tables import spelled_changelogs as spelled

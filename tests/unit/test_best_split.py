@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipelines.prediction import _predicted
-from pipelines.saved_runs import open_state
 from pipelines.updating.changes import StateNames, find_rows, open_rows
 from pipelines.updating.lists import ListChanges, open_insertions
 from raydt import (
@@ -49,6 +48,7 @@ from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.messages import message, message_of
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import InProcessSession
+from tests.cases import open_state
 from tests.oracles.sparse_splits import (
     FINDERS,
     LEAST_RHO,

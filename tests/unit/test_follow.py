@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,6 +198,23 @@ def test_a_bad_row_ends_the_run_or_is_set_aside(tmp_path: Path) -> None:
     assert [result.summary[name] for name in ("skipped", "updates", "deletes", "active")] == [1, 41, 1, 39]
 
 
+def test_a_run_that_cannot_go_on_has_failed_and_has_what_it_had(tmp_path: Path) -> None:
+    """At a bad row that is its first one, and where another table has come while it was not running."""
+    table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
+    follow(job(table), run, until_idle=0.0)
+    level = json.loads((run / STATUS).read_text())
+    assert (level["state"], level["applied"], level["updates"]) == ("level", "version 0", 40)
+    DeltaTable(table.path).update(predicate="id = 7", updates={"y": "NULL"})
+    for _ in range(2):
+        with pytest.raises((InputError, ConfigError)) as caught:
+            follow(run, until_idle=0.0)
+        status = json.loads((run / STATUS).read_text())
+        assert (status["state"], status["applied"], status["updates"]) == ("failed", "version 0", 40)
+        assert str(caught.value).splitlines()[0] in status["reason"]
+        shutil.rmtree(table.path)
+        LiveTable(Path(table.path), seed=1)
+
+
 def test_a_bad_row_is_waited_at_until_the_table_is_repaired(tmp_path: Path) -> None:
     table, run = LiveTable(tmp_path / "table"), tmp_path / "run"
     DeltaTable(table.path).update(predicate="id = 3", updates={"y": "NULL"})
@@ -341,7 +359,7 @@ def test_a_resumed_run_is_not_behind_by_all_that_was(tmp_path: Path) -> None:
     """Until it has done the plan in which it goes on."""
 
     class Resumed:
-        last, held = Step(7, 700, {"to": 800}), None
+        last, held, restored = Step(7, 700, {"to": 800}), None, None
 
         class live:
             name, unit, place = "topic", "messages", staticmethod(str)

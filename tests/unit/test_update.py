@@ -21,7 +21,7 @@ from pipelines.cli import main
 from pipelines.prediction import predict_file
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import last_state, open_state
+from pipelines.saved_runs import last_state
 from pipelines.updating import apply_changes, update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError, UpdateError
@@ -29,6 +29,7 @@ from raydt.examples.updates import UNIT
 from raydt.exchange.messages import injected
 from raydt.folders.arrays import load_folder, read_manifest, save_folder
 from raydt.messages import message
+from tests.cases import open_state
 from tests.refusals import refused
 from tests.storage_faults import Gone, at, cut
 from tests.unit.updatable import COLUMNS, ids_file, replayed, table

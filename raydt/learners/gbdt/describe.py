@@ -116,7 +116,7 @@ class GBDTDescription(RebuildingDescription):
         """Return what features gain, and what each batch D' has touched."""
         shape = shape_charts(run.metrics)
         blocks: list[Block] = [Text("There is no tree to show.", "none"), *shape]
-        if run.model:
+        if "tree_nodes" in run.model:  # not before the first training
             trees = len(run.model["tree_nodes"])
             rounds = counted(trees // int(run.model["per"][0]), "iteration")
             many = Text(f"{counted(trees, 'tree')} in {rounds}; the scores of all trees are added up.")

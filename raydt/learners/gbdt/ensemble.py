@@ -7,7 +7,6 @@ deletion subtracts exactly what was added, so stored sums equal recomputed ones 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -415,18 +414,10 @@ class Ensemble:
         _, position = self.preorder()
         table = np.full((len(position), self.absent + 1), self.absent, dtype=self.leaf.dtype)
         table[:, : position.shape[1]] = position.astype(self.leaf.dtype)
-        return self._by_row(slots, lambda some: np.take_along_axis(table, self.leaf[:, some], axis=1), table.dtype)
-
-    def ledger_of(self, slots: Int32s) -> AnyArray:
-        """Ledger of some rows in every tree, shape (rows, trees)."""
-        return self._by_row(slots, lambda some: self.ledger[:, some], self.ledger.dtype)
-
-    def _by_row(self, slots: Int32s, by_tree: Callable[[Any], Any], dtype: Any) -> AnyArray:
-        """Transpose what is known of some slots by tree, in threads where they are many."""
-        out = np.empty((len(slots), len(self.leaf)), dtype)
+        out = np.empty((len(slots), len(self.leaf)), table.dtype)
 
         def turn(part: slice) -> None:
-            out[part] = by_tree(slots[part]).T
+            out[part] = np.take_along_axis(table, self.leaf[:, slots[part]], axis=1).T
 
         run([partial(turn, part) for part in ranges(len(slots), _FEW_CELLS // max(1, len(self.leaf)))])
         return out

@@ -118,6 +118,7 @@ class FollowedSource(EncodedSource):
         self.key_kind, self.key_column = self._encoder.key_kind, options.key
         self.has_labels, self.target_dtype = options.label is not None, self._encoder.labels.dtype
         self._steps: deque[Step] = deque()
+        self.restored: Step | None = None  #: The newest plan of which the state that was restored has all rows.
         self._handed_out = 0
 
     def code_of_key(self, key: str | int) -> int:
@@ -315,7 +316,7 @@ class FollowedSource(EncodedSource):
         """Continue with a saved state."""
         self._encoder.restore(state)
         self._steps = deque() if state.get("step") is None else deque([Step(**state["step"])])
-        self._handed_out, self._awaited = 0, None
+        self._handed_out, self._awaited, self.restored = 0, None, self.read_to()
 
 
 def _encoder_of(
