@@ -324,11 +324,12 @@ def test_the_state_of_the_last_receipt_is_confirmed(folder_command: Path) -> Non
     assert not [name for name in ("k0003", "k0150", "k0200", "k0004") if name in text]
 
 
-def test_another_state_is_told(folder_command: Path) -> None:
+def test_an_older_state_is_told(folder_command: Path) -> None:
     code, found = raydt_command(
         "verify", folder_command / "receipts.jsonl", folder_command / "second", "--receipt-key", folder_command / "key"
     )
-    assert (code, found["equal"], found["live"], found["ok"]) == (3, False, 2, False)
+    assert (code, found["equal"], found["older_than"], found["ok"]) == (3, False, 2, False)
+    assert found["live"] == 0  # what later receipts deleted is there, and contradicts nothing
 
 
 def test_a_dry_run_appends_nothing(folder_command: Path) -> None:
