@@ -10,29 +10,27 @@ from __future__ import annotations
 import json
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import compress, dropwhile
+from itertools import dropwhile
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
 from pipelines.config import as_written
+from pipelines.purging.erasure import Erasure, Scope, live_categories, read_ids
 from pipelines.report.page import render
 from pipelines.reporting import report_of
 from pipelines.run_folder import MODEL, STATES, RunFolder, is_named_by_run, is_of_run, is_of_state, is_unfinished
 from pipelines.running.ending import damaged_summary, read_summary, write_summary
 from pipelines.running.records import Parts
-from pipelines.saved_runs import last_state, open_members, states_of_any_format
-from pipelines.updating.changes import StateNames, without_a_config
-from raydt.encoding.columns import number_of
-from raydt.errors import FormatVersionError, InputError, UpdateError
-from raydt.examples.store import Subjects
+from pipelines.saved_runs import last_state, members_of, open_members, states_of_any_format
+from raydt.arrays.elementary import Arrays
+from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import (
     FORMAT_VERSION,
     MANIFEST,
@@ -43,16 +41,13 @@ from raydt.folders.arrays import (
     save_folder,
 )
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.keyed.packing import SavedKeys, SavedOne, live
-from raydt.learners import description_of, traits_of
+from raydt.keyed.packing import KeyedStore, SavedKeys, SavedOne, live
+from raydt.learners import description_of
 from raydt.messages import Message, message
 from raydt.presentation.charts import counted
-from raydt.redaction import quoted
-from raydt.sessions.saved_model import SavedModel, understood
+from raydt.sessions.saved_model import BY_KEY, SavedModel, understood
 from raydt.sessions.session import OF_A_PURGED_RUN, OF_A_PURGED_STATE
 from raydt.sources.files.jsonl import DIALECT
-from raydt.streams.deletion_log import LoggedDeletions
-from raydt.streams.row_stream import AbsentRows
 
 # A folder that notes what would be written and removed, and changes nothing.
 #
@@ -131,157 +126,6 @@ class Rehearsal(RunFolder):
             notes.gone.add(path)
 
 
-# Whose copies a purge erases, and what it leaves out of dictionaries and texts.
-#
-# A category, token or class that no live example has, and a text id that is not live, may be the deleted example
-# itself. Codes are places in a dictionary, so that a value cannot be removed: another takes its place, which no data
-# have.
-
-
-@dataclass(frozen=True)
-class Scope:
-    """Ids whose copies are erased, as the files have them."""
-
-    names: frozenset[Any] | None  #: Integers or text; None: all that are not live.
-
-    def erases(self, name: Any) -> bool:
-        """Return whether a purge removes the copies of an example that is not live."""
-        return self.names is None or name in self.names
-
-
-def read_ids(path: str, states: Iterable[SavedModel]) -> Scope:
-    """Read ids to erase, of one state at least; InputError if they are unreadable, UpdateError if one is live."""
-    log: LoggedDeletions | None = None
-    for saved in states:
-        names = StateNames.of(saved)
-        if log is None:
-            keys = names.keys._replace(subject_kind=None)
-            with without_a_config():
-                log = LoggedDeletions(path, ".", keys, "list of ids", "state")
-            if not log.ids:
-                raise InputError(message("purges.no_ids"), file=log.file.name)
-        live = live_names(saved)
-        row = next((row for row, name in enumerate(log.ids) if name in live), None)
-        if row is not None:
-            said = message("purges.live_id", id=quoted(log.ids[row]))
-            raise UpdateError(said, file=log.file.name, row=row, column=log.column)
-    assert log is not None
-    return Scope(frozenset(log.ids))
-
-
-def live_names(saved: SavedModel) -> set[Any]:
-    """The ids of live examples, as files have them."""
-    names, codes = StateNames.of(saved), saved.arrays["id"]
-    return set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
-
-
-def stand_in(code: int, like: Any, taken: set[Any]) -> Any:
-    """Return what takes the place of a value, not among those ``taken``; what a purge has put there stays."""
-    if isinstance(like, str):
-        text = f"erased {code}"
-        if like.rstrip("_") == text:
-            return like
-        while text in taken:
-            text += "_"
-        return text
-    number = -(2**52) - code
-    while number in taken and number != like:
-        number -= 1
-    return float(number) if isinstance(like, float) else number
-
-
-def erased(values: Sequence[Any], live: set[int]) -> list[Any]:
-    """The values of a dictionary, those of live codes as they are; booleans stay, as they can tell nobody apart."""
-    taken = set(values)
-    return [
-        value if code in live or isinstance(value, bool) or value is None else stand_in(code, value, taken)
-        for code, value in enumerate(values)
-    ]
-
-
-def live_categories(saved: SavedModel) -> dict[str, set[int]]:
-    """Numbers of the categories of live examples, by feature; of sparse features, the indices that are 1."""
-    features, found = saved.features, {}
-    dense = len(features.names)
-    for number, arrays in saved.groups.items():
-        owned = features.group_columns(number)
-        for place, column in enumerate(owned[owned < dense].tolist()):
-            if features.categorical[column]:
-                values = arrays["X"][:, place]
-                found[features.names[column]] = set(values[~np.isnan(values)].astype(np.int64).tolist())
-        if features.sparse and "sparse_values" in arrays:
-            found.setdefault(str(features.sparse_column), set()).update(arrays["sparse_values"].tolist())
-    return found
-
-
-def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """Categories by feature, with another value in the place of each that no live example has."""
-    live, by_value = live_categories(saved), traits_of(saved.options).reading.by_value
-    found = {}
-    for name, values in categories.items():
-        numbers = [number_of(value) for value in values] if by_value else range(len(values))
-        kept = {code for code, number in enumerate(numbers) if number in live.get(name, set())}
-        found[name] = erased(values, kept)
-    return found
-
-
-def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """Return the component ``stream`` without what no live example has, but for text ids out of ``scope``."""
-    source = dict(stream["source"])
-    if "categories" not in source:  # examples that are drawn have no dictionaries
-        return dict(stream)
-    source["categories"] = erased_categories(saved, source["categories"])
-    source["labels"] = _erased_labels(saved, source["labels"])
-    rest = dict(stream)
-    if "id_codes" in stream:
-        alive, codes = set(saved.arrays["id"].tolist()), stream["id_codes"].tolist()
-        kept = [code in alive or not scope.erases(name) for code, name in zip(codes, stream["ids"], strict=True)]
-        rest["ids"] = list(compress(stream["ids"], kept))
-        rest |= {name: stream[name][np.array(kept, dtype=np.bool_)] for name in ("id_codes", "id_died")}
-    if "absent" in stream:
-        absent = AbsentRows()
-        absent.restore(stream)
-        absent.forget(scope.erases)
-        rest = {name: value for name, value in rest.items() if name != "absent"} | absent.state()
-    if "subject_codes" in stream:
-        subjects = Subjects()
-        subjects.restore(stream)
-        subjects.keep(saved.arrays["id"], saved.arrays["born"])
-        rest |= subjects.state()
-    return {**rest, "source": source}
-
-
-def erased_classes(saved: SavedModel) -> list[Any]:
-    """The classes of a state; those that its config or its user has named stay."""
-    labels = saved.components.get("stream", {}).get("source", {}).get("labels", {})
-    if "positive" in labels or saved.meta.get("declared", False) or not saved.classes:
-        return saved.classes
-    return erased(saved.classes, set(np.unique(saved.arrays["y"]).tolist()))
-
-
-def _erased_labels(saved: SavedModel, labels: Mapping[str, Any]) -> dict[str, Any]:
-    if "positive" in labels:  # which of the other labels live examples have is not known
-        return {**labels, "rest": erased(labels["rest"], set())}
-    if "classes" in labels:
-        known = set(np.unique(saved.arrays["y"]).tolist())
-        return {**labels, "classes": erased(labels["classes"], known)}
-    return dict(labels)
-
-
-def next_running(saved: SavedModel) -> int:
-    """The next running number of a state; where ids are given none is handed out, and the largest one need not stay."""
-    if saved.meta.get("columns", {}).get("id") is None:
-        return saved.next_id
-    return int(saved.arrays["id"].max(initial=-1)) + 1
-
-
-def erased_records(saved: SavedModel, recorder: Mapping[str, Any], scores: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``recorder`` and ``scores`` of an ended stream without labels and queries of single examples."""
-    asked = {name: values[:0] for name, values in recorder.items() if name.startswith("asked_")}
-    registers = {"registers": np.zeros_like(scores["registers"])}
-    return [{**recorder, **asked, "next_id": next_running(saved)}, {**scores, **registers}]
-
-
 # The contract of a purge, of a run and of a state.
 #
 # Invariant: nothing that a symbolic link leads to is read or changed. A link under a name of ours is an error, since
@@ -307,7 +151,7 @@ class Work(ABC):
         return sum(live(self.members.held(key)) for key in self.members)
 
     def read_ids(self, path: str) -> Scope:
-        """Read a list of ids, none of which may be live; see :func:`pipelines.purging.runs.read_ids`."""
+        """Read a list of ids, none of which may be live; see :func:`pipelines.purging.erasure.read_ids`."""
         states = (self.members.saved(key) for key in self.members)
         return read_ids(path, states if any(True for _ in self.members) else [self.members.beginning()])
 
@@ -348,7 +192,6 @@ def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str
     return sorted(found)
 
 
-Components = Mapping[str, Mapping[str, Any]]
 #: What becomes of a batch of rows, by table.
 Choices = dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]]
 
@@ -378,26 +221,22 @@ class RunPurge(Work):
             self.foreign += foreign_files(self._states, self._is_ours)
         place = last_state(self._states)
         self._checkpoint: Checkpoint = read_checkpoint(place)
+        self._model: Arrays | None = None
         self._origin: dict[str, Any] = {}
-        self._open(place)
-        self.out_of_reach = (*self._deleted_elsewhere(), *self.out_of_reach)
-        # Read before anything is written: the files they are in will be replaced.
-        self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
-
-    def _open(self, place: RunFolder) -> None:
-        """Understand the last state."""
-        folder, meta, components = self.folder, self._checkpoint.meta, self._checkpoint.components
+        meta, components = self._checkpoint.meta, self._checkpoint.components
         try:
-            self.saved = understood(meta, components, place.location)
-            session = self.saved.session()
-            self._model, self._digest = session.model(), str(session.digest())
+            self.members = members_of(meta, components, place.location)
+            self.saved, self._digest = self.members.outline(), self.members.digest()
         except FormatVersionError:
+            if BY_KEY in meta:
+                raise
             self.saved = understood(meta, components, place.location, any_format=True)
+            self.members = SavedOne(self.saved, place.location)
             model = load_folder(folder.path("model"), "model", filesystem=folder.filesystem)[1]
             self._model, self._digest = model["arrays"], str(self._summary["model_digest"])
             self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
             self.out_of_reach = (*self.out_of_reach, message("purges.arrays"))
-        self.members = SavedOne(self.saved, place.location)
+        self.out_of_reach = (*self._deleted_elsewhere(), *self.out_of_reach)
 
     def _deleted_elsewhere(self) -> Iterator[Message]:
         """Yield where examples that live here are deleted: states beside the run that updates have made from it."""
@@ -419,32 +258,41 @@ class RunPurge(Work):
 
     def prepare(self, scope: Scope) -> None:
         """Find out what dictionaries and texts will be, and which tables change."""
-        self._scope, saved = scope, self.saved
-        self._stream = erased_stream(saved, self._components["stream"], scope)
-        self._classes = erased_classes(saved)
-        #: Of the manifests of state and model.
-        self._names = {"classes": self._classes, "categories": erased_categories(saved, saved.categories)}
-        # Summary and predictions have labels as text. After a purge that was killed the summary may have names that the
-        # state has no more.
-        old = [*zip(saved.classes, self._classes, strict=True)]
-        old += zip(self._summary.get("classes", []), self._classes, strict=False)
-        self._changes = {str(name): str(new) for name, new in old if str(name) != str(new)}
+        # Made before anything is written: the files that it is read from will be replaced.
+        erasure, features = Erasure(self.members, scope, self._model), self.saved.features
+        self._left = len(erasure.members)
+        self._meta = erasure.meta(self._checkpoint.meta)
+        self._components, self._models = erasure.components(), erasure.models()
+        self._components["stream"] |= self._purges(erasure)
+        if self._origin and "id_remembered" in self._components["stream"]:
+            self._components["stream"] = in_format_1(self._components["stream"])
         self._listed: dict[str, Any] = self._components["recorder"]["tables"]
-        self._chosen: Choices = {PREDICTIONS: self._live_rows, QUARANTINE: lambda batch: batch.slice(0, 0)}
-        features = saved.features
-        if features.sparse and features.sparse_column not in self._stream["source"].get("categories", {}):
-            indices = live_categories(saved).get(str(features.sparse_column), set())
+        self._chosen: Choices = {PREDICTIONS: erasure.predictions, QUARANTINE: lambda batch: batch.slice(0, 0)}
+        if BY_KEY in self._meta:
+            self._chosen |= dict.fromkeys(("metrics", "alarms", "keys"), erasure.of_keys)
+        stream = self._components["stream"]
+        if (
+            EVENTS in self._listed
+            and features.sparse
+            and features.sparse_column not in stream["source"].get("categories", {})
+        ):
+            indices = live_categories(self.saved).get(str(features.sparse_column), set())
             self._known = pa.array([-1, *range(len(features.names)), *(len(features.names) + i for i in indices)])
             self._chosen[EVENTS] = self._live_features
-        self._find_changes()
-
-    def _find_changes(self) -> None:
-        """Find out which tables change."""
         self._changed = {
             name: Parts(self.folder, name).changed_by(self._listed[name], choose)
             for name, choose in self._chosen.items()
             if name in self._listed
         }
+
+    def _purges(self, erasure: Erasure) -> dict[str, Any]:
+        """Return where keys have been removed, this purge included: an audit knows there that they begin anew."""
+        stream = self.members.components["stream"]
+        before = list(stream.get("purges", ()))
+        if len(erasure.members) == sum(1 for _ in self.members):
+            return {"purges": before} if before else {}
+        here = [int(stream["row"]), int(stream.get("deletions", 0)), len(self.members.meta.get("lineage", []))]
+        return {"purges": [*before, here]}
 
     def plan(self) -> Notes:
         """Find out what :meth:`rewrite` would do, by doing it on folders that change nothing."""
@@ -501,28 +349,14 @@ class RunPurge(Work):
 
     def _write_state(self, states: RunFolder, listed: dict[str, Any]) -> None:
         """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
-        tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
-        before = self._checkpoint.meta
-        meta = {key: value for key, value in before.items() if key not in OF_THE_FOLDER}
+        before, recorder = self._checkpoint.meta, self._components["recorder"]
+        meta = {key: value for key, value in self._meta.items() if key not in OF_THE_FOLDER}
         if "config" in meta and not self._origin:  # the rules by which rows were read follow from the former format
             meta["config"] = as_written(meta["config"], before["format_version"])
-        self._write_alone(states, *self._state(meta, tables))
-
-    def _write_alone(self, states: RunFolder, meta: dict[str, Any], components: Components) -> None:
-        CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta, components)
-
-    def _state(self, meta: dict[str, Any], tables: dict[str, Any]) -> tuple[dict[str, Any], Components]:
-        """Return ``meta``, given as it was, and the components of the state, which lists these tables."""
-        components = self._components
-        meta |= {**self._names, "next_id": next_running(self.saved), **self._origin}
-        recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
-        stream = self._stream
-        if self._origin and "id_remembered" in stream:
-            stream = in_format_1(stream)
-        rest = {"stream": stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
-        if not self._origin:  # it is written in the present format
-            rest["coordinator"] = self.saved.completed()
-        return meta, {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}
+        tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
+        components = {**self._components, "recorder": {**recorder, "tables": tables}}
+        store = (KeyedStore if BY_KEY in meta else CheckpointStore)(states, 1)
+        store.write_alone(self._checkpoint.number, meta | self._origin, components)
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""
@@ -530,31 +364,6 @@ class RunPurge(Work):
         self._write_model(folder)
         self._write_texts(folder)
         self._sweep(folder)
-
-    def _live_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Predictions of examples that live or are out of scope; what was only asked, without an id, too.
-
-        None where they are numbers: one may be the label of a single deleted example. The batch itself, if all stays.
-        """
-        if pa.types.is_floating(batch.schema.field("prediction").type):
-            return batch.slice(0, 0)
-        kind, column = batch.schema.field("id").type, batch.column("id")
-        if self._scope.names is not None:
-            live = pc.invert(pc.is_in(column, pa.array(sorted(self._scope.names), kind)))
-        else:
-            ids: list[Any] = self.saved.arrays["id"].tolist()
-            if pa.types.is_string(kind):
-                names = dict(zip(self._stream["id_codes"].tolist(), self._stream["ids"], strict=True))
-                ids = [names[code] for code in ids]
-            live = pc.is_in(column, pa.array(ids, kind))
-        kept = pc.or_(live, pc.is_null(column))
-        chosen = batch if pc.all(kept).as_py() else batch.filter(kept)
-        for name in ("prediction", "truth"):
-            values = chosen.column(name).to_pylist()
-            if any(value in self._changes for value in values):
-                new = pa.array([self._changes.get(value, value) for value in values], chosen.schema.field(name).type)
-                chosen = chosen.set_column(chosen.schema.get_field_index(name), chosen.schema.field(name), new)
-        return chosen
 
     def _live_features(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Events with -1 in the place of sparse features that no live example has, as their numbers are values."""
@@ -570,13 +379,8 @@ class RunPurge(Work):
 
     def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
-        meta = {key: self._checkpoint.meta[key] for key in (*kept, DIALECT) if key in self._checkpoint.meta}
-        meta |= self._names | self._origin
-        save_folder(folder.inside(MODEL), "model", *self._model_of(meta))
-
-    def _model_of(self, meta: dict[str, Any]) -> tuple[dict[str, Any], Components]:
-        """Return ``meta``, given as of one model, and components of the model."""
-        return meta, {"arrays": self._model}
+        meta = {key: self._meta[key] for key in (*kept, DIALECT, BY_KEY) if key in self._meta}
+        save_folder(folder.inside(MODEL), "model", meta | self._origin, self._models)
 
     def _write_texts(self, folder: RunFolder) -> None:
         """Rewrite summary and log: names of classes and tokens that are erased, and messages, may quote an example."""
@@ -587,12 +391,16 @@ class RunPurge(Work):
 
     def _told(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Return the summary as it will be."""
-        features = self.saved.features
-        tokens = self._stream["source"].get("categories", {}).get(features.sparse_column, [])
-        statistics = {} if self._origin else self._components["recorder"]["statistics"]
-        own = description_of(self.saved.options).outcome(statistics, lambda feature: features.name(feature, tokens))
-        classes = [self._changes.get(name, name) for name in summary.get("classes", [])]
-        return {**summary, **own, **({"classes": classes} if "classes" in summary else {})}
+        if BY_KEY in self._meta:
+            own: dict[str, Any] = {"keys": self._left}
+        else:
+            features, stream = self.saved.features, self._components["stream"]
+            tokens = stream["source"].get("categories", {}).get(features.sparse_column, [])
+            statistics = {} if self._origin else self._components["recorder"]["statistics"]
+            own = description_of(self.saved.options).outcome(statistics, lambda feature: features.name(feature, tokens))
+        # Those of the state: after a purge that was killed the summary may have names that the state has no more.
+        classes = {"classes": [str(one) for one in self._meta["classes"]]} if "classes" in summary else {}
+        return {**summary, **own, **classes}
 
     def _sweep(self, folder: RunFolder) -> None:
         """Remove what interrupted writes have left; of checkpoints it is gone by now."""
@@ -643,14 +451,9 @@ class StatePurge(Work):
 
     def prepare(self, scope: Scope) -> None:
         """Find out what the dictionaries will be."""
-        saved = self.saved
-        self._meta: dict[str, Any] = {key: value for key, value in saved.meta.items() if key not in OF_THE_FOLDER}
-        self._meta |= {"classes": erased_classes(saved), "categories": erased_categories(saved, saved.categories)}
-        self._meta |= {"next_id": next_running(saved)}
-        self._components = {name: saved.components[name] for name in saved.components}
-        self._components["coordinator"] = saved.completed()
-        if "stream" in self._components:
-            self._components["stream"] = erased_stream(saved, self._components["stream"], scope)
+        erasure = Erasure(self.members, scope)
+        meta = {name: one for name, one in self.members.meta.items() if name not in OF_THE_FOLDER}
+        self._meta, self._components = erasure.meta(meta), erasure.components()
 
     def plan(self) -> Notes:
         """Find out which files would be removed or get other contents."""

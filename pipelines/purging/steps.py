@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.chapters import purge_chapters, require_free
-from pipelines.operation import in_threads_of_its_run, load_yaml
-from pipelines.purging.runs import Notes, RunPurge, Scope, StatePurge, Work
+from pipelines.operation import in_threads_of_its_run
+from pipelines.purging.erasure import Scope
+from pipelines.purging.runs import Notes, RunPurge, StatePurge, Work
 from pipelines.receipts import ReceiptFile, now, opened_receipts, origin_of, quoting_as_its_run, require_about
 from pipelines.run_folder import PURGES, RunFolder, fitting
 from pipelines.updating.states import Series
 from raydt.errors import ConfigError, InputError
-from raydt.folders.arrays import MANIFEST, newest, read_manifest
+from raydt.folders.arrays import MANIFEST, newest
 from raydt.folders.folder import locked
 from raydt.messages import message
 from raydt.sessions.receipt import checked_note, options_hash
 from raydt.sessions.receipt_chain import Key
-from raydt.sessions.saved_model import BY_KEY
 from raydt.streams.base import microseconds
 from raydt.version import __version__
 
@@ -189,7 +189,7 @@ def purge(
     place_lock = locked(_existing(folder), needed=not dry_run)
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         with fitting(folder.location):
-            work = _work(folder)
+            work = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
             origin = partial(origin_of, folder.location, work.saved, work.digest)
             require_about(chain, receipts, origin)
             scope = Scope(None) if ids is None else work.read_ids(str(ids))
@@ -207,21 +207,6 @@ def purge(
                 file.write("completed", done, None if chain is None else chain.head)
         alone = sorted(map(work.name_of, work.foreign))
         return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict(), "left_alone": alone}
-
-
-def _work(folder: RunFolder) -> Work:
-    """Return the purge of what lies in a folder."""
-    if folder.has(MANIFEST):
-        if BY_KEY not in read_manifest(folder).meta:
-            return StatePurge(folder)
-        from pipelines.keyed.purging import KeyedStatePurge
-
-        return KeyedStatePurge(folder)
-    if load_yaml(folder.read_text("config.yaml"))["source"].get("key") is None:
-        return RunPurge(folder)
-    from pipelines.keyed.purging import KeyedRunPurge
-
-    return KeyedRunPurge(folder)
 
 
 def _existing(folder: RunFolder) -> RunFolder:

@@ -25,7 +25,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from pipelines.auditing import _hashes
-from pipelines.purging.runs import read_ids
+from pipelines.purging.erasure import read_ids
 from pipelines.serving.served import RequestReader, parsed
 from pipelines.updating.changes import StateNames
 from pipelines.updating.lists import ListChanges, open_deletions, open_insertions

@@ -19,7 +19,8 @@ from pyarrow.dataset import dataset
 import pipelines
 from pipelines.auditing import audit_state, verify_receipts
 from pipelines.cli import cli
-from pipelines.purging import purge, runs
+from pipelines.purging import erasure, purge, runs
+from pipelines.purging.erasure import Erasure
 from pipelines.purging.runs import RunPurge, StatePurge, Work
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
@@ -182,7 +183,7 @@ def leave(*_: Any, **__: Any) -> None:
     """Do nothing."""
 
 
-ERASED_STREAM = runs.erased_stream  # the name in the module is replaced below
+ERASED_STREAM = erasure.erased_stream  # the name in the module is replaced below
 
 
 #: One thing that a purge does, and what is done in its place.
@@ -209,13 +210,13 @@ def all_text_ids(saved: Any, stream: Any, scope: Any) -> Any:
 
 #: What is left, and how names of files begin that then hold a canary.
 MUTANTS: dict[str, tuple[list[Change], set[str]]] = {
-    "dictionaries": ([(runs, "erased_stream", lambda saved, stream, scope: stream)], {"checkpoints/"}),
-    "text ids": ([(runs, "erased_stream", all_text_ids)], {"checkpoints/"}),
-    "labels": ([(runs, "_erased_labels", lambda saved, labels: labels)], {"checkpoints/"}),
-    "categories": ([(runs, "erased_categories", lambda saved, values: values)], {"checkpoints/", "model/"}),
-    "classes": ([(runs, "erased_classes", lambda saved: saved.classes)], {"checkpoints/", "model/", "summary.json"}),
-    "values of live codes": ([(runs, "live_categories", lambda saved: {"d": set(range(9))})], {"checkpoints/"}),
-    "predictions": ([(RunPurge, "_live_rows", lambda self, batch: batch)], {"predictions/"}),
+    "dictionaries": ([(erasure, "erased_stream", lambda saved, stream, scope: stream)], {"checkpoints/"}),
+    "text ids": ([(erasure, "erased_stream", all_text_ids)], {"checkpoints/"}),
+    "labels": ([(erasure, "_erased_labels", lambda saved, labels: labels)], {"checkpoints/"}),
+    "categories": ([(erasure, "erased_categories", lambda saved, values: values)], {"checkpoints/", "model/"}),
+    "classes": ([(erasure, "erased_classes", lambda saved: saved.classes)], {"checkpoints/", "model/", "summary.json"}),
+    "values of live codes": ([(erasure, "live_categories", lambda saved: {"d": set(range(9))})], {"checkpoints/"}),
+    "predictions": ([(Erasure, "predictions", lambda self, batch: batch)], {"predictions/"}),
     "quarantine": (
         [(RunFolder, "discard_table", leave), rewritten_but("quarantine")],
         {"quarantine/", "report.html"},
@@ -249,9 +250,9 @@ def test_a_purge_that_leaves_a_kind_of_file_is_caught(run: Path, name: str, monk
 
 #: The same of a state on its own.
 STATE_MUTANTS: dict[str, tuple[list[Change], str]] = {
-    "dictionaries": ([(runs, "erased_stream", lambda saved, stream, scope: stream)], "stream."),
-    "categories": ([(runs, "erased_categories", lambda saved, values: values)], "manifest.json"),
-    "classes": ([(runs, "erased_classes", lambda saved: saved.classes)], "manifest.json"),
+    "dictionaries": ([(erasure, "erased_stream", lambda saved, stream, scope: stream)], "stream."),
+    "categories": ([(erasure, "erased_categories", lambda saved, values: values)], "manifest.json"),
+    "classes": ([(erasure, "erased_classes", lambda saved: saved.classes)], "manifest.json"),
     "temporary files": (kept(lambda name: name.startswith(".")), ".coordinator"),
 }
 
