@@ -55,7 +55,7 @@ class KeyGroups(Worker):
         """Begin the epoch of a job, without keys; returns the number of the node."""
         self._pulse.beat()
         use_cpus(cpus)
-        compile_missing(job.learner, job.options, BY_KEY)
+        compile_missing(job.learner, job.options, BY_KEY, job.features)
         kernel.load()
         faults.begin_epoch(epoch, index)
         assert isinstance(job.shared.source, SentSource)
@@ -139,7 +139,7 @@ class RayKeyedSession(Actors):
         self._numbers = count(1)  # of snapshots
         self._statistics: dict[str, int] = {}
         requested = bundles(shards, resources)[1:]
-        compile_missing(job.learner, job.options, BY_KEY)
+        compile_missing(job.learner, job.options, BY_KEY, job.features)
         with self._starting(requested):
             self._start([Wanted(KeyGroups, bundle, index) for index, bundle in enumerate(requested)])
             opened = [

@@ -185,7 +185,9 @@ class Coordinator(Worker):
         epoch, learner, options, features = assignment
         use_cpus(cpus)
         self._most = most_cells(learner.traits(options).divided, plan)
-        compile_missing(learner, options, DIVIDED if self._most == 0 else ONE_MODEL)  # as the driver has on its machine
+        compile_missing(
+            learner, options, DIVIDED if self._most == 0 else ONE_MODEL, features
+        )  # as the driver has on its machine
         kernel.load()
         faults.begin_epoch(epoch)
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
@@ -266,7 +268,7 @@ class Coordinator(Worker):
             self._held = small.session
             self._held.traffic = self._ray.traffic
         else:
-            compile_missing(self._learner, self._options, DIVIDED)
+            compile_missing(self._learner, self._options, DIVIDED, self._features)
             shards = sum(process.shards for process in self._shards)
             coordinator = self._learner.coordinator(self._options, self._features, shards, self._plan)
             self._held = Engine(coordinator, self._ray)
@@ -421,7 +423,7 @@ class RaySession(Actors):
         requested = bundles(shards, resources)
         plan = plan or WorkPlan()
         at_once = most_cells(learner.traits(options).divided, plan) == 0
-        compile_missing(learner, options, DIVIDED if at_once else ONE_MODEL)
+        compile_missing(learner, options, DIVIDED if at_once else ONE_MODEL, features)
         with self._starting(requested):
             in_each = shards_of_each(requested[-1]["CPU"], shards, learner, options, features)
             wanted = [Wanted(FeatureShard, bundle, index, in_each) for index, bundle in enumerate(requested[1:])]

@@ -253,7 +253,7 @@ class FeatureShard(Worker):
         epoch, learner, options, features = assignment
         use_cpus(cpus)
         if at_once:
-            compile_missing(learner, options, DIVIDED)  # as the driver has on its machine
+            compile_missing(learner, options, DIVIDED, features)  # as the driver has on its machine
             kernel.load()
         faults.begin_epoch(epoch, index)
         self._groups = own(list(groups))

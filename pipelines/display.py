@@ -7,12 +7,13 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import escaped
 from pipelines.report.facts import audit_facts
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
+from raydt.arrays.kernel import PREPARATION
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
 from raydt.messages import message
@@ -96,6 +97,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         *described(summary["learner"]).lines(summary),
         ("speed", speed if streamed else ""),
         ("where", where(summary)),
+        ("kernels", _compiled(summary)),
         ("losses", recovered_in_words(summary)),
         ("checkpoints", checkpoints_in_words(summary)),
         ("skipped", f"{skipped}, {refused}; see quarantine/" if summary["refused"] or summary["skipped"] else ""),
@@ -105,6 +107,12 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("next", _after_training(summary, path)),
     ]
     return terminal(pairs(rows))
+
+
+def _compiled(summary: dict[str, Any]) -> str:
+    """Return how many kernels this process had to compile, and for how long, as nothing else counts."""
+    number, seconds = summary.get("kernels", {"compiled": 0, "seconds": 0.0}).values()  # earlier builds counted none
+    return message("runs.compiled", kernels=counted(number, "kernel"), took=duration(seconds)) if number else ""
 
 
 def _streamed(summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -442,8 +450,30 @@ def _write(line: str) -> None:
 
 
 def reporter() -> Reporter:
-    """Return the bar if stderr is a terminal, lines otherwise."""
-    return Bar() if sys.stderr.isatty() else Lines()
+    """Return the bar if stderr is a terminal, lines otherwise. It also says when kernels have to be compiled."""
+    made = Bar() if sys.stderr.isatty() else Lines()
+    PREPARATION.heard = _Compiling(made.stage)
+    return made
+
+
+class _Compiling:
+    """Says that kernels are compiled, when that begins and every :attr:`_EVERY` seconds."""
+
+    _EVERY = 10.0
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._functions, self._due = say, 0, 0.0
+
+    def __call__(self) -> None:
+        """Count a function of Python that begins to compile."""
+        seconds = PREPARATION.seconds
+        if not self._functions:
+            self._say(message("runs.compiling"))
+            self._due = seconds + self._EVERY
+        elif seconds >= self._due:
+            self._say(message("runs.still_compiling", functions=counted(self._functions, "function"), seconds=seconds))
+            self._due = seconds + self._EVERY
+        self._functions += 1
 
 
 # Receipts, outcomes of change logs, chains of receipts and purges as blocks for a terminal.

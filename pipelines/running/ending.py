@@ -36,6 +36,7 @@ from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records import WITHDRAWN, Recorder, Recoveries, writing
+from raydt.arrays.kernel import PREPARATION
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError, message_of
 from raydt.exchange.messages import fault
 from raydt.folders.arrays import parsed
@@ -305,7 +306,7 @@ class Ending:
     ) -> None:
         self._config, self._folder, self._data, self._started = config, folder, data, started
         self._interruption, self._checkpointer, self._recoveries = interruption, checkpointer, recoveries
-        self.startup_seconds = 0.0  #: Connecting, compiling and opening, before the first update.
+        self.startup_seconds = 0.0  #: Connecting and opening, before the first update.
         self.digest: str | None = None  #: Of the model, once model and state are saved.
         self.work: list[dict[str, Any]] = []  #: Of each shard.
         self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
@@ -421,6 +422,7 @@ class Ending:
             "positive": source.positive,
             "features": source.features.describe(),
             "startup_seconds": self.startup_seconds,
+            "kernels": {"compiled": PREPARATION.compiled, "seconds": PREPARATION.seconds},
             "report_seconds": None,
             "work": self.work,
             "audit": None,

@@ -30,7 +30,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.requests import Marks
 from pipelines.saved_runs import no_rows
 from raydt.arrays import kernel
-from raydt.arrays.kernel import compile_once
+from raydt.arrays.kernel import compile_once, work_seconds
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, RestartsSpentError, UpdateError
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.updates import BatchResult, Features, UpdateBatch, cut_at
@@ -214,12 +214,12 @@ def feed(
     entered whenever the tally changes. UpdateError, after all updates before it; InputError without rows.
     """
     refused: UpdateError | None = None
-    began = time.perf_counter() - tally.seconds
+    began = work_seconds() - tally.seconds
     more = True
     while more:
         for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
             with undivided or nullcontext():
-                now, before = time.perf_counter() - began, tally.seconds
+                now, before = work_seconds() - began, tally.seconds
                 for piece, answer in answered(batch, result):
                     share = (piece.start + answer.applied - batch.start) / max(1, result.applied)
                     tally.record(piece, answer, before + share * (now - before))
@@ -237,7 +237,7 @@ def feed(
         if not tally.updates and not tally.skipped:
             raise no_rows(config)
         tally.record_log(session.finish())
-    tally.seconds = time.perf_counter() - began
+    tally.seconds = work_seconds() - began
 
 
 def answered(batch: UpdateBatch, result: BatchResult) -> Iterator[tuple[UpdateBatch, BatchResult]]:
@@ -338,9 +338,7 @@ class Incarnations:
         self._make = session  # of models by key
         self._cluster: Cluster | None = None
         with ExitStack() as opening:
-            if config.cluster.backend == "in_process":
-                self._compile()
-            else:
+            if config.cluster.backend == "ray":
                 # Ray prints what its raylet says of lost processes, and has no switch for it. stdout belongs to
                 # results, and the run itself reports each loss.
                 opening.enter_context(redirect_stdout(LinesToLog(log, "ray")))
@@ -353,9 +351,10 @@ class Incarnations:
             self._ending = opening.pop_all()
 
     def _compile(self) -> None:
-        """Compile the kernels that this process and the learner need, and have Numba ready for all."""
+        """Compile what the processes of the learner would each compile; one process compiles what it meets."""
         uses = BY_KEY if self._make is not None else DIVIDED if self.config.placement.divided else ONE_MODEL
-        compile_missing(self._learner, self.config.learner, uses)
+        weighted = getattr(self.config.source, "weight", None) is not None
+        compile_missing(self._learner, self.config.learner, uses, self.features, weighted)
         kernel.load()
         compile_once("streams", "raydt.streams", warm_up_streams)
         compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)

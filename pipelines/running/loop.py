@@ -34,6 +34,7 @@ from pipelines.running.records import Recorder, Recoveries, writing
 from pipelines.running.requests import Requests
 from pipelines.saved_runs import open_stream, run_meta, state_meta, states_of
 from pipelines.validation import WARMUP_ROWS, divide, divide_ids
+from raydt.arrays.kernel import work_seconds
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.evaluation.scoring import LEVELS
 from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch
@@ -72,11 +73,11 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     found |= {"metrics": {}, "baselines": {}}
     if not config.stream.holdout:
         return found
-    began, session = time.perf_counter(), incarnations.open()
+    began, session = work_seconds(), incarnations.open()
     _, stream = open_stream(config)
     assert isinstance(stream, TrainingStream)
     found |= scored(config, session, stream.rest(), incarnations.features)
-    return {**found, "seconds": time.perf_counter() - began}
+    return {**found, "seconds": work_seconds() - began}
 
 
 def scored(config: Config, session: Session, rest: Rest, features: Features) -> dict[str, Any]:
@@ -259,7 +260,7 @@ class Run:
                 began += self._score(progress)
                 self._open(restoring)
                 if not self.begun:
-                    self.ending.startup_seconds = time.perf_counter() - began
+                    self.ending.startup_seconds = work_seconds() - began
                     self._begin()
                     if restoring and self.checkpointer.last is not None:
                         progress.stage(self.checkpointer.continuing(self.parts.unit))

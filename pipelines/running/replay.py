@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -35,6 +34,7 @@ from pipelines.running.records import writing
 from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import config_of, inputs_of, last_state, open_stream, require_run_apart, states_of
 from pipelines.validation import place
+from raydt.arrays.kernel import work_seconds
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.arrays import MANIFEST, read_manifest
 from raydt.folders.folder import locked
@@ -113,7 +113,7 @@ def replay(
 def begin(config: Config, out: str | Path | None, manner: Manner) -> RunResult:
     """Begin a run; see :func:`replay`."""
     progress = manner.progress or Reporter()
-    began = time.perf_counter()
+    began = work_seconds()
     threads = limited(config.cluster.most_threads)
     with Interruption() as interruption, quoting(config.output.quote_values), threads:
         location = location_of(out, config.name)
@@ -181,7 +181,7 @@ def resume(
         as of :func:`replay`.
     """
     progress = progress or Reporter()
-    began = time.perf_counter()
+    began = work_seconds()
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
         if (found := run_of(folder)) is not None:
@@ -326,7 +326,7 @@ class _RunWork:
                     folder, incarnations, self.interruption, start.stream, self._data, context, past, chapter, going_on
                 )
                 run.requests, run.id = self._requests, self._id
-                began = start.began if going_on is None else time.perf_counter()
+                began = start.began if going_on is None else work_seconds()
                 return run.run(start.progress, began), run.going_on
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all

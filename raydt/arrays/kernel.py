@@ -10,10 +10,10 @@ of sources apart. Ours lies in folders named by the hash of everything that a ke
 edit never meets code compiled from something else, and copies of the same sources (a clone, an installed wheel, the
 folder Ray unpacks for a job) compile once between them.
 
-A kernel is compiled from the files that define kernels, from the constants that these files import, and from the named
-tuples that it receives: of the files, those in the folder of its own method and outside the folders of all methods; of
-the named tuples, all. Any other edit keeps the compiled code. Record dtypes need no hash: they are part of a kernel's
-signature.
+A kernel is compiled from the files that define kernels and the two that say how (this one and ``compiler``), from the
+constants that these files import, and from the named tuples that it receives: of the files, those in the folder of its
+own method and outside the folders of all methods; of the named tuples, all. Any other edit keeps the compiled code.
+Record dtypes need no hash: they are part of a kernel's signature.
 
 Numba is imported by the first kernel that runs, not by the modules that define kernels: to import it takes longer than
 to read a config and look at its data.
@@ -29,6 +29,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -47,12 +48,16 @@ _RECORD = re.compile(r"^class \w+\(NamedTuple\):\n(?:(?: {4}.*)?\n)+", re.M)
 _FIELD = re.compile(r"^(?:class|    \w+:) .*", re.M)
 
 
+#: What says how all kernels are compiled.
+_RULES_OF_ALL = ("arrays/compiler.py", "arrays/kernel.py")
+
+
 def kernel_sources(package: Path) -> dict[str, str]:
     """Find what kernels in a folder are compiled from, by module: files that define kernels, parts of others."""
     texts = {
         path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))
     }
-    found = {path: text for path, text in texts.items() if "kernel" in text and _KERNEL.search(text)}
+    found = {p: text for p, text in texts.items() if p in _RULES_OF_ALL or ("kernel" in text and _KERNEL.search(text))}
     wanted = {name for text in found.values() for names in _IMPORTS.findall(text) for name in _NAME.findall(names)}
     others = {path: text for path, text in texts.items() if path not in found}
     constants = {path: list(_CONSTANT.finditer(text)) for path, text in others.items()}
@@ -120,7 +125,7 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "raydt" / "numba")
 
 
-class _BySources:
+class BySources:
     """Tells Numba where the compiled code of a kernel is: by the content of its sources and its name, not by its path.
 
     It has the methods of Numba's own locators, the first of which to return itself for a function is taken. A kernel of
@@ -136,7 +141,7 @@ class _BySources:
         self._folder = _cache_folder() / self._stamp
 
     @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _BySources | None:
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> BySources | None:
         """Return the locator of a kernel; None for one that is in no file, or where nothing can be written."""
         if not os.path.exists(py_file):
             return None
@@ -162,44 +167,61 @@ class _BySources:
         return self._name
 
 
-@functools.cache
-def _njit() -> Any:
-    """Numba's decorator."""
+def _compiled(function: Callable[..., Any], rules: Mapping[str, Any], cached: bool) -> Any:
+    """Return what Numba makes of a kernel; one that only kernels call is not cached but as a part of them."""
     from numba import njit
 
-    return njit
+    from raydt.arrays.compiler import InnerCompiler, KernelCache
+
+    if not cached:
+        return njit(function, pipeline_class=InnerCompiler, **rules)
+    made = njit(function, **rules)
+    made._cache = KernelCache(function)
+    return made
 
 
-@functools.cache
-def _cache_type() -> Any:
-    """Numba's cache of a kernel, but where :class:`_BySources` says, and without what Numba needs only to compile.
+class Preparation:
+    """The time in which this process compiles or loads kernels, which is none of its work.
 
-    Before it loads compiled code, Numba imports the implementations of every function it can compile, and starts its
-    run time for reference counts: a third of a short command. Kernels need neither: they allocate nothing, and a kernel
-    that has to be compiled makes Numba do both itself.
+    Numba does either while it holds a lock, in one thread at a time; what a kernel calls is a part of it.
     """
-    from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
-    cache: Any = FunctionCache
-    implementation: Any = CompileResultCacheImpl
+    def __init__(self) -> None:
+        self.compiled = 0  #: kernels
+        self.heard: Callable[[], None] = lambda: None  #: called whenever a function begins to compile
+        self._past, self._since, self._depth = 0.0, 0.0, 0
 
-    class InFoldersBySources(implementation):  # type: ignore[misc]
-        _locator_classes = (_BySources, *implementation._locator_classes)
+    @property
+    def seconds(self) -> float:
+        """Seconds since the process began."""
+        return self._past + (time.perf_counter() - self._since if self._depth else 0.0)
 
-    class WithoutCompiler(cache):  # type: ignore[misc]
-        _impl_class = InFoldersBySources
+    def begin(self) -> None:
+        """Note that a function begins to compile or to load."""
+        if not self._depth:
+            self._since = time.perf_counter()
+        self._depth += 1
 
-        def load_overload(self, sig: Any, target_context: Any) -> Any:
-            with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
+    def end(self) -> None:
+        """Note that a function is there."""
+        past, self._depth = self.seconds, self._depth - 1
+        if not self._depth:
+            self._past = past
 
-    return WithoutCompiler
+
+#: Of this process.
+PREPARATION = Preparation()
+
+
+def work_seconds() -> float:
+    """Return ``time.perf_counter`` without the time in which kernels were compiled or loaded."""
+    return time.perf_counter() - PREPARATION.seconds
 
 
 def load() -> None:
     """Import Numba, as the first kernel does otherwise: 0.3 s, for processes that will surely run kernels."""
     with _MAKING:
-        _njit()
+        from numba import njit  # noqa: F401
 
 
 @functools.cache
@@ -286,10 +308,7 @@ class _Kernel:
         if self._made is None:
             with _MAKING:
                 if self._made is None:
-                    made = _njit()(**self._rules)(vars(self)["__wrapped__"])
-                    if self._cached:
-                        made._cache = _cache_type()(made.py_func)
-                    self._made = made
+                    self._made = _compiled(vars(self)["__wrapped__"], self._rules, self._cached)
         return self._made
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
+from raydt.arrays.kernel import work_seconds
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.links import Steps, swaps
 from raydt.exchange.messages import (
@@ -77,9 +77,9 @@ class NumberedShard:
         return seq == self.seq
 
     def _timed(self, handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Any:
-        began = time.perf_counter()
+        began = work_seconds()
         answer = handle(method, payload)
-        self.seconds += time.perf_counter() - began
+        self.seconds += work_seconds() - began
         return answer
 
     def _answered(self, seq: int, reply: Any) -> Any:

@@ -7,7 +7,6 @@ model, predictions, scores and stream. Rows may come in blocks cut anywhere.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Ints
+from raydt.arrays.kernel import work_seconds
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEARNER, MAJORITY, NO_CHANGE, SCORED, dense_ranks, ranks_in, sparse_ranks
@@ -381,11 +381,11 @@ def _together(
     group: Many, sessions: Sequence[InProcessSession], batches: Sequence[UpdateBatch], skip_refused: bool
 ) -> list[BatchResult | None]:
     """Take the batches of one group; None of those that go the usual way."""
-    began = time.perf_counter()
+    began = work_seconds()
     for session in sessions:
         session.whole = False
     results = group.take(sessions, ManyBatches(batches, skip_refused))
-    seconds = (time.perf_counter() - began) / len(batches)
+    seconds = (work_seconds() - began) / len(batches)
     for session, result in zip(sessions, results, strict=True):
         session.whole = True
         if result is not None:

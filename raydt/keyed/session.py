@@ -6,7 +6,6 @@ Batches are rows of any keys (:class:`raydt.keyed.stream.KeyedBatch`), and a res
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
+from raydt.arrays.kernel import work_seconds
 from raydt.errors import InputError, RaydtError, message_of
 from raydt.examples.updates import NUMBERS, BatchResult, Log, Refusal, Targets, UpdateBatch, there
 from raydt.exchange.messages import GroupSnapshot, Parts, Segment, Snapshot
@@ -238,7 +238,7 @@ class KeyedSession:
 
     def apply(self, batch: KeyedBatch) -> KeyedResult:
         """Apply the rows of a batch, each by the model of its key."""
-        began = time.perf_counter()
+        began = work_seconds()
         digests = self.digests_of_groups() if batch.digest else None
         before = Counter(self._totals)
         self._learn(self._job.shared.split(batch.rows, batch.due))
@@ -247,7 +247,7 @@ class KeyedSession:
         result.refused_rows, result.taken = self.records.take_refused(), self.members.take_taken()
         result.refused, result.digests = batch.refusals(result.refused_rows), digests
         result.digest = None if digests is None else digest_of_groups(digests)
-        result.seconds = time.perf_counter() - began
+        result.seconds = work_seconds() - began
         self._seconds += result.seconds
         stored = None if batch.barrier is None else batch.barrier.segments()
         if stored is not None:

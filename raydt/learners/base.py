@@ -403,8 +403,8 @@ class Learner(ABC):
         """
 
     def concerns(self, case: Case, options: Any) -> bool:
-        """Return True if a job with these options needs the kernels of a case."""
-        return True
+        """Return True if a job with these options needs the kernels of a case: those of classes, or of numbers."""
+        return (case.classes == 0) == self.traits(options).reading.regression
 
 
 def _lengths(features: Features, classes: int) -> dict[str, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Flag, auto
 from itertools import takewhile
@@ -18,7 +17,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows, is_clean
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
-from raydt.arrays.kernel import compile_once
+from raydt.arrays.kernel import compile_once, work_seconds
 from raydt.errors import HalfAppliedError, InputError
 from raydt.examples.row_owners import joined_by_birth
 from raydt.examples.updates import (
@@ -221,7 +220,7 @@ class Engine(Generic[D]):
         self, batch: UpdateBatch, *, skip_refused: bool = False, segments: Sequence[Segment] | None = None
     ) -> BatchResult:
         """Apply one batch; a snapshot follows if its barrier wants one, or the ``segments`` stored before are given."""
-        began = time.perf_counter()
+        began = work_seconds()
         digest = self.digest() if batch.digest else None
         warming = bool(batch.every) and batch.stop <= batch.warmup
         before = self.coordinator.statistics() if warming else {}
@@ -231,7 +230,7 @@ class Engine(Generic[D]):
             first = batch.start + batch.every - batch.start % batch.every
             counts = {name: count for name, count in before.items() if name != "active"}
             result.within = [dict(counts) for _ in range(first, batch.start + result.applied, batch.every)]
-        result.seconds = time.perf_counter() - began
+        result.seconds = work_seconds() - began
         if result.applied == len(batch):
             segments = segments if batch.barrier is None else batch.barrier.segments()
             result.snapshot = None if segments is None else self.snapshot(segments)
@@ -512,21 +511,39 @@ EVERY_USE = DIVIDED | BY_KEY | Use.ROWS
 
 def compile_kernels(learner: Learner, options: LearnerOptions | None = None, uses: Use = EVERY_USE) -> None:
     """Run the learner's cases once in this process, without options all of them: then their kernels are loaded."""
-    for number, use in _concerning(learner, options, uses):
+    for number, use in _concerning(learner, options, uses, None, False):
         _run(learner.kind, number, use)
 
 
-def compile_missing(learner: Learner, options: LearnerOptions | None, uses: Use) -> None:
-    """As :func:`compile_kernels`, but pass over what is in the cache: those kernels load when they are needed."""
-    for number, use in _concerning(learner, options, uses):
+def compile_missing(
+    learner: Learner,
+    options: LearnerOptions | None,
+    uses: Use,
+    features: Features | None = None,
+    weighted: bool = False,
+) -> None:
+    """As :func:`compile_kernels`, but pass over what is in the cache: those kernels load when they are needed.
+
+    With ``features``, those of rows of other kinds are passed over, too: of rows with sparse features if there are
+    none, of rows with weights unless they are ``weighted``.
+    """
+    for number, use in _concerning(learner, options, uses, features, weighted):
         run = functools.partial(_run, learner.kind, number, use)
         compile_once(f"{learner.kind}-{number}-{use.name}", type(learner).__module__, run)
 
 
-def _concerning(learner: Learner, options: LearnerOptions | None, uses: Use) -> list[tuple[int, Use]]:
-    """Return the numbers of the cases whose kernels options need, of all cases without options, each with its uses."""
-    numbers = [n for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
-    return [(number, use) for number in numbers for use in Use if use in uses]
+def _concerning(
+    learner: Learner, options: LearnerOptions | None, uses: Use, features: Features | None, weighted: bool
+) -> list[tuple[int, Use]]:
+    """Return the numbers of the cases whose kernels are needed, of all cases without options, each with its uses."""
+    cases = [(n, case) for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
+    if features is not None:
+        weighted = weighted or bool(getattr(options, "class_weight", None))
+        # More than 256 bins need other kernels, and are in a case with weights, which change none of those.
+        cases = [(n, case) for n, case in cases if weighted or not case.weighted or case.many]
+        alike = [(n, case) for n, case in cases if case.sparse == (features.sparse > 0)]
+        cases = alike or cases  # not every learner has a case of each kind
+    return [(number, use) for number, _ in cases for use in Use if use in uses]
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -22,18 +23,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numba import njit
 
 import raydt
-from pipelines.display import doctor_lines
+from pipelines.display import doctor_lines, reporter
 from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
 from raydt.arrays.blocks import arrow_column, numpy_column
-from raydt.arrays.kernel import compile_once, kernel_sources, stamp
+from raydt.arrays.kernel import PREPARATION, compile_once, inner_kernel, kernel, kernel_sources, stamp, work_seconds
 from raydt.errors import STORAGE_REMEDIES, ConfigError
+from raydt.examples.updates import Features
 from raydt.folders.folder import Folder
+from raydt.learners import learners
 from raydt.learners.fudyadt.build import Listing, new_scratch, sort_columns
 from raydt.learners.fudyadt.histograms import SHORT, fill_codes
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
 from raydt.messages import message
+from raydt.sessions.session import ONE_MODEL, _concerning
 from raydt.trees.records import floor_product
 from tests.refusals import refused
 from tests.volume import examples
@@ -133,6 +138,137 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path, monkeypatch: pytest.M
     ran: list[int] = []
     compile_once("a", "raydt.streams", lambda: ran.append(1))
     assert ran
+
+
+# -- compiled kernels ------------------------------------------------------------------------------------------------
+
+
+def doubled(x: npt.NDArray[np.float64], i: int) -> float:
+    return 2 * x[i]
+
+
+def sum_doubled(x: npt.NDArray[np.float64]) -> float:
+    total = 0.0
+    for i in range(len(x)):
+        total += inner_doubled(x, i)
+    return total
+
+
+inner_doubled = inner_kernel(doubled)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
+    """An empty cache; returns its files of compiled kernels."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return lambda: sorted(tmp_path.rglob("*.nbc"))
+
+
+def compiled(*arrays: npt.NDArray[np.generic]) -> tuple[list[float], int]:
+    """Sums by a kernel that a new process would have, and how many signatures it has compiled for them."""
+    outer, before = kernel(sum_doubled), PREPARATION.compiled
+    return [outer(x) for x in arrays], PREPARATION.compiled - before
+
+
+def test_a_kernel_is_compiled_once_for_each_types_of_its_arguments(cache: Callable[[], list[Path]]) -> None:
+    floats, integers = np.arange(5.0), np.arange(5)
+    assert compiled(floats) == ([20.0], 1)
+    assert compiled(integers) == ([20.0], 1)
+    assert compiled(floats, integers, floats[::2]) == ([20.0, 20.0, 12.0], 1)
+    assert compiled(floats, integers, floats[::2]) == ([20.0, 20.0, 12.0], 0)
+    assert len(cache()) == 3  # no index, and nothing of the inner kernel
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "other", "gone"])
+def test_a_damaged_file_of_a_kernel_is_compiled_again(damage: str, cache: Callable[[], list[Path]]) -> None:
+    floats = np.arange(5.0)
+    compiled(floats, floats[::2])
+    for file in cache():
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        damaged = {"cut": data[:-7], "changed": data, "empty": b"", "other": b"x" * 100}
+        file.unlink() if damage == "gone" else file.write_bytes(damaged[damage])
+    assert compiled(floats, floats[::2]) == ([20.0, 12.0], 2)
+    assert compiled(floats, floats[::2]) == ([20.0, 12.0], 0)
+
+
+def test_a_kernel_from_the_cache_is_compiled_into_others(cache: Callable[[], list[Path]]) -> None:
+    floats = np.arange(5.0)
+    compiled(floats)
+    inside, before = kernel(sum_doubled), PREPARATION.compiled
+    outer = njit(_nrt=False)(lambda x: inside(x) + 1)
+    assert outer(floats) == 21.0
+    assert PREPARATION.compiled == before
+
+
+def test_where_nothing_can_be_written_kernels_are_compiled_in_each_process(
+    cache: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("raydt.arrays.compiler._Files.save", full)
+    assert compiled(np.arange(5.0)) == compiled(np.arange(5.0)) == ([20.0], 1)
+    assert not cache()
+
+
+def test_work_takes_no_time_while_kernels_compile_or_load(cache: Callable[[], list[Path]]) -> None:
+    heard: list[float] = []
+    PREPARATION.heard, before = lambda: heard.append(work_seconds()), PREPARATION.heard
+    try:
+        for _ in ("compiled", "loaded"):
+            began, seconds, total = time.perf_counter(), PREPARATION.seconds, work_seconds()
+            compiled(np.arange(5.0))
+            passed, spent = time.perf_counter() - began, PREPARATION.seconds - seconds
+            assert 0 < spent < passed
+            assert work_seconds() - total < passed
+    finally:
+        PREPARATION.heard = before
+    assert heard
+    assert heard[-1] - heard[0] < 1e-3
+
+
+def test_an_interrupted_compilation_ends(cache: Callable[[], list[Path]]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    PREPARATION.heard, before = interrupt, PREPARATION.heard
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compiled(np.arange(5.0))
+    finally:
+        PREPARATION.heard = before
+    assert PREPARATION.seconds == PREPARATION.seconds  # no function is under way
+    assert compiled(np.arange(5.0)) == ([20.0], 1)
+
+
+def test_terminals_hear_that_kernels_are_compiled(
+    cache: Callable[[], list[Path]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.display._Compiling._EVERY", 0.0)
+    before = PREPARATION.heard
+    try:
+        reporter()
+        compiled(np.arange(5.0), np.arange(5), np.arange(5.0)[::2])
+    finally:
+        PREPARATION.heard = before
+    first, *more = capsys.readouterr().err.splitlines()
+    assert first == message("runs.compiling")
+    assert more
+    assert all(line.startswith("compiling: ") for line in more)
+
+
+def test_rows_without_weights_or_sparse_features_need_no_kernels_for_those() -> None:
+    plain, wide = Features(("a",), (False,)), Features(("a",), (False,), sparse=3)
+    for learner in learners().values():
+        options, cases = learner.Options.model_validate({"kind": learner.kind}), learner.cases()
+        for features, weighted in ((plain, False), (plain, True), (wide, False)):
+            numbers = {number for number, _ in _concerning(learner, options, ONE_MODEL, features, weighted)}
+            found = [cases[number] for number in numbers]
+            assert found
+            assert weighted or not any(case.weighted and not case.many for case in found)
+            assert len({case.sparse for case in found}) == 1
+            assert all(case.classes for case in found)
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------
@@ -442,6 +578,7 @@ def test_a_kernel_takes_only_kernels_constants_and_records_from_elsewhere(path: 
 
 KERNEL = """
 from raydt.arrays.kernel import kernel
+from raydt.sessions.session import ONE_MODEL, _concerning
 from raydt.trees.records import floor_product
 @kernel
 def product(rate, size):

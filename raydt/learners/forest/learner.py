@@ -165,9 +165,5 @@ class Forest(Learner):
             Case("numbers, weighted", small | {"criterion": "squared_error"}, classes=0, missing=True, weighted=True),
         )
 
-    def concerns(self, case: Case, options: ForestOptions) -> bool:
-        """Kernels are compiled for classes, or for numbers."""
-        return (case.classes == 0) == options.numeric
-
 
 LEARNER = Forest()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
 from raydt.arrays.blocks import empty, grown, trimmed
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
-from raydt.arrays.kernel import kernel
+from raydt.arrays.kernel import kernel, work_seconds
 from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.errors import InputError
 from raydt.examples.store import LIVE, ExampleStore, Index, Weighting
@@ -361,7 +360,7 @@ class FuDyADTTree(LiveTree):
 
     def rebuild(self, node: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""
-        began = time.perf_counter()
+        began = work_seconds()
         n, depth = int(self.tree.statistics["pairs" if self.weighted else "n"][node]), self.tree.nodes["depth"][node]
         here = self.plan.shared_store or n * len(self.features) < self.plan.local_work_limit
         here = here or self.weighted  # shards know no weights
@@ -388,7 +387,7 @@ class FuDyADTTree(LiveTree):
             place = SHARDS
             yield from self._spread(node, rows, stamp)
         nodes = int(self.tree.reg[NODES]) - before + 1
-        record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
+        record(self.tree, log, node, stamp, n, nodes, place, work_seconds() - began)
 
     def _taken(self, node: int, n: int) -> Int32s:
         """Take the ``n`` rows below a node out of their lists, and return their slots."""

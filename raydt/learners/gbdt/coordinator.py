@@ -13,7 +13,6 @@ Invariant: the model is the same, bit for bit, with any number of owners.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Part
 from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
+from raydt.arrays.kernel import work_seconds
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.scoring import LEVELS
@@ -233,7 +233,7 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _apply(self) -> Exchange[None]:
         """Apply the pending updates: train, or take them through the trees."""
-        began = time.perf_counter()
+        began = work_seconds()
         inserts, deletes = self._waiting()
         self._begun = self._seq
         counts, former, changes = Counts(), self.ensemble, inserts + deletes
@@ -251,7 +251,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._totals.add(counts)
         if counts.subtrees or counts.trained or self.ensemble is not former:
             self._extent = None
-        self._log.add(self._seq - 1, deletes, inserts, counts, time.perf_counter() - began)
+        self._log.add(self._seq - 1, deletes, inserts, counts, work_seconds() - began)
 
     def _waiting(self) -> tuple[int, int]:
         """Return how many examples wait to be inserted and to be deleted."""

@@ -272,8 +272,8 @@ class GBDT(Learner):
         )
 
     def concerns(self, case: Case, options: GBDTOptions) -> bool:
-        """Kernels are compiled for classes or for numbers, and again for more than 256 bins; weights need no others."""
-        return (case.classes == 0) == options.regression and (not case.many or options.max_bins > 256)
+        """Kernels are compiled again for more than 256 bins; weights need no others."""
+        return super().concerns(case, options) and (not case.many or options.max_bins > 256)
 
 
 LEARNER = GBDT()

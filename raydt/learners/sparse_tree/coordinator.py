@@ -7,7 +7,6 @@ there, or an ancestor of its size, is rebuilt (``coordinator_build``), and the n
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import is_one
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints, Slots
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel, work_seconds
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.store import ExampleStore, Weighting
@@ -242,7 +241,7 @@ class Builder(LiveTree):
 
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree."""
-        began = time.perf_counter()
+        began = work_seconds()
         weighted, weights = self.rules.unit > 1, self.weights
         n = int(self.tree.statistics["pairs"][root] if weighted else self.tree.counts[root].sum())
         self._table = np.empty(0) if weighted else table_of(self.watch_rules.entropy, n, self._table)
@@ -269,9 +268,7 @@ class Builder(LiveTree):
             replies = yield Ask("build", payload)
             splits, nodes, ends, slots = self._grow(nodes, ends, slots, replies)
             gone = gone[:0]
-        record(
-            self.tree, log, root, stamp, n, int(self.tree.reg[NODES]) - before + 1, SHARDS, time.perf_counter() - began
-        )
+        record(self.tree, log, root, stamp, n, int(self.tree.reg[NODES]) - before + 1, SHARDS, work_seconds() - began)
 
     def _nodes_from(self, root: int) -> Ints:
         """A node and all below it."""
