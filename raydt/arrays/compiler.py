@@ -8,7 +8,8 @@ instead of 105).
 The cache has one file for each kernel and each types of arguments, named by what it was compiled from. Numba's own has
 an index, which imports whatever types any of the entries needs, and in which two processes that compile at a time
 choose one name for two codes. A file that is damaged is compiled again. Numba's environments of functions that are
-called are left out: they hold the constants of object mode, and to load one imports the module of the function.
+called are left out: they hold the constants of object mode, and to load one imports the module of the function. What
+the user's cache does not have may be in the package (``.ci/wheel``), compiled for a level that most processors have.
 
 This module imports Numba; :mod:`raydt.arrays.kernel` imports it when the first kernel runs.
 """
@@ -19,7 +20,7 @@ import contextlib
 import hashlib
 import pickle
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, cast
 
 from llvmlite.binding import parse_bitcode
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
@@ -27,7 +28,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CR_FIELDS, CompilerBase, CompileResult, DefaultPassBuilder
 from numba.core.event import Listener, register
 
-from raydt.arrays.kernel import PREPARATION, BySources
+from raydt.arrays.kernel import LEVEL, PREPARATION, SHIPPED, BySources, runs_shipped
 
 _SUM_BYTES = 16
 
@@ -91,7 +92,7 @@ class _LoadedLibrary(JITCodeLibrary):
 class _CompiledKernels(CompileResultCacheImpl):
     """What the cache keeps of a compiled kernel, and how to load it."""
 
-    _locator_classes: ClassVar[list[Any]] = [BySources, *CompileResultCacheImpl._locator_classes]
+    _locator_classes = cast(Any, (BySources, *CompileResultCacheImpl._locator_classes))
 
     def reduce(self, result: Any) -> Any:
         """Return what a file holds of a compiled kernel."""
@@ -133,25 +134,28 @@ class _Files:
     def __init__(self, numbas: Any) -> None:
         self._numbas = numbas
 
-    def _name(self, key: Any) -> str:
+    def _name(self, *key: Any) -> str:
         """Return the name of the file of a signature, processor and code, all of which is told by its text."""
         text = repr((self._numbas._version, self._numbas._source_stamp, *key)).encode()
         return f"{self._numbas._index_name.removesuffix('nbi')}{_sum(text).hex()}.nbc"
 
     def load(self, key: Any) -> Any:
         """Return what a file holds; None, after which the kernel is compiled, if there is none or it is damaged."""
-        try:
-            with open(self._numbas._data_path(self._name(key)), "rb") as file:
+        paths = [self._numbas._data_path(self._name(*key))]
+        if runs_shipped():
+            signature, (triple, *_), code = key
+            paths.append(SHIPPED / self._numbas._source_stamp / self._name(signature, (triple, LEVEL, ""), code))
+        for path in paths:
+            with contextlib.suppress(OSError), open(path, "rb") as file:
                 data = file.read()
-        except OSError:
-            return None
-        found = data[_SUM_BYTES:]
-        return pickle.loads(found) if _sum(found) == data[:_SUM_BYTES] else None
+                if _sum(data[_SUM_BYTES:]) == data[:_SUM_BYTES]:
+                    return pickle.loads(data[_SUM_BYTES:])
+        return None
 
     def save(self, key: Any, data: Any) -> None:
         """Write a file; another process finds the whole file or none."""
         written = self._numbas._dump(data)
-        with self._numbas._open_for_write(self._numbas._data_path(self._name(key))) as file:
+        with self._numbas._open_for_write(self._numbas._data_path(self._name(*key))) as file:
             file.write(_sum(written) + written)
 
 

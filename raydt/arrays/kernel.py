@@ -119,6 +119,23 @@ def _stamp_of_other(path: str) -> str:
     return digest.hexdigest()[:16]
 
 
+#: Compiled kernels that a wheel brings (``.ci/wheel``), and the level of x86-64 processors they are compiled for.
+SHIPPED, LEVEL = _PACKAGE / "kernels", "x86-64-v3"
+#: What processors of that level can do, beside what all of them can, as LLVM calls it.
+_ABILITIES = ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2", "ssse3")
+
+
+@functools.cache
+def runs_shipped() -> bool:
+    """Return True if there are compiled kernels with this package, and this processor can run them."""
+    if not SHIPPED.is_dir():
+        return False
+    from llvmlite.binding import get_host_cpu_features  # Numba itself takes ten times as long to import
+
+    found = get_host_cpu_features()
+    return all(found.get(ability, False) for ability in _ABILITIES)
+
+
 def _cache_folder() -> Path:
     """``NUMBA_CACHE_DIR``, or the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -226,12 +243,18 @@ def load() -> None:
 
 @functools.cache
 def _compiler() -> str:
-    """What compiles kernels, and for which processor."""
+    """What compiles kernels."""
     from importlib.metadata import version
 
-    from llvmlite.binding import get_host_cpu_name  # Numba itself takes ten times as long to import
+    return f"{sys.implementation.cache_tag}-{version('numba')}"
 
-    return f"{version('numba')}-{get_host_cpu_name()}"
+
+def _processor() -> str:
+    """What kernels are compiled for: ``NUMBA_CPU_NAME``, or this processor."""
+    from llvmlite.binding import get_host_cpu_name
+
+    name: str = os.environ.get("NUMBA_CPU_NAME") or get_host_cpu_name()
+    return name
 
 
 def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
@@ -245,9 +268,10 @@ def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     if package != _PACKAGE.name:
         run()
         return
-    folder = _cache_folder() / _stamp(_method(rest.replace(".", "/")))
-    done = folder / f"{name}-{_compiler()}.done"
-    if done.exists():
+    stamped, marked = _stamp(_method(rest.replace(".", "/"))), f"{name}-{_compiler()}"
+    folder = _cache_folder() / stamped
+    done = folder / f"{marked}-{_processor()}.done"
+    if done.exists() or (runs_shipped() and (SHIPPED / stamped / f"{marked}-{LEVEL}.done").exists()):
         return
     run()
     with contextlib.suppress(OSError):  # where nothing can be written, Numba keeps no compiled kernel either

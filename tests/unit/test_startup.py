@@ -6,6 +6,7 @@ import ast
 import errno
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +25,24 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from llvmlite.binding import get_host_cpu_features
 from numba import njit
 
 import raydt
 from pipelines.display import doctor_lines, reporter
 from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
-from raydt.arrays.blocks import arrow_column, numpy_column
-from raydt.arrays.kernel import PREPARATION, compile_once, inner_kernel, kernel, kernel_sources, stamp, work_seconds
+from raydt.arrays.blocks import arrow_column, is_clean, numpy_column
+from raydt.arrays.kernel import (
+    LEVEL,
+    PREPARATION,
+    compile_once,
+    inner_kernel,
+    kernel,
+    kernel_sources,
+    runs_shipped,
+    stamp,
+    work_seconds,
+)
 from raydt.errors import STORAGE_REMEDIES, ConfigError
 from raydt.examples.updates import Features
 from raydt.folders.folder import Folder
@@ -256,6 +269,72 @@ def test_terminals_hear_that_kernels_are_compiled(
     assert first == message("runs.compiling")
     assert more
     assert all(line.startswith("compiling: ") for line in more)
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernels as a wheel brings them, compiled for a level of processors by another process: :func:`clean`'s."""
+    folder = tmp_path_factory.mktemp("kernels")
+    program = (
+        "import numpy as np; from raydt.arrays.kernel import compile_once; from raydt.arrays.blocks import is_clean\n"
+        "compile_once('clean', 'raydt.sessions.session', lambda: is_clean(np.zeros(3, dtype=np.int64)))"
+    )
+    environment = {"NUMBA_CACHE_DIR": str(folder), "NUMBA_CPU_NAME": LEVEL, "NUMBA_CPU_FEATURES": ""}
+    subprocess.run([sys.executable, "-c", program], env=os.environ | environment, check=True)
+    return folder
+
+
+def clean() -> tuple[list[bool], int, bool]:
+    """What a kernel says of two arrays, how many a new process would compile for that, and whether also in advance."""
+    before, asked = PREPARATION.compiled, []
+    fresh = kernel(cast(Any, is_clean).__wrapped__)
+    answers = [bool(fresh(np.array(values).view(np.int64))) for values in ([1.0, 2.0], [1.0, -0.0])]
+    compile_once("clean", "raydt.sessions.session", lambda: asked.append(True))
+    return answers, PREPARATION.compiled - before, bool(asked)
+
+
+def test_kernels_that_a_wheel_brings_are_not_compiled(
+    shipped: Path, cache: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled_here = clean()
+    assert compiled_here[1:] == (1, True)
+    for file in cache():
+        file.unlink()
+    shutil.rmtree(os.environ["NUMBA_CACHE_DIR"])
+    bring(monkeypatch, shipped)
+    if "avx2" not in {name for name, has in get_host_cpu_features().items() if has}:
+        pytest.skip("a processor below the level")
+    assert clean() == (compiled_here[0], 0, False)
+    assert not cache()
+
+
+@pytest.mark.parametrize("why", ["an older processor", "another version", "damaged"])
+def test_kernels_that_cannot_be_used_are_compiled(
+    why: str, shipped: Path, cache: Callable[[], list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought = tmp_path / "brought"
+    shutil.copytree(shipped, brought)
+    bring(monkeypatch, brought)
+    if why == "an older processor":
+        monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"sse4.2": True, "avx2": False})
+    elif why == "another version":
+        for folder in brought.iterdir():
+            folder.rename(brought / "0123456789abcdef")
+    else:
+        for file in brought.rglob("*.nbc"):
+            file.write_bytes(file.read_bytes()[:-1])
+    answers, compiled_here, in_advance = clean()
+    assert (answers, compiled_here) == ([True, False], 1)
+    assert in_advance == (why != "damaged")
+
+
+def bring(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have this package bring kernels."""
+    monkeypatch.setattr("raydt.arrays.kernel.SHIPPED", folder)
+    monkeypatch.setattr("raydt.arrays.compiler.SHIPPED", folder)
+    runs_shipped.cache_clear()
+    monkeypatch.setattr("raydt.arrays.kernel.runs_shipped", runs_shipped.__wrapped__)
+    monkeypatch.setattr("raydt.arrays.compiler.runs_shipped", runs_shipped.__wrapped__)
 
 
 def test_rows_without_weights_or_sparse_features_need_no_kernels_for_those() -> None:
@@ -578,7 +657,7 @@ def test_a_kernel_takes_only_kernels_constants_and_records_from_elsewhere(path: 
 
 KERNEL = """
 from raydt.arrays.kernel import kernel
-from raydt.sessions.session import ONE_MODEL, _concerning
+from raydt.sessions.session import ONE_MODEL, _concerning, is_clean
 from raydt.trees.records import floor_product
 @kernel
 def product(rate, size):
