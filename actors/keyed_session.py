@@ -219,9 +219,9 @@ class RayKeyedSession(Actors):
         number = next(self._numbers)
         return self._snapshot(number, self._all("set_aside", number, segments))
 
-    def models(self) -> dict[str, Arrays]:
+    def model(self) -> dict[str, Arrays]:
         """Return the components of a model folder."""
-        return {group: arrays for found in self._all("ask", "models") for group, arrays in found.items()}
+        return {group: arrays for found in self._all("ask", "model") for group, arrays in found.items()}
 
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""

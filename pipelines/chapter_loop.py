@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, Protocol
 
 from pipelines.chapters import Chapter, expire, is_closed, run_of
 from pipelines.config import Config
-from pipelines.run_folder import BEGINNING, CHAPTERS, STATES, RunFolder
-from pipelines.running.checkpoint import newest_meta, parts_of
+from pipelines.run_folder import BEGINNING, CHAPTERS, RunFolder
+from pipelines.running.checkpoint import newest_meta
 from pipelines.running.ending import Past, RunResult, past_of, read_summary, write_report
 from pipelines.running.intake import Incarnations
 from pipelines.running.loop import GoingOn
 from pipelines.running.records import writing
+from pipelines.saved_runs import store_of
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.messages import fault
 from raydt.folders.folder import locked
@@ -81,7 +82,7 @@ class _Reports:
 def position_of(config: Config, run: RunFolder, stream: Stream, data: SourceIdentity) -> tuple[Past, Position]:
     """Return the past of a run, by its newest chapter, and where it is to be taken up."""
     newest = run.newest()
-    store = parts_of(config).store(newest.inside(STATES), config.checkpoint.keep)
+    store = store_of(config, newest)
     meta = newest_meta(config, data, stream, store)
     summary = None
     with suppress(InputError):

@@ -27,9 +27,10 @@ from raydt.folders.arrays import (
     open_folder,
     read_manifest,
 )
+from raydt.folders.checkpoint import CheckpointStore, Copies
 from raydt.folders.folder import Folder, locked
 from raydt.folders.segments import with_rows
-from raydt.keyed.packing import SavedKeys, SavedOne, open_keys
+from raydt.keyed.packing import KeyedStore, SavedKeys, SavedOne, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import (
@@ -138,6 +139,12 @@ def _named_states(folder: RunFolder) -> RunFolder:
 def states_of(config: Config, folder: RunFolder) -> RunFolder:
     """Return the folder of the states of a run: ``checkpoints`` in its folder, or ``checkpoint.path``."""
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
+
+
+def store_of(config: Config, folder: RunFolder, copies: Copies | None = None) -> CheckpointStore:
+    """Return the store of the states of a run."""
+    kind = CheckpointStore if getattr(config.source, "key", None) is None else KeyedStore
+    return kind(states_of(config, folder), config.checkpoint.keep, copies)
 
 
 def states_of_any_format(folder: RunFolder) -> RunFolder:

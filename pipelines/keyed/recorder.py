@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,23 +18,29 @@ from pipelines.config import Config
 from pipelines.id_check import MOST_UPDATES, IdSearch, without_remedy
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import features_of
-from pipelines.running.records import ALARMS, QUARANTINE, OneModel, Tables, TableWriter, metrics_schema, time_type
+from pipelines.running.records import (
+    ALARMS,
+    QUARANTINE,
+    Recorder,
+    Tables,
+    metrics_schema,
+    predictions_schema,
+    time_type,
+)
 from raydt.arrays.elementary import AnyArray
 from raydt.errors import InputError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, NUMBERS, QUERY, UNKNOWN_ID, UPDATE
-from raydt.folders.checkpoint import Copies
 from raydt.keyed.groups import Key
 from raydt.keyed.members import KeyedJob, pooled
-from raydt.keyed.packing import KeyedStore, Member, SavedKeys
+from raydt.keyed.packing import Member
 from raydt.keyed.session import TOTALS, KeyedResult, KeyedSession
 from raydt.keyed.source import KeySource, SentSource, SharedSource
 from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
 from raydt.learners import learners, traits_of
 from raydt.learners.description import Description
-from raydt.redaction import text
 from raydt.streams.base import Skipped, Stream, known, update_error
 
 _BASELINES = ("no_change", "majority", "mean")
@@ -49,33 +55,25 @@ class KeyedRecorder(Tables):
     """
 
     def __init__(self, folder: RunFolder, config: Config, stream: KeyedStream) -> None:
-        source, output = stream.source, config.output
-        self._source, self._quote = source, output.quote_values
-        self._counts = traits_of(config.learner).counts
+        source, learner = stream.source, traits_of(config.learner)
+        self._source, self._counts = source, learner.counts
         self._numbers = source.target_dtype == NUMBERS
-        kind = pa.int64() if source.key_kind == "integer" else pa.string()
         time = None if stream.times is None else time_type(stream.times)
-        columns = (PrequentialErrors if self._numbers else Prequential).columns
-        metrics = metrics_schema(columns, traits_of(config.learner).figures, time)
-        for name in _METRICS_LEFT_OUT:
-            metrics = metrics.remove(metrics.get_field_index(name))
-        ids = pa.string() if source.id_kind == "text" else pa.int64()
-        target = pa.float64() if self._numbers else pa.string()
-        predictions = pa.schema([("seq", pa.int64()), ("id", ids), ("prediction", target), ("truth", target)])
-        own = traits_of(config.learner).figures
+        metrics = metrics_schema((PrequentialErrors if self._numbers else Prequential).columns, learner.figures, time)
         of_classes = (*(score.name for score in CLASS_SCORES), "no_change", "majority")
         scores = ("mse", "rmse", "mae", "r2", "no_change", "mean") if self._numbers else of_classes
-        counts = (*TOTALS, "active", "nodes", "leaves", "depth", "rebuilds", "rebuilt_rows", *own, "alarms")
+        counts = (*TOTALS, "active", "nodes", "leaves", "depth", "rebuilds", "rebuilt_rows", *learner.figures, "alarms")
         keys = [*((name, pa.int64()) for name in counts), *((name, pa.float64()) for name in ("seconds", *scores))]
         schemas = {
             "keys": pa.schema([*keys, ("digest", pa.string())]),
-            "metrics": metrics,
-            "predictions": predictions,
+            "metrics": [column for column in metrics if column.name not in _METRICS_LEFT_OUT],
+            "predictions": predictions_schema(source.id_kind == "text", source.target_dtype),
             "quarantine": QUARANTINE,
             "alarms": ALARMS,
         }
-        self._schemas = {name: pa.schema([pa.field("key", kind), *schema]) for name, schema in schemas.items()}
-        self._tables = {name: TableWriter(folder, name, schema) for name, schema in self._schemas.items()}
+        key = pa.field("key", pa.int64() if source.key_kind == "integer" else pa.string())
+        self._schemas = {name: pa.schema([key, *schema]) for name, schema in schemas.items()}
+        super().__init__(folder, self._schemas, quote=config.output.quote_values)
         self.updates = self._without_key = 0
         self.totals_of_keys: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self.scores: AnyArray = np.zeros(0)
@@ -89,43 +87,30 @@ class KeyedRecorder(Tables):
         self.updates, self.seconds = batch.stop, seconds
         self.record_log(result)
 
-    def _append(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
-        for name, columns in tables.items():
-            given = dict(columns)
-            if name == "quarantine":
-                given["reason"] = [text(reason, self._quote) for reason in given["reason"]]
-                if not self._quote:  # a key is a value of the data; file and row are there
-                    given["key"] = [None] * len(given["reason"])
-            self._tables[name].append({one.name: pa.array(given[one.name], one.type) for one in self._schemas[name]})
+    def _append(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Add rows to a table as in the base class; the key is a value of the data, too."""
+        if "key" not in columns or (table == "quarantine" and not self._quote):
+            columns = {**columns, "key": [None] * len(columns["seq"])}
+        super()._append(table, columns)
 
     def record_log(self, result: KeyedResult) -> None:
         """Take figures and rows of tables, also those of the end of the stream."""
         self.totals_of_keys = dict(result.totals)
         self.scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
         self.statistics = result.statistics
-        self._append(result.tables)
+        for table, columns in result.tables.items():
+            self._append(table, columns)
 
-    def record_keys(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def complete(self, session: Any) -> None:
         """Record the table of keys, which has a row for each."""
         self._tables["keys"].renew()
-        names = self._schemas["keys"].names
-        self._append({"keys": {name: [row[name] for row in rows] for name in names}} if rows else {})
+        if rows := session.key_rows():
+            self._append("keys", {name: [row[name] for row in rows] for name in self._schemas["keys"].names})
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows without a key."""
         self._without_key += len(skipped)
-        if skipped:
-            self._append(
-                {
-                    "quarantine": {
-                        "key": [None] * len(skipped),
-                        "seq": [-1] * len(skipped),
-                        "source_row": [entry.row for entry in skipped],
-                        "file": [entry.file for entry in skipped],
-                        "reason": [entry.reason for entry in skipped],
-                    }
-                }
-            )
+        super().record_skipped(skipped)
 
     def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
         """Statistics of the present session."""
@@ -145,10 +130,6 @@ class KeyedRecorder(Tables):
             "tables": self.states_of_tables(),
         }
 
-    def continue_from(self, before: KeyedRecorder) -> None:
-        """Go on from where another recorder is, in the same session, with tables that are empty."""
-        self.restore({**before.state(), "tables": {}})
-
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         self.updates, self._without_key = int(state["updates"]), int(state["without_key"])
         self.totals_of_keys = {name: int(state["totals"][name]) for name in TOTALS}
@@ -165,19 +146,16 @@ class KeyedRecorder(Tables):
     def headline(self) -> tuple[str, float]:
         """Return the pooled score that is shown while a run is under way, and its name."""
         name = "mse" if self._numbers else "accuracy"
-        return name, self._pooled(self.scores).get(name, math.nan)
+        return name, pooled(self.scores, numbers=self._numbers).get(name, math.nan)
 
-    def _pooled(self, sums: AnyArray) -> dict[str, float]:
-        """Return scores over the predictions of all keys."""
-        return pooled(sums, numbers=self._numbers)
-
-    def metrics(self) -> dict[str, Any]:
-        """Pooled scores."""
-        return known({name: one for name, one in self._pooled(self.scores).items() if name not in _BASELINES})
+    def metrics(self, *, baselines: bool = False) -> dict[str, Any]:
+        """Scores over the predictions of all keys, or those of the trivial predictors of each key."""
+        scores = pooled(self.scores, numbers=self._numbers)
+        return known({name: one for name, one in scores.items() if (name in _BASELINES) == baselines})
 
     def baselines(self) -> dict[str, Any]:
         """Pooled scores of the trivial predictors of each key."""
-        return known({name: one for name, one in self._pooled(self.scores).items() if name in _BASELINES})
+        return self.metrics(baselines=True)
 
     @property
     def applied(self) -> int:
@@ -337,64 +315,38 @@ def search_keys(config: Config, stream: KeyedStream, skip: bool) -> IdSearch | N
     return found
 
 
-# Parts of a run with a model for each key; see :mod:`pipelines.running.checkpoint`.
+# What records and makes the models of a run, one or one for each key. The loop, its end and its resume are the same.
 
 
-class ModelsByKey(OneModel):
-    """A session, a recorder and checkpoints of models by key."""
-
-    unit = "row"
-
-    def session(self, config: Config, stream: Any) -> Any:
-        """Return what makes sessions in this process, each at the beginning."""
-
-        def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
-            predicting, source = config.output.predictions, stream.source
-            if cluster is None:
-                return KeyedSession(job_of(config, stream, predicting=predicting))
-            from actors.keyed_session import RayKeyedSession  # which imports Ray
-
-            return RayKeyedSession(
-                cluster,
-                job_of(config, stream, SentSource.of(source), predicting=predicting),
-                source,
-                shards=config.placement.shards or 1,
-                resources=resources,
-                epoch=epoch,
-                patience=config.cluster.patience_seconds,
-            )
-
-        return make
-
-    def reports_within(self, config: Config) -> bool:
-        """Return True: keys record their figures themselves."""
-        return True
-
-    def message_size(self, config: Config) -> int:
-        """Return rows for many updates of each key."""
-        return config.cluster.batch_size * ROWS
-
-    def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> KeyedStore:
-        """Make the store of the checkpoints."""
-        return KeyedStore(folder, keep, copies)
-
-    def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
-        """Make the recorder of counts, scores and tables."""
-        assert isinstance(stream, KeyedStream)
+def recorder_of(folder: RunFolder, config: Config, stream: Any) -> Any:
+    """Make the recorder of counts, scores and tables of a run."""
+    if isinstance(stream, KeyedStream):
         return KeyedRecorder(folder, config, stream)
+    return Recorder(folder, config.output, stream, traits_of(config.learner).figures)
 
-    def understood(self, meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> Any:
-        """Return the contents of a checkpoint; each key is checked when it is restored."""
-        return SavedKeys(meta, components, place)
 
-    def complete(self, session: Any, recorder: Any) -> None:
-        """Record the table of keys."""
-        recorder.record_keys(session.key_rows())
+def sessions_of(config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Any] | None:
+    """Return what makes sessions of models by key, each at the beginning; None of one model, whose learner does."""
+    if not isinstance(stream, KeyedStream):
+        return None
 
-    def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
-        """Return the components of the model folder."""
-        models: Mapping[str, Mapping[str, Any]] = session.models()
-        return models
+    def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
+        predicting, source = config.output.predictions, stream.source
+        if cluster is None:
+            return KeyedSession(job_of(config, stream, predicting=predicting))
+        from actors.keyed_session import RayKeyedSession  # which imports Ray
+
+        return RayKeyedSession(
+            cluster,
+            job_of(config, stream, SentSource.of(source), predicting=predicting),
+            source,
+            shards=config.placement.shards or 1,
+            resources=resources,
+            epoch=epoch,
+            patience=config.cluster.patience_seconds,
+        )
+
+    return make
 
 
 def job_of(config: Config, stream: Any, source: SentSource | None = None, *, predicting: bool = False) -> KeyedJob:

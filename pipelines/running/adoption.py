@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.config import Config
-from pipelines.keyed.recorder import StreamOfOne, StreamsOfKeys
+from pipelines.keyed.recorder import StreamOfOne, StreamsOfKeys, recorder_of
 from pipelines.run_folder import RunFolder, fitting
-from pipelines.running.checkpoint import parts_of
 from pipelines.running.plans import begins_with, require_same
 from pipelines.saved_runs import find_state, members_of, open_members
 from pipelines.updating.logs import KEPT
@@ -174,7 +173,7 @@ class Adoption:
 
     def _require_tables(self, recorder: Mapping[str, Any], scores: Mapping[str, Any], stream: Any) -> None:
         """Refuse (InputError) a checkpoint whose tables are not there in full."""
-        tables = parts_of(self._config).recorder(self._folder, self._config, stream)
+        tables = recorder_of(self._folder, self._config, stream)
         try:
             tables.require({**recorder, "prequential": scores})
         except InputError as error:

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple, Protocol
 
 from actors.telemetry import Meter
 from pipelines.config import Config
+from pipelines.keyed.recorder import recorder_of
 from pipelines.operation import CheckpointOptions
 from pipelines.run_folder import STATES, RunFolder, fitting
 from pipelines.running.plans import require_same, require_updated
-from pipelines.running.records import OneModel, Recorder
+from pipelines.running.records import Recorder
 from pipelines.saved_runs import last_state
 from raydt.errors import (
     CheckpointsFailError,
@@ -43,21 +44,10 @@ from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointSt
 from raydt.folders.folder import Folder
 from raydt.messages import Message, message
 from raydt.presentation.charts import duration
+from raydt.sessions.saved_model import BY_KEY, outlined, understood
 from raydt.sessions.session import Session
 from raydt.sources.base import SourceIdentity
 from raydt.streams.base import Stream, microseconds
-
-# What a run is made of: one model, or one for each key. The loop, its end and its resume are the same for both.
-
-
-def parts_of(config: Config) -> OneModel:
-    """Return the parts of the runs of a config."""
-    if getattr(config.source, "key", None) is None:
-        return OneModel()
-    from pipelines.keyed.recorder import ModelsByKey
-
-    return ModelsByKey()
-
 
 log = logging.getLogger(__name__)
 
@@ -317,12 +307,12 @@ def newest_restorable(
     ConfigError if it is of another config or other data; RaydtError if none that is there can be used.
     """
     newest: InputError | None = None
-    parts = parts_of(config)
 
     def restorable(place: Folder, *, tables: bool) -> Restorable:
-        recorder = parts.recorder(folder, config, stream)
+        recorder = recorder_of(folder, config, stream)
         checkpoint = read_checkpoint(place, apart=True)
-        saved = parts.understood(checkpoint.meta, checkpoint.components, place.location)
+        check = outlined if BY_KEY in checkpoint.meta else understood  # each key is checked when it is restored
+        saved = check(checkpoint.meta, checkpoint.components, place.location)
         with fitting(place.location):
             require_same(config, data, stream, checkpoint.meta, place.location)
             known = require_updated(checkpoint.meta, lineage, place.location)

@@ -24,15 +24,16 @@ from actors.telemetry import Meter, Telemetry
 from pipelines.chapters import Chapter, ClosedStates
 from pipelines.config import Config
 from pipelines.display import Reporter
+from pipelines.keyed.recorder import recorder_of
 from pipelines.logs import LogContext
 from pipelines.run_folder import RunFolder
-from pipelines.running.checkpoint import Checkpointer, newest_restorable, parts_of
+from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, Interruption, Past, RunResult, kept, new_id
 from pipelines.running.intake import Incarnations, Intake, RestartBudget, feed
 from pipelines.running.plans import warnings_of
 from pipelines.running.records import Recorder, Recoveries, writing
 from pipelines.running.requests import Requests
-from pipelines.saved_runs import open_stream, run_meta, state_meta, states_of
+from pipelines.saved_runs import open_stream, run_meta, state_meta, store_of
 from pipelines.validation import WARMUP_ROWS, divide, divide_ids
 from raydt.arrays.kernel import work_seconds
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
@@ -41,7 +42,7 @@ from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
 from raydt.folders.checkpoint import CheckpointContent, Copies
-from raydt.keyed.stream import KeyedStream, KeyWeights
+from raydt.keyed.stream import ROWS, KeyedStream, KeyWeights
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import WeightSum
 from raydt.messages import message
@@ -174,8 +175,9 @@ class Run:
         self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption
         copies = Copies(config.checkpoint.copies_limit)
-        self.parts = parts_of(config)
-        store = self.parts.store(states_of(config, folder), config.checkpoint.keep, copies)
+        self._by_key = isinstance(stream, KeyedStream)
+        self.unit = "row" if self._by_key else "update"  #: By which progress and checkpoints count.
+        store = store_of(config, folder, copies)
         whole = folder if chapter is None else chapter.run
         on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
@@ -263,8 +265,8 @@ class Run:
                     self.ending.startup_seconds = work_seconds() - began
                     self._begin()
                     if restoring and self.checkpointer.last is not None:
-                        progress.stage(self.checkpointer.continuing(self.parts.unit))
-                    progress.start(self.stream.length(), f"{self.parts.unit}s", done=self._now.recorder.updates)
+                        progress.stage(self.checkpointer.continuing(self.unit))
+                    progress.start(self.stream.length(), f"{self.unit}s", done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
                 return error
@@ -313,7 +315,7 @@ class Run:
             now = (self.stream, self.data, session, self.lineage)
             found = newest_restorable(config, self.folder, store, *now, before=begins_after)
         if handed is not None:
-            recorder = self.parts.recorder(self.folder, config, self.stream)
+            recorder = recorder_of(self.folder, config, self.stream)
             recorder.continue_from(handed.recorder)
         elif found is not None:
             found.restore(store, self._abandon)
@@ -323,7 +325,7 @@ class Run:
             self.stream.restore(self._beginning)
             on_ray = config.cluster.backend == "ray"  # where shards may read the first rows themselves
             large = WARMUP_ROWS if on_ray and divide(config, session, self.stream, self.incarnations.features) else 0
-            recorder = self.parts.recorder(self.folder, config, self.stream)
+            recorder = recorder_of(self.folder, config, self.stream)
             if restoring:
                 recorder.clear()
         marks = None
@@ -339,11 +341,11 @@ class Run:
         self.checkpointer.begin(done, done if found is not None or handed is not None else None)
         intake = Intake(
             self.stream,
-            self.parts.message_size(config),
+            config.cluster.batch_size * (ROWS if self._by_key else 1),
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
-            within=self.parts.reports_within(config),
+            within=self._by_key or traits_of(config.learner).reports_within,  # keys record their figures themselves
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
             marks=marks,
@@ -397,7 +399,7 @@ class Run:
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
                 took, place = duration(recovered["seconds"]), recovered["from_update"]
-                progress.stage(message("runs.recovered", duration=took, unit=self.parts.unit, place=place))
+                progress.stage(message("runs.recovered", duration=took, unit=self.unit, place=place))
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             if attending is not None:
@@ -438,7 +440,7 @@ class Run:
         complete = error is None and self.interruption.signal is None
         self.ending.closes = complete and self._now.intake.full
         if complete:
-            self.parts.complete(session, recorder)
+            recorder.complete(session)
             if not self.ending.closes:  # else the tables go on in the next chapter
                 recorder.close()
             fault("run.before_compaction")
@@ -449,9 +451,10 @@ class Run:
         at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
-        model, place = self.parts.model(session), self.folder.inside("model")
+        model: Any = session.model()
+        place = self.folder.inside("model")
         with writing(place.location):
-            save_folder(place, "model", meta, model)
+            save_folder(place, "model", meta, model if self._by_key else {"arrays": model})
         if complete:
             recorder.finish_compaction()
         else:

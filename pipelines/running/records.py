@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config import Config
 from pipelines.operation import Output
 from pipelines.run_folder import MERGING, PART, TIME, RunFolder
 from raydt.arrays.blocks import arrow_column
@@ -28,12 +27,8 @@ from raydt.arrays.elementary import Ints
 from raydt.encoding.columns import NO_TIME, TimeColumn
 from raydt.errors import STORAGE_REMEDIES, InputError, NotWrittenError
 from raydt.examples.updates import CARRIES_ROW, CODES, NUMBERS, BatchResult, Log, Refusal, Targets, UpdateBatch, there
-from raydt.folders.checkpoint import CheckpointStore, Copies
-from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import text
-from raydt.sessions.saved_model import understood
-from raydt.sessions.session import Session
 from raydt.streams.base import Skipped, Stream, Tally, truths
 
 # The committed parts of a table: numbered Parquet files, listed by a checkpoint.
@@ -258,7 +253,9 @@ class TableWriter:
             self._schema = pa.schema([(name, arrow_column(values).type) for name, values in columns.items()])
         rows = len(columns[self._schema.names[0]])
         if rows:
-            self._pending.append(columns)
+            given = ((one, columns[one.name]) for one in self._schema)
+            # Lists weigh more than columns.
+            self._pending.append({o.name: arrow_column(v, o.type) if isinstance(v, list) else v for o, v in given})
             self._rows += rows
         if self._rows >= ROWS_PER_GROUP:
             self._flush()
@@ -336,7 +333,20 @@ class TableWriter:
 class Tables(ABC):
     """The tables of a run, written by one recorder, and committed, restored and compacted together."""
 
-    _tables: Mapping[str, TableWriter]
+    def __init__(self, folder: RunFolder, schemas: Mapping[str, pa.Schema | None], *, quote: bool) -> None:
+        self._tables = {name: TableWriter(folder, name, schema) for name, schema in schemas.items()}
+        self._quote = quote
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows that never became updates."""
+        if skipped:
+            self._append("quarantine", quarantined((-1, entry.row, entry.file, entry.reason) for entry in skipped))
+
+    def _append(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Add rows to a table; reasons in the quarantine quote values, or not."""
+        if table == "quarantine":
+            columns = {**columns, "reason": [text(reason, self._quote) for reason in columns["reason"]]}
+        self._tables[table].append(columns)
 
     def commit(self) -> None:
         """Let appear what is recorded so far, as parts that will not be written to again.
@@ -364,6 +374,14 @@ class Tables(ABC):
         for name, table in self._tables.items():
             table.restore(state["tables"].get(name, NO_ROWS))
         self._restore_counts(state)
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return counters and committed parts, of one update number: plain JSON values and NumPy arrays."""
+
+    def continue_from(self, before: Any) -> None:
+        """Go on from where another recorder is, in the same session, with tables that are empty."""
+        self.restore({**before.state(), "tables": {}})
 
     @abstractmethod
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
@@ -397,6 +415,11 @@ class Tables(ABC):
         """Put the compacted parts in place of what they were made of."""
         for table in self._tables.values():
             table.parts.finish()
+
+
+def quarantined(rows: Iterable[tuple[int, int, str | None, str]]) -> dict[str, Any]:
+    """Return the columns of the quarantine, by update, row of the source, file and reason."""
+    return dict(zip(QUARANTINE.names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _joined(pieces: Sequence[Any]) -> Any:
@@ -433,25 +456,18 @@ class Recorder(Tables, Tally):
     """Counts, scores and tables of one run; the metrics have the learner's ``own`` statistics, too."""
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
-        super().__init__(stream, weighted=output.weighted_metrics)
-        self._every, self._own = output.metrics_every, own
+        Tally.__init__(self, stream, weighted=output.weighted_metrics)
+        self._every, self._own, self._predicting = output.metrics_every, own, output.predictions
         time = None if stream.times is None else time_type(stream.times)
         self._metric_columns = metrics_schema(self.prequential.columns, own, time)
-        self._metrics = TableWriter(folder, "metrics", self._metric_columns)
-        self._events = TableWriter(folder, "events")
-        self._predictions = TableWriter(
-            folder, "predictions", predictions_schema(self._source.id_kind == "text", self._source.target_dtype)
-        )
-        self._predicting, self._quote = output.predictions, output.quote_values
-        self._alarms = TableWriter(folder, "alarms", with_time(ALARMS, time))
-        self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
-        self._tables = {
-            "metrics": self._metrics,
-            "events": self._events,
-            "predictions": self._predictions,
-            "quarantine": self._quarantine,
-            "alarms": self._alarms,
+        schemas = {
+            "metrics": self._metric_columns,
+            "events": None,
+            "predictions": predictions_schema(self._source.id_kind == "text", self._source.target_dtype),
+            "quarantine": QUARANTINE,
+            "alarms": with_time(ALARMS, time),
         }
+        Tables.__init__(self, folder, schemas, quote=output.quote_values)
         self._rows: list[dict[str, Any]] = []
         self._row_at = -1
         self._labels = arrow_column([], pa.string())
@@ -463,45 +479,36 @@ class Recorder(Tables, Tally):
         n = result.applied
         passed_over = [refusal for refusal in batch.faults(result.refused) if refusal.position < n]
         if passed_over:
-            self._quarantine_refused(batch, passed_over)
+            self._append("quarantine", quarantined(self._refused_rows(batch, passed_over)))
         self.record_log(result.log)
         if self._predicting:
             prediction = result.predictions[:n]
             predicted = there(prediction)
-            self._predictions.append(
-                {
-                    "seq": np.arange(batch.start, batch.start + n)[predicted],
-                    "id": self._ids(batch, np.flatnonzero(predicted)),
-                    "prediction": self._names(prediction[predicted]),
-                    "truth": self._names(truths(batch, n)[predicted]),
-                }
-            )
+            columns = {
+                "seq": np.arange(batch.start, batch.start + n)[predicted],
+                "id": self._ids(batch, np.flatnonzero(predicted)),
+                "prediction": self._names(prediction[predicted]),
+                "truth": self._names(truths(batch, n)[predicted]),
+            }
+            self._append("predictions", columns)
         alarms = self.prequential.take_alarms()
         if alarms:
             found: dict[str, Any] = dict(zip(ALARMS.names, zip(*alarms, strict=True), strict=True))
             if TIME in self._metric_columns.names:
                 found[TIME] = self._times([_time_of(batch, before, seq) for seq in found["seq"]])
-            self._alarms.append(found)
+            self._append("alarms", found)
         if self.updates % self._every == 0:
             self._metrics_row()
 
     def record_log(self, log: Log) -> None:
         """Write the learner's own record of what it did."""
         if any(len(column) for column in log.values()):
-            self._events.append(log)
+            self._append("events", log)
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows that never became updates."""
-        super().record_skipped(skipped)
-        if skipped:
-            self._quarantine.append(
-                {
-                    "seq": [-1] * len(skipped),
-                    "source_row": [entry.row for entry in skipped],
-                    "file": [entry.file for entry in skipped],
-                    "reason": [text(entry.reason, self._quote) for entry in skipped],
-                }
-            )
+        Tally.record_skipped(self, skipped)
+        Tables.record_skipped(self, skipped)
 
     def commit(self) -> None:
         """Let appear what is recorded so far; see :meth:`Tables.commit`."""
@@ -515,15 +522,18 @@ class Recorder(Tables, Tally):
         """
         self.commit()
         return {
-            **super().state(),
+            **Tally.state(self),
             "row_at": self._row_at,
             "tables": self.states_of_tables(),
         }
 
     def continue_from(self, before: Recorder) -> None:
-        """Go on from where another recorder is, in the same session, with tables that are empty."""
-        self.restore({**before.state(), "tables": {}})
+        """Go on from where another recorder is; see :meth:`Tables.continue_from`."""
+        super().continue_from(before)
         self._earlier = dict(before._earlier)
+
+    def complete(self, session: Any) -> None:
+        """Record nothing: the tables have it all."""
 
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         Tally.restore(self, state)
@@ -562,7 +572,7 @@ class Recorder(Tables, Tally):
         if self._rows:
             rows = {name: [row[name] for row in self._rows] for name in self._rows[0]}
             counted = {name: self._times(v) if name == TIME else np.array(v) for name, v in rows.items()}
-            self._metrics.append({**counted, **self.prequential.take_rows()})
+            self._append("metrics", {**counted, **self.prequential.take_rows()})
             self._rows = []
 
     def _times(self, times: list[int | None]) -> pa.Array:
@@ -571,20 +581,12 @@ class Recorder(Tables, Tally):
         values = np.array([0 if time is None else time for time in times], dtype=np.int64)
         return arrow_column(values, self._metric_columns.field(TIME).type, none)
 
-    def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:
-        errors = [self.update_error(batch, refusal) for refusal in refused]
-        self._quarantine.append(
-            {
-                "seq": [batch.start + refusal.position for refusal in refused],
-                # A row of the source, counted over all its files, or of the deletion log.
-                "source_row": [
-                    row if row >= -1 else self._stream.where(row)[1]
-                    for row in (int(batch.row[refusal.position]) for refusal in refused)
-                ],
-                "file": [error.file for error in errors],
-                "reason": [text(error.parts["problem"], self._quote) for error in errors],
-            }
-        )
+    def _refused_rows(self, batch: UpdateBatch, refused: list[Refusal]) -> Iterator[tuple[int, int, str | None, str]]:
+        """Yield what the quarantine says of updates; their rows are counted over all files, or of the deletion log."""
+        for refusal in refused:
+            error, row = self.update_error(batch, refusal), int(batch.row[refusal.position])
+            row = row if row >= -1 else self._stream.where(row)[1]
+            yield batch.start + refusal.position, row, error.file, error.parts["problem"]
 
     def _ids(self, batch: UpdateBatch, places: Ints) -> Any:
         """Ids as the user knows them; null for a query, which need not have one, where they are strings."""
@@ -598,43 +600,6 @@ class Recorder(Tables, Tally):
         if len(self._labels) < self.n_classes:
             self._labels = arrow_column(self.classes, pa.string())
         return self._labels.take(arrow_column(codes, mask=(codes < 0) | (codes >= len(self._labels))))
-
-
-class OneModel:
-    """Parts of a run with one model."""
-
-    unit = "update"  #: What the run counts, such as in its progress and its checkpoints.
-
-    def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
-        """Return what makes the sessions of models by key; None of one model, whose learner makes them."""
-        return None
-
-    def reports_within(self, config: Config) -> bool:
-        """Return True if results have statistics within a batch, which need not end where they are wanted."""
-        return traits_of(config.learner).reports_within
-
-    def message_size(self, config: Config) -> int:
-        """Return the most updates of a message, or rows, if these are what a run counts."""
-        return config.cluster.batch_size
-
-    def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
-        """Make the store of the checkpoints."""
-        return CheckpointStore(folder, keep, copies)
-
-    def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
-        """Make the recorder of counts, scores and tables."""
-        return Recorder(folder, config.output, stream, traits_of(config.learner).figures)
-
-    def understood(self, meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> Any:
-        """Return the contents of a checkpoint, checked."""
-        return understood(meta, components, place)
-
-    def complete(self, session: Any, recorder: Any) -> None:
-        """Record nothing: the tables have it all."""
-
-    def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
-        """Return the components of the model folder."""
-        return {"arrays": session.model()}
 
 
 def _time_of(batch: UpdateBatch, before: int | None, seq: int) -> int | None:

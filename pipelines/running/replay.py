@@ -13,11 +13,12 @@ from pipelines.chapter_loop import in_chapters, position_of
 from pipelines.chapters import Chapter, earlier, run_of
 from pipelines.config import Config, load_config
 from pipelines.display import STARTING_RAY, Reporter
+from pipelines.keyed.recorder import sessions_of
 from pipelines.logs import log_to
 from pipelines.receipts import may_quote, quoting
 from pipelines.run_folder import BEGINNING, RunFolder, fitting
 from pipelines.running.adoption import Adoption
-from pipelines.running.checkpoint import newest_meta, parts_of
+from pipelines.running.checkpoint import newest_meta
 from pipelines.running.ending import Interruption, Past, RunResult, new_id, past_of, read_summary, write_report
 from pipelines.running.intake import Incarnations
 from pipelines.running.loop import GoingOn, Run
@@ -32,7 +33,7 @@ from pipelines.running.plans import (
 )
 from pipelines.running.records import writing
 from pipelines.running.requests import Requests, requests_of
-from pipelines.saved_runs import config_of, inputs_of, last_state, open_stream, require_run_apart, states_of
+from pipelines.saved_runs import config_of, inputs_of, last_state, open_stream, require_run_apart, states_of, store_of
 from pipelines.validation import place
 from raydt.arrays.kernel import work_seconds
 from raydt.errors import ConfigError, InputError, RaydtError
@@ -214,7 +215,7 @@ def resume(
                 work = _RunWork(start, folder, data, interruption, past)
                 return in_chapters(work, folder, position)
             summary = _summary(folder)
-            store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
+            store = store_of(config, folder)
             adoption = Adoption(config, folder, store, state) if state is not None else None
             if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
@@ -290,7 +291,7 @@ class _RunWork:
     def begun(self) -> Iterator[Incarnations]:
         """Have a place where the sessions are, and the receipts of the run at hand."""
         start, before = self._start, self.past.epoch if self.past is not None else 0
-        make = parts_of(start.config).session(start.config, start.stream)
+        make = sessions_of(start.config, start.stream)
         with (
             Incarnations(start.config, start.features, before, start.place, make) as incarnations,
             requests_of(start.config, self._folder, start.stream) as self._requests,

@@ -348,7 +348,7 @@ class KeyedSession:
         """Return the number of keys of each group, shape (256,)."""
         return self.members.keys_of_groups()
 
-    def models(self) -> dict[str, Arrays]:
+    def model(self) -> dict[str, Arrays]:
         """Return the components of a model folder: of each group that has keys, what predicting needs."""
         held = {group: self.members.of_group(group) for group in range(GROUPS)}
         return {
