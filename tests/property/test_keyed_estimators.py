@@ -197,7 +197,7 @@ class Call:
 
 @every_case("models by key", often=one_of_each)
 @pytest.mark.filterwarnings("ignore:.* has never seen")  # a key with few rows has few categories
-@pytest.mark.filterwarnings("ignore:the weights of .* rows sum to:UserWarning")  # and little weight
+@pytest.mark.filterwarnings("ignore:.*the weights of .* rows sum to:UserWarning")  # and little weight
 @settings(max_examples=2)
 @given(steps=STEPS)
 def test_a_keys_model_is_that_of_its_rows_alone(trial: Trial, steps: list[tuple[str, KeyList, int]]) -> None:
