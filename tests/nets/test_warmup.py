@@ -1,7 +1,12 @@
-"""After ``warmup`` nothing is compiled any more, whatever the stream does and whichever way a learner is used."""
+"""After ``warmup`` nothing is compiled any more, whatever the stream does and whichever way a learner is used.
+
+Wherever compiled kernels come from, the results are the same.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raydt.arrays.kernel import LEVEL
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
@@ -110,3 +116,50 @@ def test_nothing_is_compiled_for_a_case_after_the_warmup(trial: Trial, tmp_path:
 def test_nothing_is_compiled_by_typical_uses_after_the_warmup(kind: str) -> None:
     command = [sys.executable, "-m", "tests.typical_uses", kind]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == []
+
+
+#: Applies the stream of a learner's first case in a package that brings kernels; prints the digest, predictions, and
+#: whether kernels were compiled.
+PROGRAM = """
+import hashlib, pathlib, sys
+from raydt.arrays import compiler, kernel
+kernel.SHIPPED = compiler.SHIPPED = pathlib.Path(sys.argv[2])
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import _begun
+learner = learners()[sys.argv[1]]
+session, batch = _begun(learner, learner.cases()[0], 1, WorkPlan())
+session.finish()
+found = session.coordinator.predict(batch.X, **({} if batch.sparse is None else {"sparse": batch.sparse}))
+print(session.digest(), hashlib.sha256(found.tobytes()).hexdigest(), kernel.PREPARATION.compiled > 0)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", sorted(kind for kind in ESTIMATORS))
+def test_results_are_the_same_wherever_kernels_come_from(kind: str, tmp_path: Path) -> None:
+    def found(cache: str, brought: str = "none", **environment: str) -> list[str]:
+        command = [sys.executable, "-c", PROGRAM, kind, str(tmp_path / brought)]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / cache), **environment}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+    def damage(folder: str) -> None:
+        for file in (tmp_path / folder).rglob("*.nbc"):
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 1
+            file.write_bytes(data)
+
+    compiled = found("own")
+    *same, new = compiled
+    assert new == "True"
+    assert found("own") == [*same, "False"]
+    assert found("wheel", NUMBA_CPU_NAME=LEVEL, NUMBA_CPU_FEATURES="") == compiled
+    assert found("empty", brought="wheel") == [*same, "False"]
+    assert not (tmp_path / "empty").exists()
+    shutil.copytree(tmp_path / "wheel", tmp_path / "damaged")
+    damage("damaged")
+    assert found("own", brought="damaged") == [*same, "False"]
+    damage("own")
+    assert found("own", brought="wheel") == [*same, "False"]
+    assert found("own", brought="damaged") == compiled  # and it is written again
+    assert found("own", brought="damaged") == [*same, "False"]
