@@ -372,7 +372,7 @@ def _copies(bundle: Bundle, node: Bundle) -> float:
 
 
 def _is_fixed() -> bool:
-    """Whether surely nothing adds nodes: Ray's monitor reports each node as a type of its own, which nothing starts.
+    """Return True if surely nothing adds nodes: Ray's monitor reports each as a type of its own, which nothing starts.
 
     An autoscaler reports the types of its config. False if the monitor has not reported, or is not there, and for
     autoscalers of Ray's second generation (of KubeRay, say), which report elsewhere.

@@ -219,7 +219,7 @@ class Worker:
         self._held: Any = None
 
     def identity(self) -> Identity:
-        """Which sources this process has loaded."""
+        """The sources that this process has loaded."""
         self._pulse.beat()
         return identity()
 

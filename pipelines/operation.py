@@ -45,7 +45,7 @@ class Resources(_Section):
 
 
 class ClusterOptions(_Section):
-    """Where the work is done; never changes the model."""
+    """The place of the work, which never changes the model."""
 
     retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
         "local_work_limit": ((20_000_000,), "Set cluster.memory_limit to 0 to leave all work to the shards"),
@@ -109,7 +109,7 @@ class ClusterOptions(_Section):
 
 
 class CheckpointOptions(_Section):
-    """When the state of the run is saved: by time and by number of updates, whichever comes first."""
+    """The times at which the state of the run is saved: by time and by number of updates, whichever comes first."""
 
     every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: never by time")
     every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: never by number")

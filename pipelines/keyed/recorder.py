@@ -140,7 +140,7 @@ class KeyedRecorder(Tables):
 
     @property
     def prequential(self) -> KeyedRecorder:
-        """Where the headline is."""
+        """The position of the headline."""
         return self
 
     def headline(self) -> tuple[str, float]:

@@ -343,7 +343,7 @@ def update(
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
-    """Where the new state goes: a folder with nothing in it, and not in one that is taken."""
+    """The place of the new state: a folder with nothing in it, and not in one that is taken."""
     target = RunFolder(out)
     require_apart("--out", target.location, [Input("what is updated", place.location) for place in taken])
     require_free(target)

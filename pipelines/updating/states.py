@@ -52,7 +52,7 @@ def save_state(
 
 
 def copies_of(saved: SavedModel, place: StatePlace, delete: str | None) -> tuple[str, ...]:
-    """Where copies of deleted examples may be, with paths where they are known."""
+    """Return where copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
     places = [message("updates.copy_state", path=place.folder.location)]
     series, _, _ = place.folder.location.rpartition("/")

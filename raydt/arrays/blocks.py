@@ -400,7 +400,7 @@ def group_of(index: int, groups: int) -> int:
 
 @inner_kernel
 def is_one(indices: Any, begin: int, end: int, feature: int) -> bool:
-    """Whether a sparse feature is among the ascending ones of a row, ``indices[begin:end]``."""
+    """Return True if a sparse feature is among the ascending ones of a row, ``indices[begin:end]``."""
     low, high = begin, end
     while low < high:
         middle = (low + high) >> 1
@@ -431,7 +431,7 @@ def _keep(indptr: Any, indices: Any, groups: int, wanted: Any, kept: Any, out: A
 
 @kernel
 def _ascends(indptr: Any, indices: Any, width: int) -> bool:
-    """Whether every row has ascending, distinct indices in 0, ..., ``width`` - 1."""
+    """Return True if every row has ascending, distinct indices in 0, ..., ``width`` - 1."""
     for i in range(len(indptr) - 1):
         last = -1
         for k in range(indptr[i], indptr[i + 1]):

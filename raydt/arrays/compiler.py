@@ -90,7 +90,7 @@ class _LoadedLibrary(JITCodeLibrary):
 
 
 class _CompiledKernels(CompileResultCacheImpl):
-    """What the cache keeps of a compiled kernel, and how to load it."""
+    """The part of a compiled kernel that the cache keeps."""
 
     _locator_classes = cast(Any, (BySources, *CompileResultCacheImpl._locator_classes))
 

@@ -74,7 +74,7 @@ Places = Ints
 
 
 class HashJobs(NamedTuple):
-    """What to hash: the bytes from ``begin`` up to before ``end``, whose hash becomes row ``to`` of all hashes."""
+    """The bytes to hash: those from ``begin`` up to before ``end``, whose hash becomes row ``to`` of all hashes."""
 
     begin: Places
     end: Places

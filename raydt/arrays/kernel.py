@@ -243,14 +243,14 @@ def load() -> None:
 
 @functools.cache
 def _compiler() -> str:
-    """What compiles kernels."""
+    """Return the name of the compiler: Python and Numba."""
     from importlib.metadata import version
 
     return f"{sys.implementation.cache_tag}-{version('numba')}"
 
 
 def _processor() -> str:
-    """What kernels are compiled for: ``NUMBA_CPU_NAME``, or this processor."""
+    """Return the processor that kernels are compiled for: ``NUMBA_CPU_NAME``, or this one."""
     from llvmlite.binding import get_host_cpu_name
 
     name: str = os.environ.get("NUMBA_CPU_NAME") or get_host_cpu_name()

@@ -539,7 +539,7 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
 
 
 def compare_warmup(state: Mapping[str, AnyArray], history: History) -> list[Message]:
-    """How many insertions a warm-up still waits for: none once it has ended, which the end of the stream does too."""
+    """Return the number of insertions that a warm-up still waits for; 0 once it or the stream has ended."""
     left, expected = int(state["warmup_left"][0]), max(0, history.warmup - len(history.id))
     return [] if left in (0, expected) else [message("audits.value", name="warmup_left", found=left, expected=expected)]
 

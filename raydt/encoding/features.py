@@ -50,7 +50,7 @@ def holds_indices(kind: pa.DataType) -> bool:
 
 
 def is_empty_list(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds lists in which there is no value, so that they could be of any kind."""
+    """Return True if a column of this type holds lists without any value, which could be of any kind."""
     return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_null(kind.value_type))
 
 

@@ -214,7 +214,7 @@ def _word(value: Any) -> str:
 
 
 class OpValues(BaseModel):
-    """Which values of the ``op`` column mean which operation; compared as text, without regard to case.
+    """The values of the ``op`` column for each operation; compared as text, without regard to case.
 
     Both ``""`` and null stand for no value: AWS DMS writes such rows for what was there before the changes.
     """

@@ -232,7 +232,7 @@ class Fitted(Parameters, AtomicCalls):
 
     @property
     def _takes_missing(self) -> bool:
-        """Whether numbers may be missing, with the options of the model, or before there is one with the defaults."""
+        """True if numbers may be missing, with the options of the model, or before there is one with the defaults."""
         traits = self.__dict__.get("_traits") or self._learner.traits(self._learner.Options())
         return bool(traits.reading.missing)
 

@@ -397,7 +397,7 @@ def _converted(array: AnyArray) -> Floats:
 
 
 def _is_clean(array: AnyArray) -> bool:
-    """Whether learners can take an array as it is: float64 in C order, all finite and nothing a negative zero."""
+    """Return True if learners can take an array as it is: float64 in C order, finite, without a negative zero."""
     flags = array.flags
     if array.dtype != np.float64 or not (flags.c_contiguous and flags.aligned and flags.writeable):
         return False

@@ -56,7 +56,7 @@ class _ValueCodes(dict[Hashable, int]):
 
 
 class RiverClassifier(AtomicCalls, _Classifier):
-    """What the classifiers for river have in common; each names its estimator and repeats the parameters of that.
+    """Base of the classifiers for river; each names its estimator and repeats the parameters of that.
 
     The first example learned says what the features are: its keys, in the order of their names; strings are
     categories, numbers are numbers. Later examples have exactly these features.

@@ -406,7 +406,7 @@ class Subjects:
         self._waiting = 0
 
     def __len__(self) -> int:
-        """How many insertions were noted, with those whose entries were dropped."""
+        """Return the number of insertions that were noted, with those whose entries were dropped."""
         return self._dropped + self._used
 
     def cut(self, n: int) -> None:
@@ -414,7 +414,7 @@ class Subjects:
         self._used -= max(0, len(self) - n)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied: nothing of deleted examples."""
+        """Return what is copied: nothing of deleted examples."""
         self._drop_ended()
         self._keep(np.ones(self._used, dtype=np.bool_))
         return self.__dict__
@@ -609,7 +609,7 @@ class Weighting:
 
     @property
     def is_open(self) -> bool:
-        """Whether factors are wanted and not yet resolved."""
+        """True if factors are wanted and not yet resolved."""
         return self._is_balanced and self.factors is None
 
     def balance(self, store: SlotColumns, slots: Any, seq: int, classes: int = 0, later: Any = ()) -> bool:

@@ -208,7 +208,7 @@ class Segment(NamedTuple):
 
     @property
     def range(self) -> list[int]:
-        """What a manifest says of it."""
+        """Return the entry of a manifest."""
         return list(self[:3])
 
 

@@ -93,7 +93,7 @@ class BatchCoordinator(ABC):
 
     @property
     def shared(self) -> Any:
-        """What the only shard shares, where it is in the coordinator's process (``WorkPlan.shared_store``)."""
+        """Arrays of the only shard, where it is in the coordinator's process (``WorkPlan.shared_store``)."""
         return self.store
 
     # ---------------------------------------------------------------- what a learner gives
@@ -134,7 +134,7 @@ class BatchCoordinator(ABC):
 
     @property
     def weighs(self) -> bool:
-        """Whether an example counts other than 1, or will: then every update takes a batch."""
+        """True if an example counts other than 1, or will: then every update takes a batch."""
         balanced = self._weighting is not None and (self._weighting.is_open or self._weighting.factors is not None)
         return balanced or self.store.weight is not None
 
@@ -396,7 +396,7 @@ class BatchCoordinator(ABC):
     # ---------------------------------------------------------------- the digest
 
     def _row_columns(self, slots: Slots) -> Arrays:
-        """What a digest has of some live rows beside their ids: what follows from nothing else."""
+        """Return what a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
 
     def _class_parts(self) -> list[Part]:
@@ -623,7 +623,7 @@ class RowUpdates:
 
 
 def _is_number(weight: Any) -> bool:
-    """Whether float64 has room for a weight, which may be a number of NumPy, too."""
+    """Return True if float64 has room for a weight, which may be a number of NumPy, too."""
     if isinstance(weight, bool) or not isinstance(weight, int | float | np.integer | np.floating):
         return False
     return bool(abs(weight) <= MOST)

@@ -112,7 +112,7 @@ class LiveTree:
 
     @property
     def weights(self) -> Weights:
-        """What examples count, by slot; empty while counts are numbers of rows."""
+        """The units of examples, by slot; empty while counts are numbers of rows."""
         return NO_WEIGHTS if self.rules.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     def _count_masses(self) -> None:
@@ -197,7 +197,7 @@ class TreeCoordinator(SequentialCoordinator):
         self.live.trim()
 
     def _digested_numbers(self) -> list[Part]:
-        """What else the digest has."""
+        """Return what else the digest has."""
         return []
 
     def statistics(self) -> dict[str, int]:
@@ -261,7 +261,7 @@ class ModelBatches(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What becomes of the updates, by update; their steps begin at ``room`` times where they do."""
+    """The outcome of each update; their steps begin at ``room`` times where they do."""
 
     old: Int32s
     new: Int32s

@@ -410,7 +410,7 @@ class SmallModel:
         return holds(self._features, self._most, rows, ones)
 
     def holds_with(self, batch: UpdateBatch) -> bool:
-        """Whether it stays when a batch is applied. The ones of live rows are estimated from those of all rows."""
+        """Return True if it stays when a batch is applied. Ones of live rows are estimated from those of all rows."""
         self._rows += len(batch.X)
         self._ones += 0 if batch.sparse is None else len(batch.sparse.indices)
         rows = self.session.coordinator.store.live + len(batch.X)
@@ -423,7 +423,7 @@ class SmallModel:
 
 
 def holds(features: Features, most: int | None, rows: int, ones: int) -> bool:
-    """Whether one process holds so many rows, with so many ones in sparse features; ``most``: :func:`most_cells`."""
+    """Return True if one process holds so many rows and ones in sparse features; ``most``: :func:`most_cells`."""
     return most is None or rows * len(features.names) + ones < most
 
 

@@ -233,7 +233,7 @@ _LEAD = 2
 
 
 class Law(NamedTuple):
-    """How rows are drawn."""
+    """The options by which rows are drawn."""
 
     key: Any
     width: int  #: Features of a row.

@@ -64,7 +64,7 @@ class DeletionLog(RowStreamOptions):
 
 
 class LogKeys(NamedTuple):
-    """What a log may name: ids and subjects, each by its kind and by the name of its column in the source."""
+    """The columns that a log may name: ids and subjects, by their kind and by their name in the source."""
 
     id_kind: str  #: ``row``, ``integer`` or ``text``.
     id: str | None = None
@@ -141,7 +141,7 @@ class LoggedDeletions:
 
     @property
     def name(self) -> str:
-        """How messages call the file."""
+        """The name of the file in messages."""
         return str(self.file.name)
 
     def _opened(self, path: str, base_dir: str | Path, keys: LogKeys) -> DataFile:
@@ -237,7 +237,7 @@ class LoggedDeletions:
 
 
 class Log(Protocol):
-    """What a stream asks of a log, which may grow while the stream is read."""
+    """The questions of a stream to a log, which may grow while the stream is read."""
 
     by_subject: bool
     column: str
@@ -249,7 +249,7 @@ class Log(Protocol):
 
     @property
     def name(self) -> str:
-        """How messages call the file."""
+        """The name of the file in messages."""
 
     @property
     def described(self) -> dict[str, Any]:
@@ -596,7 +596,7 @@ class RandomUpdatesStream(RowStream):
         return self._spread(op[:m], self._take(taken), deleted[: m - taken])
 
     def _deletes_before(self, row: Rows) -> bool:
-        """Whether the next update is a delete."""
+        """Return True if the next update is a delete."""
         at = np.array([self._seq - self._foreign])
         return self._n_active > 0 and self._seq >= self.warmup and bool(uniform(self._coin, at)[0] >= self._p)
 

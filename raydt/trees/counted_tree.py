@@ -100,7 +100,7 @@ class LabelRange(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether there is a range."""
+        """True if there is a range."""
         return self.top > 0
 
     def units(self, y: Floats) -> Int32s:
@@ -282,7 +282,7 @@ def weighted_mass(counts: Any, node: int) -> float:
 
 @inner_kernel
 def is_pure(counts: Any, node: int, n: int) -> bool:
-    """Whether one class has all n units of a node that is not empty."""
+    """Return True if one class has all n units of a node that is not empty."""
     k = 0
     while counts[node, k] == 0:
         k += 1
@@ -292,7 +292,7 @@ def is_pure(counts: Any, node: int, n: int) -> bool:
 
 @inner_kernel
 def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
-    """Whether ``weighted_pairs`` are at most ``rate`` n^2, n^2 being rounded to float64 and the product not at all."""
+    """Return True if ``weighted_pairs <= rate n^2``; n^2 is rounded to float64, the product not at all."""
     pairs, n = weighted_pairs(counts, node), np.float64(total(counts, node))
     product = rate * (n * n)
     pure: bool = pairs < product or (pairs == product and rest_of_product(rate, n * n, product) >= 0.0)
@@ -582,7 +582,7 @@ def mean_at(tree: Any, leaf: int) -> float:
 
 @inner_kernel
 def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
-    """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
+    """Return True if a node is too small or pure, at which the definition of feasibility allows no split."""
     n = tree.statistics[node].n
     if rules.unit > 1:
         light: bool = n < rules.min_samples_split
@@ -607,7 +607,7 @@ def edits_left(mass: float, rules: Any) -> int:
 
 @inner_kernel
 def runs_out(tree: Any, node: int, rules: Any) -> bool:
-    """Whether a split may leave more mass than beta n above the best one: M_own - max(0, m0 - 2 |D|) > beta n.
+    """Return True if a split may leave more mass than beta n above the best one: M_own - max(0, m0 - 2 |D|) > beta n.
 
     If it does not, ``allowed`` says when to ask again.
     """
@@ -621,7 +621,7 @@ def runs_out(tree: Any, node: int, rules: Any) -> bool:
 
 @inner_kernel
 def is_due(tree: Any, node: int, rules: Any) -> bool:
-    """Whether a node whose counts, and those of its children, are right has to be rebuilt."""
+    """Return True if a node whose counts, and those of its children, are right has to be rebuilt."""
     exhausted: bool = tree.statistics[node].c > tree.statistics[node].allowed
     if rules.by_size:
         least = rules.min_samples_split

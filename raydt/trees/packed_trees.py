@@ -197,7 +197,7 @@ def _place(nodes: Any, size: Any, leaves: Any, out: Any) -> None:
 
 
 class Outline:
-    """What is known of a tree, ``certified`` or not, from its last visit; of another tree a new one is made."""
+    """The facts of a tree, ``certified`` or not, from its last visit; another tree gets new ones."""
 
     def __init__(self, certified: bool) -> None:
         self._certified = certified

@@ -403,7 +403,7 @@ def mass_of(weights: Any, slot: int, unit: int = 1) -> int:
 
 
 def masses_by_slot(weighting: Weighting, store: SlotColumns) -> Weights:
-    """What all examples of a store count, by slot, in units; all one row if those with other weights are gone."""
+    """Return the units of all examples of a store, by slot; of one row each if those with other weights are gone."""
     if weighting.factors is None:
         store.weigh()
     return weighting.by_slot(store)
@@ -451,7 +451,7 @@ def oldest_equal(tree: Any, examples: Any, X: Any, row: Any, leaf: int, code: in
 
 @inlined_kernel
 def rest_of_product(rate: float, size: float, product: float) -> float:
-    """What rounding has taken from a product of float64: ``rate * size - product``, exactly (Dekker's two-product)."""
+    """Return the rounding error of a product of float64: ``rate * size - product``, exactly (Dekker's two-product)."""
     split = 134217729.0
     a = split * rate
     a_high = a - (a - rate)

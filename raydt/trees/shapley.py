@@ -105,12 +105,12 @@ class TreeSum:
 
     @property
     def is_set(self) -> Bools:
-        """Which nodes test whether a value is one of some, shape (nodes,)."""
+        """Return which nodes test whether a value is one of some, shape (nodes,)."""
         return np.diff(self.first_member) > 0
 
     @property
     def asks_number(self) -> Bools:
-        """Which nodes test whether a dense number is below a threshold, shape (nodes,)."""
+        """Return which nodes test whether a dense number is below a threshold, shape (nodes,)."""
         return (self.feature >= 0) & (self.feature < self.dense) & ~self.is_set
 
     def members_of(self, node: int) -> Floats:
@@ -175,7 +175,7 @@ def tests_of(trees: TreeSum) -> Any:
 
 @inner_kernel
 def passes(tests: Any, node: int, x: Any, indices: Any, begin: int, end: int) -> bool:
-    """Whether a row passes the test of a node: ``x`` are its dense features, ``indices[begin:end]`` its ones."""
+    """Return True if a row passes the test of a node: ``x`` are its dense features, ``indices[begin:end]`` its ones."""
     feature, threshold, first, members, _, _, dense, missing_left = tests
     j = feature[node]
     if j >= dense:
@@ -319,7 +319,7 @@ class Explanation(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """What leads to each node of a tree in preorder; nothing leads to the root, which has level 0."""
+    """The condition that leads to each node of a tree in preorder; nothing leads to the root, which has level 0."""
 
     level: Ints  #: Shape (nodes,): nodes above it.
     end: Ints  #: Shape (nodes,): the first node that is not below it.
@@ -376,7 +376,7 @@ def _fill(edges: Any, tests: Any, cover: Any, begin: int) -> None:
 
 
 class Factors(NamedTuple):
-    """What the points t of the rule make of each node, for the rows that go another way (0) and that go there (1)."""
+    """Return the factors of each node at the points t of the rule, for rows that go elsewhere (0) and there (1)."""
 
     factor: Floats  #: Shape (nodes, q, 2): f of the feature by which the node is reached.
     inverse: Floats  #: Shape (nodes, q, 2): 1 / f, and 0 where f is 0; 1 for the root.
@@ -441,7 +441,7 @@ class _Rows(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """What all rows need of a tree, whose nodes begin at ``begin``."""
+    """The parts of a tree that all rows need; its nodes begin at ``begin``."""
 
     begin: int
     edges: Edges
@@ -516,7 +516,7 @@ def _add_values(prepared: Sequence[_Prepared], tests: Any, rows: _Rows, part: sl
 
 
 def _constant_sums(trees: TreeSum) -> bool:
-    """Whether the outputs of every leaf add up to the same number, but for rounding."""
+    """Return True if the outputs of every leaf add up to the same number, but for rounding."""
     sums = trees.value[trees.feature < 0].sum(axis=1)
     return trees.outputs > 1 and bool(np.ptp(sums) <= 8 * np.finfo(np.float64).eps * np.abs(sums).max())
 
@@ -560,7 +560,7 @@ def _explain(edges: Any, factors: Any, tests: Any, begin: int, outputs: Any, row
 
 @inner_kernel
 def _enter(edges: Any, factors: Any, room: Any, level: int) -> None:
-    """Which rows of the block go to a node, and the product of its factors. O(q x rows)."""
+    """Return which rows of the block go to a node, and the product of its factors. O(q x rows)."""
     node = room.node[level]
     before = edges.before[node]
     last = room.node[before]

@@ -103,7 +103,7 @@ class Splits(NamedTuple):
 
 @kernel
 def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
-    """Whether a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
+    """Return True if a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
     for i in range(len(rows)):
         out[i] = is_one(indices, indptr[rows[i]], indptr[rows[i] + 1], features[i])
 
@@ -133,7 +133,7 @@ def scores_of_splits(entropy: bool, splits: Splits, unit: int) -> Floats:
 
 
 def sides(sparse: SparseRows, rows: Ints, features: Ints) -> Bools:
-    """Whether ``features[i]`` is 1 in row ``rows[i]``; never for -1."""
+    """Return True if ``features[i]`` is 1 in row ``rows[i]``; never for -1."""
     out = np.empty(len(rows), dtype=np.bool_)
     indptr, indices = np.ascontiguousarray(sparse.indptr), np.ascontiguousarray(sparse.indices)
     _holds(indptr, indices, np.ascontiguousarray(rows, dtype=np.int64), np.ascontiguousarray(features), out)
@@ -226,7 +226,7 @@ class BestSplitShard(ShardWithRows):
         return Finder(name, self._options.entropy, self._options.alpha, len(self.groups))
 
     def _on_measure(self, slots: Any) -> Ints:
-        """How many features are 1 in some of the rows, and how many ones these have."""
+        """Return the number of features that are 1 in some of the rows, and the number of these ones."""
         self._held.make_room(slots)
         ones = self._held.sparse(np.array(slots)).indices
         return np.array([len(np.unique(ones)), len(ones)], dtype=np.int64)

@@ -74,7 +74,7 @@ def practical_width(m: int, t: int, depth: int, d: int, c: float, *, entropy: bo
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """When a leaf is split."""
+    """The rule by which a leaf is split."""
 
     rule: RuleName
     criterion: Criterion
@@ -86,7 +86,7 @@ class SplitRule:
 
     @property
     def bits(self) -> bool:
-        """Whether differences are measured in bits of information instead of halves of nats."""
+        """True if differences are measured in bits of information instead of halves of nats."""
         return self.criterion == "entropy" and self.rule in ("hoeffding", "mcdiarmid")
 
     @property
@@ -117,7 +117,7 @@ class SplitRule:
         return gini_width(m, delta) if self.criterion == "gini" else kearns_mansour_width(m, delta)
 
     def beats(self, best: Any, rival: Any, width: Any) -> Any:
-        """Whether splits are better than others with confidence, by their scores, numbers or arrays."""
+        """Return True if splits are better than others with confidence, by their scores, numbers or arrays."""
         if self.rule == "ctree":
             return best <= rival - 2.0 * width
         return self.lead(best, rival) > self.widths * width

@@ -105,7 +105,7 @@ class ConfidenceTree(Learner):
         )
 
     def outlook(self, options: ConfidenceTreeOptions, warmup: int) -> str:
-        """Whether the first rows are few for bins that stay, else whether the model cannot be explained."""
+        """Return a warning of few first rows for bins that stay, else of a model that cannot be explained."""
         few = options.outlook(warmup)
         return few or (message("learners.unexplained") if options.leaf_prediction != "majority" else "")
 

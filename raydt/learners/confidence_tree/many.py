@@ -512,7 +512,7 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, t
 
 
 class WalkedBy(NamedTuple):
-    """What trees must have in common to be taken together, beside classes and features (``LiveConfidenceTree``)."""
+    """Return what trees taken together have in common, beside classes and features (``LiveConfidenceTree``)."""
 
     grace: int
     naive: bool

@@ -232,7 +232,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     @property
     def _weighted(self) -> bool:
-        """Whether all counts are masses."""
+        """True if all counts are masses."""
         return self._counts.bins.dtype == np.int64
 
     def _weigh(self, deltas: AnyArray) -> None:
@@ -242,7 +242,7 @@ class ConfidenceTreeShard(ShardWithRows):
             self._table, self._logs = np.empty(0), np.empty(0, dtype=np.int64)
 
     def _on_naive(self, sites: Any, past: Any) -> Ints:
-        """What naive Bayes takes from some sites, shape (5, cells); with ``past`` together with the site after it.
+        """Return the sums of naive Bayes at some sites, shape (5, cells); with ``past`` and the site after it together.
 
         Of each group of bins, or sparse feature that is 1 (group 0), and class that has been counted: place
         among ``sites``, feature, group, class and number.

@@ -137,7 +137,7 @@ class HeldDense(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How candidates are compared, and scratch."""
+    """The rule by which candidates are compared, and scratch."""
 
     criterion: int
     by_feature: bool  #: Whether the rival of a candidate is on another feature.
@@ -449,7 +449,7 @@ def tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
 
 @inner_kernel
 def chosen(node: Any, adaptive: bool, normal: bool, inherits: bool) -> int:
-    """What predicts at a leaf: naive Bayes or, of what has been right more often, of equals the last of the three.
+    """Return what predicts at a leaf: what has been right most often, of equals the last of the three.
 
     With all live examples of the leaf only if that has been right more often than all of the three.
     """
@@ -664,7 +664,7 @@ def judge(tree: Any, examples: Any, right: Any, slots: Any, pairs: Any, scores: 
 
 @inner_kernel
 def _risen(trial: Any, unit: int) -> bool:
-    """Whether the tree makes surely more errors than before; products of floats alone, so that no bit can differ."""
+    """Return True if the tree surely makes more errors than before; of products alone, so that no bit can differ."""
     seen, wrong = np.float64(trial.seen), np.float64(trial.wrong)
     seen_before, wrong_before = np.float64(trial.seen_before), np.float64(trial.wrong_before)
     more = wrong * seen_before - wrong_before * seen
@@ -674,7 +674,7 @@ def _risen(trial: Any, unit: int) -> bool:
 
 @kernel
 def decide(tree: Any, order: Any, period: int, unit: int, verdicts: Any) -> None:
-    """What to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes).
+    """Return what to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes).
 
     ``period`` is a count, a row ``unit`` units.
     """

@@ -158,7 +158,7 @@ class Path(NamedTuple):
 
 
 class WalkRules(NamedTuple):
-    """How steps are taken."""
+    """The options by which steps are taken."""
 
     categorical: Bools  #: Shape (dense features,).
     grace: int  #: Grace period, a count; 0 for steps that no node counts (a warm-up).
@@ -206,7 +206,7 @@ def _predicted(tree: Any, examples: Any, path: Any, step: int, leaf: int, counts
 
 @inner_kernel
 def _is_above(tree: Any, node: int, other: int) -> bool:
-    """Whether a node is on the route to another."""
+    """Return True if a node is on the route to another."""
     while tree.nodes[other].depth > tree.nodes[node].depth:
         other = np.int64(tree.nodes[other].parent)
     return bool(other == node)
@@ -214,7 +214,7 @@ def _is_above(tree: Any, node: int, other: int) -> bool:
 
 @inner_kernel
 def is_mixed(own: Any, node: int) -> bool:
-    """Whether a node has counted live examples of two classes."""
+    """Return True if a node has counted live examples of two classes."""
     classes = 0
     for k in range(own.shape[1]):
         classes += own[node, k] > 0
@@ -446,7 +446,7 @@ def node_arrays(tree: ConfidenceTreeArrays, classes: int = 2) -> Arrays:
 
 
 class TreeOutline:
-    """What a tree has beside its counts, made again only after a node or a record of a split has changed."""
+    """The structure of a tree beside its counts, made again only after a node or a record of a split has changed."""
 
     def __init__(self) -> None:
         self.version = 0  #: How often it has changed.
@@ -627,7 +627,7 @@ def _score(
 
 
 def odds_of(scores: Ints, known: Bools) -> Floats:
-    """What the shares of naive Bayes are proportional to, by scores of rows and which classes have examples there."""
+    """Return the shares of naive Bayes, not yet scaled, by scores of rows and the classes with examples there."""
     best = np.where(known, scores, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
     odds: Floats = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
     return odds
@@ -654,7 +654,7 @@ class NaivePredictor(TreePredictor):
         self._normals = self._normal_part(model)
 
     def _normal_part(self, model: Arrays) -> tuple[Any, ...]:
-        """What kernels need of leaves with normal features."""
+        """The arrays of leaves with normal features that kernels need."""
         score, normal = normal_scores(self._bins)
         number = np.where(normal > 0, np.cumsum(normal, dtype=np.int64) - 1, -1)
         place = np.full(len(self._leaves), -1, dtype=np.int64)

@@ -114,7 +114,7 @@ def rows_in(bucket: Any, numeric: bool) -> int:
 
 @inlined_kernel
 def bucket_of(cuts: Any, used: int, value: float) -> int:
-    """How many thresholds lie below a value."""
+    """Return the number of thresholds below a value."""
     b = 0
     for j in range(used):
         b += value > cuts[j]

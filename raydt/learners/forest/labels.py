@@ -37,7 +37,7 @@ _EXPONENTS = 2200
 
 
 class Scale(NamedTuple):
-    """What labels are counted in.
+    """The units that labels are counted in.
 
     ``exponent``: all live labels are below 2 to this power in absolute value. ``bits`` below it they are rounded to.
     """
@@ -250,7 +250,7 @@ class RowWeights:
 
     @property
     def counted(self) -> bool:
-        """Whether a live example counts something else than 1, or may do so."""
+        """True if a live example counts something else than 1, or may do so."""
         return self._store.uneven > 0 or self.weighting.factors is not None
 
     @property

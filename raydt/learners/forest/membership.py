@@ -82,7 +82,7 @@ def siphash(k0: np.uint64, k1: np.uint64, number: np.uint64) -> np.uint64:
 
 @inlined_kernel
 def _precedes(numbers: Any, trees: Any, i: int, number: np.uint64, tree: int) -> bool:
-    """Whether entry i has a smaller number, or the same and a smaller tree."""
+    """Return True if entry i has a smaller number, or the same and a smaller tree."""
     first: bool = numbers[i] < number or (numbers[i] == number and trees[i] < tree)
     return first
 

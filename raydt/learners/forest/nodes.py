@@ -375,7 +375,7 @@ SQUARE_BITS, HALF_BITS = 40, 20
 
 @inner_kernel
 def has_room(forest: Any, rows: int) -> bool:
-    """Whether a tree of so many rows can be built."""
+    """Return True if a tree of so many rows can be built."""
     reg = forest.reg
     nodes = len(forest.nodes) - reg[USED] + reg[SPARE]
     blocks = len(forest.blocks.kept) - reg[BLOCKS_USED] + reg[BLOCKS_SPARE]
@@ -463,7 +463,7 @@ def all_equal(n: int, total: int, squares: Any) -> bool:
 
 @inlined_kernel
 def mass_at(forest: Any, node: int, rules: Any) -> int:
-    """What the rows of a node count together, in units: their number, or the sum of their weights."""
+    """Return the units of the rows of a node: their number, or the sum of their weights."""
     mass: int = np.int64(forest.nodes[node].n)
     if rules.unit > 1:
         mass = forest.totals[node, 0]
@@ -505,7 +505,7 @@ def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> 
 
 @inlined_kernel
 def may_split(forest: Any, node: int, rules: Any) -> bool:
-    """Whether a node may be split: enough rows, not all of one label, and not too deep."""
+    """Return True if a node may be split: enough rows, not all of one label, and not too deep."""
     n = mass_at(forest, node, rules)
     if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
         return False

@@ -56,7 +56,7 @@ ENDED, ROOM = 0, 1
 
 @inlined_kernel
 def _may_build(forest: Any, tree: int, scratch: Any) -> bool:
-    """Whether there is room to build a tree of one row more."""
+    """Return True if there is room to build a tree of one row more."""
     n = np.int64(forest.nodes[forest.roots[tree]].n) + 1
     enough: bool = len(scratch.slots) > n and has_room(forest, n)
     return enough

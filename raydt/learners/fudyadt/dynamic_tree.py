@@ -265,7 +265,7 @@ class FuDyADTTree(LiveTree):
 
     @property
     def weighted(self) -> bool:
-        """Whether nodes count weights."""
+        """True if nodes count weights."""
         return self.rules.unit > 1
 
     def make_room(self, batch: UpdateBatch) -> None:
@@ -292,7 +292,7 @@ class FuDyADTTree(LiveTree):
 
     @property
     def takes_rows(self) -> bool:
-        """Whether a tree of classes that counts rows can be updated with what is here, by an example at a time."""
+        """True if a tree of classes that counts rows can be updated with what is here, by an example at a time."""
         here = not self.weighted and self.keeps and self._most_kept is None and not self._rows_to_fetch
         if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
             return False

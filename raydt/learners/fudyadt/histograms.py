@@ -496,7 +496,7 @@ def divide(
 
 @inner_kernel
 def has_missing(H: Any, j: int, slot: int, K: int) -> bool:
-    """Whether a node has missing numbers of a counted column, whose code is the last."""
+    """Return True if a node has missing numbers of a counted column, whose code is the last."""
     begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
     last = np.int64(H.width[j]) - 1
     value = H.bits[j].view(np.float64)[last]

@@ -33,7 +33,7 @@ from raydt.trees.records import difference, threshold_between
 
 @inner_kernel
 def is_constant(S: Any) -> bool:
-    """Whether all rows of a sorted segment have the same value."""
+    """Return True if all rows of a sorted segment have the same value."""
     same: bool = S[0] >> 32 == S[len(S) - 1] >> 32
     return same
 
@@ -47,7 +47,7 @@ def value_of(element: int, X: Any, rows: Any, column: int, label_bits: int) -> f
 
 @inner_kernel
 def lacking(S: Any, X: Any, rows: Any, column: int, label_bits: int) -> int:
-    """How many elements of a sorted segment are missing numbers; they are the last ones."""
+    """Return the number of missing numbers in a sorted segment; they are the last ones."""
     n = len(S)
     value = value_of(S[n - 1], X, rows, column, label_bits)
     if value == value:
@@ -292,7 +292,7 @@ def split_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float
 
 @inner_kernel
 def _beats(left_ones: float, n_left: float, ones: float, n: float, bar: float) -> bool:
-    """Whether a point (n_left, left_ones) scores above ``bar``."""
+    """Return True if a point (n_left, left_ones) scores above ``bar``."""
     D = left_ones * n - n_left * ones
     return bar * (n_left * (n - n_left)) < D * D + D * D
 

@@ -38,7 +38,7 @@ LARGEST_STEP = 128.0
 
 
 class Rates(NamedTuple):
-    """How a leaf's value follows from its sums: units of G and H, L2, factor, largest step, shrinkage."""
+    """The rule by which a leaf's value follows from its sums: units of G and H, L2, factor, largest step, shrinkage."""
 
     g: float
     h: float

@@ -257,7 +257,7 @@ class ModelDigest:
         self._begun: tuple[Bins, Digest] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied: all but a digest that is not complete, which cannot be."""
+        """Return what is copied: all but a digest that is not complete, which cannot be."""
         return {**self.__dict__, "_begun": None}
 
     def of(self, ensemble: Ensemble | None, factors: Ints | None, leaving: Arrays, rows: Part) -> str:

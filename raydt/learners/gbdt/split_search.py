@@ -268,7 +268,7 @@ TREES_RETRAINED, SUBTREES, ROWS, NODES, DEPTH, REFRESHED, COUNTS = 0, 1, 2, 3, 4
 
 
 class PassRules(NamedTuple):
-    """How an update decides."""
+    """The rule by which an update decides."""
 
     follow: int  #: NEVER, RETRAINED or BOUNDED.
     sigma: float  #: ``robustness_tolerance``.

@@ -93,7 +93,7 @@ def _enter(structure: Any, unit: int, n: int, c1: int) -> int:
 
 @inner_kernel
 def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
-    """Which of some rows have a 1 in a sparse feature."""
+    """Return which of some rows have a 1 in a sparse feature."""
     for i in range(len(slots)):
         out[i] = is_one(rows.values, rows.begin[slots[i]], rows.end[slots[i]], feature)
 
@@ -182,7 +182,7 @@ def impurity(rules: Any, table: Any, n: int, c1: int) -> float:
 
 @inner_kernel
 def beaten(rules: Any, score: float, candidate: float) -> bool:
-    """Whether a split, or a leaf with its impurity for ``score``, lacks more than beta to a candidate of a finder.
+    """Return True if a split, or a leaf whose impurity is its ``score``, lacks more than beta to a finder's candidate.
 
     A candidate is at most 1 + finder_alpha times the least score, so what is not beaten is within that, plus beta.
     """
@@ -197,7 +197,7 @@ def must_be_leaf(rules: Any, n: int, c1: int) -> bool:
 
 @inner_kernel
 def may_split(rules: Any, table: Any, n: int, c1: int, depth: int) -> bool:
-    """Whether a leaf that is beaten must be split: it is large and impure enough, and not at the largest depth."""
+    """Return True if a leaf that is beaten must be split: large and impure enough, and not at the largest depth."""
     if depth >= rules.max_depth or must_be_leaf(rules, n, c1):
         return False
     return bool(impurity(rules, table, n, c1) >= rules.alpha)
@@ -205,7 +205,7 @@ def may_split(rules: Any, table: Any, n: int, c1: int, depth: int) -> bool:
 
 @inner_kernel
 def _tells_nothing(n: int, c1: int, n1: int, c11: int) -> bool:
-    """Whether the classes have the same shares on both sides: c11 n = n1 c1.
+    """Return True if the classes have the same shares on both sides: c11 n = n1 c1.
 
     Products of masses have up to 96 bits. With equal lowest 64 bits they are equal, or differ by 2**64 at least.
     """

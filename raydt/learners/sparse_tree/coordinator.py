@@ -57,7 +57,7 @@ PROVISIONAL = 2
 
 
 class WeighedRows(NamedTuple):
-    """What rows count."""
+    """The units of rows."""
 
     weight: npt.NDArray[np.uint32]  #: By slot, in units; empty while counts are numbers of rows.
     #: Size below which nodes are leaves, if a node has to be rebuilt, too, that has passed it since BUILD; 0: not.
@@ -65,7 +65,7 @@ class WeighedRows(NamedTuple):
 
 
 class StepRules(NamedTuple):
-    """How steps are taken."""
+    """The options by which steps are taken."""
 
     categorical: Bools  #: Shape (dense features,).
     watch: WatchRules
@@ -230,7 +230,7 @@ class Builder(LiveTree):
 
     @property
     def weighed(self) -> WeighedRows:
-        """What rows count, for kernels."""
+        """The units of rows, for kernels."""
         return WeighedRows(self.weights, self.rules.min_samples_split if self.rules.by_size else 0)
 
     def _count_masses(self) -> None:

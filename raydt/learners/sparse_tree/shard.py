@@ -80,7 +80,7 @@ class ShardSteps(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When to stop for want of memory: new entries that there is room for, and notes beyond which a step may not fit.
+    """Limits of memory: new entries that there is room for, and notes beyond which a step may not fit.
 
     ``rows`` has the shard's sparse features by slot, which tell how many entries a step may need.
     """
@@ -92,7 +92,7 @@ class Limits(NamedTuple):
 
 @inner_kernel
 def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -> bool:
-    """Whether a candidate of this shard beats the split of a node, or asks for one at a leaf."""
+    """Return True if a candidate of this shard beats the split of a node, or asks for one at a leaf."""
     n, c1, table = nodes[node].n, nodes[node].c1, structure.table
     right = nodes[node].right
     if n == 0:
