@@ -20,7 +20,7 @@ import numpy as np
 
 from pipelines.chapters import begins_from, earlier, run_of
 from pipelines.config import Config
-from pipelines.keyed.recorder import StreamOfOne, StreamsOfKeys
+from pipelines.keyed.recorder import StreamsOfKeys, streams_of
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.plans import PlanLog, features_of, require_same_data
 from pipelines.saved_runs import config_of, last_state, open_members, open_stream, states_of
@@ -82,7 +82,7 @@ def last_of(folder: RunFolder, key: str | None = None) -> EndedRun:
     except HistoryGoneError as error:
         log.warning("%s", message("verdicts.past_gone", reason=error.parts["problem"]).at(folder.location))
         gone, (_, stream) = error, open_stream(config)
-    streams = _streams_of(config, stream, only)
+    streams = streams_of(config, stream, only)
     stream.restore(members.components["stream"])
     return EndedRun(config, members, features, HistoryStart(members).begin(streams, only), streams, only, gone, True)
 
@@ -168,10 +168,6 @@ def past_of(folder: RunFolder, source: Source, members: SavedKeys) -> HistorySta
     return HistoryStart(before)
 
 
-def _streams_of(config: Config, stream: Any, only: Member) -> StreamsOfKeys:
-    return StreamOfOne(stream) if getattr(config.source, "key", None) is None else StreamsOfKeys(config, stream, only)
-
-
 def histories(
     config: Config, stream: Any, members: SavedKeys, past: HistoryStart, only: Member = None
 ) -> tuple[Histories, StreamsOfKeys]:
@@ -186,7 +182,7 @@ def histories(
         stream.table.erased = lambda id: True  # the run has found out which deletions a receipt shows as done
     if past.before is not None:
         stream.restore(past.before.components["stream"])
-    streams = _streams_of(config, stream, only)
+    streams = streams_of(config, stream, only)
     found = past.begin(streams, only)
     for place, deletions, step in stops:
         for key, own, stop in streams.read(place, deletions):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from pipelines.config import Config
+from pipelines.keyed.recorder import StreamsOfKeys, streams_of
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE, UpdateBatch
+from raydt.keyed.packing import Member
 from raydt.streams.base import Stream, update_error
 from raydt.streams.deletion_log import DeletionLogStream
 
@@ -35,24 +41,19 @@ def without_remedy(error: InputError) -> InputError:
     return error.but(remedy=None)
 
 
-def search(stream: Stream, skip: bool) -> IdSearch | None:
+def search(config: Config, stream: Any, skip: bool) -> IdSearch | None:
     """Read a fresh stream, and find updates whose ids a model refuses, up to a delete by value or a limit.
 
-    ``skip``: a replay goes on after one. None where no id can be refused, as rows are numbered and no log names ids.
+    Each member of a run has live ids of its own, by which its updates are numbered. ``skip``: a replay goes on after a
+    refusal. None where no id can be refused, as rows are numbered and no log names ids.
     """
-    if stream.source.id_kind == "row" and not isinstance(stream, DeletionLogStream):
+    source = stream.source
+    if source.id_kind == "row" and not isinstance(stream, DeletionLogStream):
         return None
-    found = _Search(stream, skip)
-    most = max(1, min(MOST_UPDATES, MOST_CELLS // max(1, len(stream.source.features.names))))
+    found = _Search(skip)
+    most = max(1, min(MOST_UPDATES, MOST_CELLS // max(1, len(source.features.names))))
     try:
-        while found.checked < most:
-            batch = next(stream.batches(min(4096, most - found.checked)), None)
-            stream.take_skipped()  # they would pile up
-            if batch is None:
-                found.complete = True
-                break
-            if not found.add(batch):
-                break
+        found.read(streams_of(config, stream), most)
     except InputError as error:
         found.bad_row = error
     return found.outcome()
@@ -61,62 +62,79 @@ def search(stream: Stream, skip: bool) -> IdSearch | None:
 class _Search:
     """The ids that are live after the updates so far, and the updates that were refused."""
 
-    def __init__(self, stream: Stream, skip: bool) -> None:
+    def __init__(self, skip: bool) -> None:
         self.checked, self.complete = 0, False
         self.early_warmup: dict[str, Any] | None = None
         self.bad_row: InputError | None = None
-        self._stream, self._skip = stream, skip
-        self._live: set[int] = set()
+        self._skip = skip
+        self._live = defaultdict[Member, set[int]](set)
         self._refused = 0
-        self._described: list[tuple[UpdateBatch, int, int]] = []
-        self._waiting: dict[Any, list[int]] = {}  # by id as the user names it: places in the list above
+        #: Errors, each with what makes it again once its later row is known.
+        self._described: list[tuple[InputError, Callable[[str], InputError]]] = []
+        self._first: int | None = None  #: The first of these updates.
+        self._waiting: dict[Any, list[int]] = {}  # by key, and id as the user names it: places in the list above
         self._later: dict[int, str] = {}  # by place in the list above: the row that changes whether the id is live
 
-    def add(self, batch: UpdateBatch) -> bool:
+    def read(self, streams: StreamsOfKeys, most: int) -> None:
+        """Check the updates of all members, at most so many."""
+        for key, own, _ in streams.read():
+            while self.checked < most:
+                if (batch := next(own.batches(min(4096, most - self.checked)), None)) is None:
+                    break
+                own.take_skipped()  # they would pile up
+                if not self._add(key, own, batch):
+                    return
+            if self.checked >= most:
+                return
+        self.complete = True
+
+    def _add(self, key: Member, own: Stream, batch: UpdateBatch) -> bool:
         """Check a batch; false where one of its updates ends the search."""
-        live = self._live
-        self.early_warmup = self.early_warmup or batch.early_warmup(self._stream.planned_warmup)
+        live = self._live[key]
+        if key is None:
+            self.early_warmup = self.early_warmup or batch.early_warmup(own.planned_warmup)
         for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
             if op == DELETE_VALUE:
-                self.checked = batch.start + place
+                self.checked += place
                 return False
             if op == QUERY:
                 continue
             if (op == INSERT) == (code in live):
                 if batch.tolerated is None or not batch.tolerated[place]:
-                    self._refuse(batch, place, op)
+                    self._refuse((key, batch.name(place)), own, batch, place, op)
             elif op != UPDATE:
                 (live.remove if op == DELETE else live.add)(code)
                 if self._waiting:
-                    self._note(batch.name(place), int(batch.row[place]))
-        self.checked = batch.stop
+                    self._note((key, batch.name(place)), own, int(batch.row[place]))
+        self.checked += len(batch)
         return True
 
-    def _refuse(self, batch: UpdateBatch, place: int, op: int) -> None:
+    def _refuse(self, name: tuple[Member, Any], own: Stream, batch: UpdateBatch, place: int, op: int) -> None:
         self._refused += 1
         if len(self._described) < _MOST_DESCRIBED:
             if op != UPDATE:
-                self._waiting.setdefault(batch.name(place), []).append(len(self._described))
-            self._described.append((batch, place, DUPLICATE_ID if op == INSERT else UNKNOWN_ID))
+                self._waiting.setdefault(name, []).append(len(self._described))
+            describe = partial(update_error, own, batch, place, DUPLICATE_ID if op == INSERT else UNKNOWN_ID)
+            self._described.append((describe(), describe))
+            self._first = batch.start + place if self._first is None else self._first
 
-    def _note(self, name: Any, row: int) -> None:
+    def _note(self, name: tuple[Member, Any], own: Stream, row: int) -> None:
         refused = self._waiting.pop(name, ())
         if refused and row != -1:
-            file, line = self._stream.where(row)
+            file, line = own.where(row)
             self._later |= dict.fromkeys(refused, f"row {line} of {file}")
 
     def outcome(self) -> IdSearch:
         """The findings of the search."""
-        errors: list[InputError] = [
-            update_error(self._stream, *described, self._later.get(place, ""))
-            for place, described in enumerate(self._described)
-        ]
+        errors = [error for error, _ in self._described]
+        for place, later in self._later.items():
+            error, describe = self._described[place]  # the stream may not know the row any more
+            errors[place] = describe(later).but(file=error.parts["file"], row=error.parts["row"])
         stops_at = None if self.bad_row is None else self.checked
         if self._skip:
             errors = [without_remedy(error) for error in errors]
         elif self._described:
-            batch, place, _ = self._described[0]
-            stops_at = batch.start + place
+            stops_at = self._first
         if self.bad_row is not None:
             errors.append(self.bad_row)
         return IdSearch(self.checked, self.complete, self._refused, errors, stops_at, self.early_warmup)

@@ -273,7 +273,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     skip = config.stream.on_error == "skip"
     if skip:  # then that is no remedy, and none is needed
         bad = [without_remedy(error) for error in bad]
-    ids = _refused(config, skip) if skip or not bad else None
+    ids = search(config, open_stream(config)[1], skip) if skip or not bad else None
     ids = ids or IdSearch()
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
@@ -301,16 +301,6 @@ def _look_at(config: Config) -> dict[str, Any]:
         "warnings": [one.shown(quote) for one in _warnings_of(config, source, rows, ids)],
         "config_hash": config.model_hash(),
     }
-
-
-def _refused(config: Config, skip: bool) -> IdSearch | None:
-    """Find the updates whose ids a model refuses, of models by key that of each key."""
-    stream: Any = open_stream(config)[1]
-    if getattr(config.source, "key", None) is None:
-        return search(stream, skip)
-    from pipelines.keyed.recorder import search_keys
-
-    return search_keys(config, stream, skip)
 
 
 def _names(config: Config, source: Source) -> list[Message]:

@@ -7,7 +7,6 @@ run was cut; counts and scores are sums over all keys.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.id_check import MOST_UPDATES, IdSearch, without_remedy
 from pipelines.run_folder import RunFolder
 from pipelines.running.plans import features_of
 from pipelines.running.records import (
@@ -28,11 +26,10 @@ from pipelines.running.records import (
     time_type,
 )
 from raydt.arrays.elementary import AnyArray
-from raydt.errors import InputError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
-from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, NUMBERS, QUERY, UNKNOWN_ID, UPDATE
+from raydt.examples.updates import NUMBERS
 from raydt.keyed.groups import Key
 from raydt.keyed.members import KeyedJob, pooled
 from raydt.keyed.packing import Member
@@ -41,7 +38,7 @@ from raydt.keyed.source import KeySource, SentSource, SharedSource
 from raydt.keyed.stream import ROWS, KeyedBatch, KeyedStream
 from raydt.learners import learners, traits_of
 from raydt.learners.description import Description
-from raydt.streams.base import Skipped, Stream, known, update_error
+from raydt.streams.base import Skipped, Stream, known
 
 _BASELINES = ("no_change", "majority", "mean")
 _METRICS_LEFT_OUT = ("rebuilt_rows", "rounds", "bytes_exchanged")
@@ -196,9 +193,6 @@ class KeyedRecorder(Tables):
 
 # The stream of each key while the rows of a source are read, without models: for checks and audits.
 
-#: Refused updates that a check describes.
-_MOST_DESCRIBED = 10
-
 
 class StreamsOfKeys:
     """The stream of each key, while the rows of a source are read; ``only`` names the one key that is wanted."""
@@ -277,42 +271,9 @@ class StreamOfOne(StreamsOfKeys):
         yield None, self.of(None), stop
 
 
-def search_keys(config: Config, stream: KeyedStream, skip: bool) -> IdSearch | None:
-    """Find the updates of any key whose ids its model refuses; as :func:`pipelines.id_check.search`.
-
-    Updates are numbered within their key.
-    """
-    if stream.source.id_kind == "row":
-        return None
-    live: defaultdict[Key, set[int]] = defaultdict(set)
-    found = IdSearch(0, complete=True)
-    try:
-        for key, own, _ in StreamsOfKeys(config, stream).read():
-            for batch in own.batches(config.cluster.batch_size):
-                for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
-                    if op in (QUERY, DELETE_VALUE):
-                        found.complete &= op == QUERY
-                    elif (op == INSERT) == (code in live[key]):
-                        if batch.tolerated is not None and batch.tolerated[place]:
-                            continue
-                        reason = DUPLICATE_ID if op == INSERT else UNKNOWN_ID
-                        error = update_error(own, batch, place, reason)
-                        found.refused += 1
-                        if len(found.errors) < _MOST_DESCRIBED:
-                            found.errors.append(without_remedy(error) if skip else error)
-                        if not skip and found.stops_at is None:
-                            found.stops_at = batch.start + place
-                    elif op != UPDATE:
-                        (live[key].remove if op == DELETE else live[key].add)(code)
-                found.updates = (found.updates or 0) + len(batch)
-            own.take_skipped()
-            if (found.updates or 0) >= MOST_UPDATES:
-                found.complete = False
-                break
-    except InputError as error:
-        found.errors.append(without_remedy(error) if skip else error)
-        found.stops_at = found.updates if found.stops_at is None else found.stops_at
-    return found
+def streams_of(config: Config, stream: Any, only: Member = None) -> StreamsOfKeys:
+    """Return the streams of the members of a run, or of the one that is wanted."""
+    return StreamsOfKeys(config, stream, only) if isinstance(stream, KeyedStream) else StreamOfOne(stream)
 
 
 # What records and makes the models of a run, one or one for each key. The loop, its end and its resume are the same.

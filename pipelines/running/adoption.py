@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.config import Config
-from pipelines.keyed.recorder import StreamOfOne, StreamsOfKeys, recorder_of
+from pipelines.keyed.recorder import StreamsOfKeys, recorder_of, streams_of
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.plans import begins_with, require_same
 from pipelines.saved_runs import find_state, members_of, open_members
@@ -111,7 +111,7 @@ class Adoption:
         saved, parts = self._saved, before.components
         stream.restore(parts["stream"])
         self._require_tables(parts["recorder"], parts["scores"], stream)
-        streams = StreamsOfKeys(self._config, stream) if self._keyed else StreamOfOne(stream)
+        streams = streams_of(self._config, stream)
         changes = {
             key: self._followed(streams, known, key) for key in saved if not self._keyed or "meta" in saved.held(key)
         }

@@ -493,6 +493,19 @@ class TestValidate:
             re.MULTILINE,
         )
 
+    def test_each_key_has_live_ids_of_its_own(self, raydt, tmp_path):
+        """A refused update of a key is found in its row of the file, and the row that comes too late for it, too."""
+        rows = ["insert,u,1,1,p", "insert,v,1,2,q", "insert,u,1,3,p", "delete,u,1,,", "delete,v,1,,"]
+        (tmp_path / "data.csv").write_text("op,g,k,a,y\n" + "".join(f"{row}\n" for row in rows))
+        source = {"kind": "csv", "path": "data.csv", "op": "op", "key": "g", "id": "k", "features": ["a"]}
+        (tmp_path / "job.yaml").write_text(dump_yaml({**JOB, "source": source, "stream": {"model": "changelog"}}))
+        found = json.loads(raydt("validate", tmp_path / "job.yaml", "--json")[1])
+        assert (found["ids_checked"], found["ids_all"], found["refused"], found["stops_at"]) == (5, True, 1, 1)
+        (said,) = found["bad_updates"]
+        place = f"{tmp_path}/data.csv"
+        assert said.startswith(f"{place}, row 2: update 1: ")
+        assert f"(id 1); row 3 of {place} deletes it later" in said
+
     def test_a_window_stops_at_an_id_that_is_live(self, raydt, tmp_path):
         (tmp_path / "data.csv").write_text("k,a,y\n1,1,u\n2,2,v\n1,3,v\n")
         config = {**JOB, "source": {"kind": "csv", "path": "data.csv", "id": "k"}}
