@@ -83,6 +83,27 @@ def extended(array: AnyArray, capacity: int) -> AnyArray:
     return longer
 
 
+class GrowingRows:
+    """An array that rows are appended to, amortised O(rows), and of which there are never two copies."""
+
+    def __init__(self, rows: AnyArray) -> None:
+        self._rows, self._n, self._shown = rows, len(rows), True
+
+    def append(self, rows: AnyArray) -> None:
+        """Append rows; a view from before keeps its own."""
+        n = self._n + len(rows)
+        if n > len(self._rows):
+            self._rows = (grown if self._shown else extended)(self._rows, 2 * n)
+            self._shown = False
+        self._rows[self._n : n] = rows
+        self._n = n
+
+    def view(self) -> AnyArray:
+        """All rows so far, writable."""
+        self._shown = True
+        return self._rows[: self._n]
+
+
 #: Bits of a float64: of its exponent, which are all set in NaN and infinity, and of -0.0.
 _EXPONENT, _NEGATIVE_ZERO = np.int64(0x7FF << 52), np.int64(-(1 << 63))
 #: Cells that are worth the start of another thread.

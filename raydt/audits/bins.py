@@ -11,10 +11,11 @@ printed.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -60,7 +61,9 @@ class FeatureBins:
             known = known[self.values[order[place[known]]] == x[known]]
             codes[known] = order[place[known]]
             return codes
-        return np.where(np.isnan(x), len(self.values) + 1, np.searchsorted(self.values, x))
+        codes = np.searchsorted(self.values, x)
+        codes[np.isnan(x)] += 1  # which are behind all values
+        return codes
 
     def equals(self, other: FeatureBins) -> bool:
         """Return True if kind, values and what was seen are the same."""
@@ -113,9 +116,12 @@ class SortedValues:
     """
 
     def __init__(self, x: Floats, categorical: bool) -> None:
-        self._n, known = len(x), np.sort(x[x >= 0] if categorical else x[~np.isnan(x)])
-        self._following = np.append(known, math.inf)  # of each place the value there, and of the end inf
+        known = x >= 0 if categorical else ~np.isnan(x)
+        self._n, self._following = len(x), np.empty(int(known.sum()) + 1)
         self._known = self._following[:-1]
+        np.compress(known, x, out=self._known)
+        self._known.sort()
+        self._following[-1] = math.inf  # of each place the value there, and of the end inf
 
     def answer(self, question: Question) -> Any:
         """Answer a question."""
@@ -127,12 +133,19 @@ class SortedValues:
 
     def counts(self) -> tuple[Floats, Ints]:
         """Return all known values, once, and how often each is there."""
-        return np.unique(self._known, return_counts=True)
+        first = np.flatnonzero(self._differs())
+        return self._known[first], np.diff(first, append=len(self._known))
 
     def distinct(self, most: int) -> Floats | None:
         """Return all known values, once; None of more than ``most``."""
-        values = np.unique(self._known)
-        return values if len(values) <= most else None
+        differs = self._differs()
+        return self._known[differs] if np.count_nonzero(differs) <= most else None
+
+    def _differs(self) -> Bools:
+        """Return which known values differ from the one before; NumPy's ``unique`` does not know that they ascend."""
+        differs = np.ones(len(self._known), np.bool_)
+        np.not_equal(self._known[1:], self._known[:-1], out=differs[1:])
+        return differs
 
     def up_to(self, values: Floats) -> Ints:
         """Return the number of known values that are at most each of ``values``, of the same shape."""
@@ -149,11 +162,28 @@ class SortedValues:
 
     def beyond(self, firsts: Floats, widths: Floats, unit: float) -> Floats:
         """Return the least known value that is more than a width, in ``unit``, above a first one; inf: none."""
-        found = np.empty(len(firsts))
-        for i, (first, width) in enumerate(zip((firsts / unit).tolist(), widths.tolist(), strict=True)):
-            begin = int(np.searchsorted(self._known, firsts[i]))
-            found[i] = self._following[bisect_right(self._known, width, lo=begin, key=lambda v: v / unit - first)]
-        return found
+        starts = zip(firsts.tolist(), widths.tolist(), strict=True)
+        return np.array([next(self._starts(first, width, unit), math.inf) for first, width in starts])
+
+    def starts(self, least: float, widths: Floats, most: int, unit: float) -> list[list[float]]:
+        """Return at most ``most`` values of each width: each is beyond the one before, the first beyond ``least``."""
+        return [[*islice(self._starts(least, width, unit), most)] for width in widths.tolist()]
+
+    def _starts(self, value: float, width: float, unit: float) -> Iterator[float]:
+        """Yield values, each of which is the least that is more than a width above the one before."""
+        known, end, place = self._known.data, len(self._known), 0
+        while True:
+            first = value / unit
+            # The sum is near the value, but the difference decides, as it is rounded.
+            place = bisect_right(known, (first + width) * unit, lo=place)
+            while place > 0 and known[place - 1] >= value and known[place - 1] / unit - first > width:
+                place = bisect_left(known, known[place - 1])
+            while place < end and not known[place] / unit - first > width:
+                place = bisect_right(known, known[place])
+            if place == end:
+                return
+            value = known[place]
+            yield value
 
 
 def _counts(answers: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:
@@ -169,6 +199,7 @@ def _distinct(answers: Sequence[Floats | None]) -> Floats | None:
 #: How the answers of parts become that of all.
 _MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "sizes": sum,
+    "starts": lambda answers: answers[0] if len(answers) == 1 else None,  # which some of the values do not tell
     "counts": _counts,
     "distinct": _distinct,
     "up_to": sum,
@@ -275,6 +306,9 @@ def _starts_of_doubled(most: int) -> Steps:
 def _starts(least: float, tried: Sequence[int], most: int, unit: float) -> Steps:
     """First value of each bin but the first, for some numbers of doublings; ``most`` at most, one too many."""
     widths = np.array([math.ldexp(FIRST_WIDTH, doublings) for doublings in tried])
+    whole = yield ("starts", least, widths, most, unit)
+    if whole is not None:
+        return whole
     starts, firsts, open_ones = [list[float]() for _ in tried], np.full(len(tried), least), np.arange(len(tried))
     while len(open_ones):
         following = yield ("beyond", firsts[open_ones], widths[open_ones], unit)
@@ -423,8 +457,8 @@ _MANTISSA = 53
 
 
 def given_weights(weight: AnyArray | None, n: int) -> Ints:
-    """Weights of n examples, 1 where there are none."""
-    return np.full(n, UNIT, np.int64) if weight is None else np.asarray(weight, np.int64)
+    """Weights of n examples, 1 where there are none, which take no memory."""
+    return np.broadcast_to(np.int64(UNIT), n) if weight is None else np.asarray(weight, np.int64)
 
 
 def times(numbers: Ints, weight: Ints) -> Ints:

@@ -486,6 +486,15 @@ def compare_nodes(array: str, meaning: str, recorded: AnyArray, expected: AnyArr
     return found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
 
 
+def rows_inserted(history: History, born: Ints) -> Ints:
+    """Return the row of a history that each of some updates has inserted; -1 where there is none."""
+    order = np.argsort(history.inserted, kind="stable")  # which is fast: they ascend
+    at = np.searchsorted(history.inserted, born, sorter=order)
+    row = np.append(order, -1)[at]
+    row[np.append(history.inserted, -1)[row] != born] = -1
+    return row
+
+
 def live_by_id(history: History) -> Ints:
     """Return the places of the live examples in a history, by ascending id."""
     live = np.flatnonzero(history.deleted == FOREVER)

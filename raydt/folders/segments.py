@@ -129,6 +129,8 @@ def chosen(arrays: Mapping[str, AnyArray], alive: Bools) -> Arrays:
     """Return the entries of the examples that live."""
     if problem := uneven(arrays, len(alive)):
         raise ValueError(problem)
+    if alive.all():
+        return dict(arrays)
     found = {}
     for column, values in arrays.items():
         lengths = _ragged(arrays, column)
@@ -162,7 +164,13 @@ KEEP_BYTES = 1 << 28
 
 
 def with_rows(
-    meta: Mapping[str, Any], components: Components, file: str, *, apart: bool = False, check: bool = True
+    meta: Mapping[str, Any],
+    components: Components,
+    file: str,
+    *,
+    apart: bool = False,
+    check: bool = True,
+    less: int = 0,
 ) -> Lazy[str]:
     """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
 
@@ -172,8 +180,8 @@ def with_rows(
 
     Each is put together once here, one after the other, unless ``check`` is False, so that all that could be wrong with
     them is found. Components apart are not, nor are the groups then: who restores them reads them. Those that need more
-    than :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``,
-    if a segment or its bitmap is missing or does not fit; also later.
+    than :data:`KEEP_BYTES` in all, or than that halved ``less`` times, are put together again when they are asked for.
+    ModelFileError, which names ``file``, if a segment or its bitmap is missing or does not fit; also later.
     """
     with fitting(file):
         rows = _StoredRows(meta, components, apart)
@@ -185,7 +193,7 @@ def with_rows(
     # What is no group is needed by all that read a state, and first.
     order = sorted(rows.names, key=lambda name: (name.startswith(("group-", "buckets-")), name))
     # Who does not check them takes parts, and has what it needs of these then.
-    whole = Lazy(order, put_together, KEEP_BYTES if check else KEEP_BYTES >> 4)
+    whole = Lazy(order, put_together, KEEP_BYTES >> (less if check else 4))
     for name in order if check else ():
         if not (apart and rows.is_apart(name)):
             whole[name]
@@ -304,7 +312,7 @@ class _StoredRows:
                 found["weight"] = filled(found.get("weight"), len(found["born"]))
             for column, values in found.items():
                 columns.setdefault(column, []).append(values)
-        whole |= {column: np.concatenate(values) for column, values in columns.items()}
+        whole |= {column: np.concatenate(parts) if parts[1:] else parts[0] for column, parts in columns.items()}
         if unless_equal(whole.get("weight")) is None:
             whole.pop("weight", None)
         if self._are_owned and not self._apart and name.startswith("group-"):

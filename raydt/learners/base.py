@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from raydt.arrays.blocks import Lazy, SparseRows
+from raydt.arrays.blocks import Lazy, SparseRows, as_slice
 from raydt.arrays.elementary import Arrays, Floats, Ints
 from raydt.audits.bins import AuditParts
-from raydt.audits.recorded_tree import AuditReport
+from raydt.audits.recorded_tree import AuditReport, rows_inserted
 from raydt.errors import ConfigError
 from raydt.examples.row_owners import are_in
 from raydt.examples.store import ExampleStore
@@ -628,28 +628,26 @@ def compare_stored_rows(
     dtypes = {"born": np.int64, "id": np.int64, "y": history.y.dtype}
     check_arrays(state, [Array(name, dtype, ("rows",)) for name, dtype in dtypes.items()], {})
     check_held(groups, features, (HELD_OR_MISSING,), len(born))
-    order = np.argsort(history.inserted, kind="stable")
-    place = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
+    place = rows_inserted(history, born)
     known = place >= 0
-    known[known] = history.inserted[place[known]] == born[known]
     failures = []
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
         strangers = int((~known).sum())
         failures.append(message("audits.unknown_rows", rows=strangers, id=ids[first]))
-    rows, place = np.flatnonzero(known), place[known]
+    rows, at = as_slice(np.flatnonzero(known)), as_slice(place[known])
     for what, stored, source in (("id", ids, history.id), ("label", y, history.y)):
-        wrong = np.flatnonzero(stored[rows] != source[place])
+        wrong = np.flatnonzero(stored[rows] != source[at])
         if len(wrong):
             i = int(wrong[0])
-            failures.append(_differing(len(wrong), what, ids[rows[i]], stored[rows[i]], source[place[i]]))
+            failures.append(_differing(len(wrong), what, ids[rows][i], stored[rows][i], source[at][i]))
     for number, group in sorted(groups.items()):
         columns = features.group_columns(number)
-        failures += _dense(features, columns, ids[rows], group["X"][rows], history.X[np.ix_(place, columns)])
+        failures += _dense(features, columns, ids[rows], group["X"][rows], history.X[:, as_slice(columns)][at])
         if history.sparse is not None:
             own = np.array([number])
             stored_ones = SparseRows.of_arrays(group, features.sparse)[rows]
-            failures += _sparse(features, ids[rows], stored_ones, history.sparse[place].of_groups(own, features.groups))
+            failures += _sparse(features, ids[rows], stored_ones, history.sparse[at].of_groups(own, features.groups))
     return failures
 
 

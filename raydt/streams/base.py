@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -13,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 from pydantic import BeforeValidator, Field, StrictInt
 
-from raydt.arrays.blocks import SparseRows, concatenated
+from raydt.arrays.blocks import GrowingRows, SparseRows, as_slice, concatenated
 from raydt.arrays.elementary import Bools, Floats, Ints
 from raydt.encoding.columns import LARGEST_TIME, NO_TIME, TimeColumn
 from raydt.errors import InputError, UpdateError
@@ -24,13 +23,11 @@ from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
     DELETE_VALUE,
-    DTYPE,
     DUPLICATE_ID,
     INSERT,
     NUMBERS,
     QUERY,
     REFUSALS,
-    UNIT,
     UNKNOWN_ID,
     UPDATE,
     BatchResult,
@@ -39,8 +36,8 @@ from raydt.examples.updates import (
     Refusal,
     Targets,
     UpdateBatch,
-    Weights,
     classes_in,
+    filled,
     no_targets,
     there,
 )
@@ -148,6 +145,8 @@ _Value = tuple[bytes, int | float]
 
 _LIVE = np.iinfo(np.int64).max
 _BATCH = 1 << 14
+#: Examples that came last and are sorted apart, at least, so that an update costs the logarithm of the live ones.
+_RECENT = 1 << 16
 
 
 def history_of(stream: Stream, stop: int | None = None, own: Buckets | None = None) -> History:
@@ -161,6 +160,19 @@ def history_of(stream: Stream, stop: int | None = None, own: Buckets | None = No
     return history.result()
 
 
+class _Places(NamedTuple):
+    """Ids, ascending, and of each the place of an example; of one id the newest is the last."""
+
+    id: Ints
+    place: Ints
+
+    @classmethod
+    def of(cls, ids: Ints, places: Ints) -> _Places:
+        """Sort ids, which are often sorted."""
+        order = np.argsort(ids, kind="stable")
+        return cls(ids[order], places[order])
+
+
 class Replay:
     """A history while it is recorded: of a stream over ``source``, and of updates from elsewhere in between.
 
@@ -169,28 +181,27 @@ class Replay:
 
     def __init__(self, source: Source, own: Buckets | None = None) -> None:
         self._own = own
-        d, width, target_dtype = len(source.features.names), source.features.sparse, source.target_dtype
-        self._done, self._complete = 0, True
-        self._live: dict[int, int] = {}  # id -> index below, in the order of insertion
-        self._id, self._inserted, self._deleted = array("q"), array("q"), array("q")
-        self._X: list[Floats] = [np.empty((0, d))]
+        d, width, nothing = len(source.features.names), source.features.sparse, np.empty(0, dtype=np.int64)
+        self._done, self._warmup, self._complete = 0, 0, True
+        self._id, self._inserted, self._deleted = (GrowingRows(nothing) for _ in range(3))
+        self._X, self._y = GrowingRows(np.empty((0, d))), GrowingRows(no_targets(0, source.target_dtype))
         self._sparse = [SparseRows.empty(width)] if width else []
-        self._y: list[Targets] = [no_targets(0, target_dtype)]
-        self._weights: list[Weights | None] = []  # of the batches
-        self._kept: list[int] = []  # examples of each batch
-        self._warmup = 0
-        #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
-        self._by_value: defaultdict[_Value, deque[int]] | None = None
+        self._weight: GrowingRows | None = None  # None while all are 1
+        #: Ids, ascending, and places in the arrays above of the live examples and of some dead ones: of most, and of
+        #: those that came last. None if they are to be made.
+        self._known: tuple[_Places, _Places] | None = None
+        #: Where examples are deleted by value: places of the live ones by id, and those of the examples with one row
+        #: and label, oldest first; dead ones may be among them.
+        self._place: dict[int, int] | None = None
+        self._by_value: defaultdict[_Value, deque[int]] = defaultdict(deque)
 
     def begin(self, history: History, updates: int) -> None:
         """Begin after so many updates, with the examples of then; what else was deleted before is not known."""
-        self._done, self._complete = updates, False
-        told = history.id, history.inserted, history.deleted
-        self._id, self._inserted, self._deleted = (array("q", numbers.tobytes()) for numbers in told)
-        self._live = {self._id[i]: i for i in np.flatnonzero(history.deleted == _LIVE).tolist()}
-        self._X, self._y, self._kept = [history.X], [history.y], [len(self._id)]
+        self._done, self._complete, self._known = updates, False, None
+        told = history.id, history.inserted, history.deleted, history.X, history.y
+        self._id, self._inserted, self._deleted, self._X, self._y = map(GrowingRows, told)
         self._sparse = [] if history.sparse is None else [history.sparse]
-        self._weights = [history.weight]
+        self._weight = None if history.weight is None else GrowingRows(history.weight)
 
     def read(self, stream: Stream, stop: int | None = None) -> None:
         """Replay ``stream`` up to update ``stop``, reading no further than that."""
@@ -202,23 +213,39 @@ class Replay:
 
     def find(self, ids: Ints) -> Ints:
         """Return the place of the live example of each id; -1 where there is none."""
-        return np.array([self._live.get(i, -1) for i in ids.tolist()], dtype=np.int64)
+        found, deleted = np.full(len(ids), -1), self._deleted.view()
+        for known in self._places():
+            if len(known.id):
+                at = np.searchsorted(known.id, ids, side="right") - 1  # the newest: those before are dead
+                there = (at >= 0) & (known.id[at] == ids) & (deleted[known.place[at]] == _LIVE)
+                found[there] = known.place[at[there]]
+        return found
+
+    def _places(self) -> tuple[_Places, _Places]:
+        if self._known is None:
+            places = self._alive()
+            self._known = _Places.of(self._id.view()[places], places), _Places.of(places[:0], places[:0])
+        return self._known
+
+    def _alive(self) -> Ints:
+        """Places of the live examples, in the order of their insertion."""
+        return np.flatnonzero(self._deleted.view() == _LIVE)
 
     @property
-    def live(self) -> set[int]:
-        """Ids of the live examples."""
-        return set(self._live)
+    def live(self) -> int:
+        """Number of live examples."""
+        return len(self._alive())
 
     @property
     def living(self) -> tuple[Ints, Ints]:
         """Ids of the live examples, and the numbers of the updates that inserted them."""
-        born = [self._inserted[index] for index in self._live.values()]
-        return np.array([*self._live], dtype=np.int64), np.array(born, dtype=np.int64)
+        places = self._alive()
+        return self._id.view()[places], self._inserted.view()[places]
 
     @property
     def next_id(self) -> int:
         """One more than the largest id ever inserted."""
-        return max(self._id, default=-1) + 1
+        return int(self._id.view().max(initial=-1)) + 1
 
     def add(self, batch: UpdateBatch) -> None:
         """Replay one batch."""
@@ -227,91 +254,113 @@ class Replay:
             self._warmup = batch.warmup
         elif batch.ends_warmup:
             self._warmup = min(self._warmup, batch.warmup)
-        if self._by_value is None and DELETE_VALUE in batch.op:
-            self._by_value = self._index()
-        carried = np.cumsum(CARRIES_ROW[batch.op]) - 1
-        kept: list[int] = []
-        for place, op, i in self._updates(batch):
-            seq = batch.start + place
-            if op == DELETE_VALUE:
-                found = self._oldest(_value(batch.X, batch.y, batch.sparse, int(carried[place])))
-                if found is not None:
-                    self._remove(found, seq)
-            elif op == DELETE:
-                if i in self._live:
-                    self._remove(i, seq)
-            elif op != QUERY and (i in self._live) == (op == UPDATE):
-                if op == UPDATE:
-                    self._remove(i, seq)
-                row = int(carried[place])
-                if self._by_value is not None:
-                    self._by_value[_value(batch.X, batch.y, batch.sparse, row)].append(len(self._id))
-                self._live[i] = len(self._id)
-                self._id.append(i)
-                self._inserted.append(seq)
-                self._deleted.append(int(_LIVE))
-                kept.append(row)
-        self._X.append(batch.X[kept])
-        if batch.sparse is not None:
-            self._sparse.append(batch.sparse[kept])
-        self._y.append(batch.y[kept])
-        self._weights.append(None if batch.weight is None else batch.weight[kept])
-        self._kept.append(len(kept))
-
-    def _updates(self, batch: UpdateBatch) -> Iterator[tuple[int, int, int]]:
-        """Return place, operation and id of the updates of a batch, of own buckets alone."""
-        if self._own is None:
-            return zip(range(len(batch.op)), batch.op.tolist(), batch.id.tolist(), strict=True)
-        if (batch.op == DELETE_VALUE).any():
+        by_value = bool((batch.op == DELETE_VALUE).any())
+        if by_value and self._own is not None:
             raise InputError(message("audits.by_value"))
-        own = np.flatnonzero(are_in(batch.id, self._own))
-        return zip(own.tolist(), batch.op[own].tolist(), batch.id[own].tolist(), strict=True)
+        if by_value and self._place is None:
+            self._index()
+        own = np.flatnonzero((batch.op != QUERY) & (True if self._own is None else are_in(batch.id, self._own)))
+        carried, n = np.cumsum(CARRIES_ROW[batch.op]) - 1, len(self._id.view())
+        came = self._by_id(batch, own) if self._place is None else self._one_by_one(batch, own, carried)
+        rows = as_slice(carried[came])
+        self._X.append(batch.X[rows])
+        if batch.sparse is not None:
+            self._sparse.append(batch.sparse[rows])
+        self._y.append(batch.y[rows])
+        if batch.weight is not None and self._weight is None:
+            self._weight = GrowingRows(filled(None, n))
+        if self._weight is not None:
+            self._weight.append(filled(batch.weight, len(batch.y))[rows])
 
-    def _remove(self, i: int, seq: int) -> None:
-        self._deleted[self._live.pop(i)] = seq
+    def _by_id(self, batch: UpdateBatch, own: Ints) -> Ints:
+        """Apply updates by id, all at once; return which have inserted an example.
 
-    def _index(self) -> defaultdict[_Value, deque[int]]:
-        """The examples replayed so far by value."""
-        X, y, sparse = np.concatenate(self._X), np.concatenate(self._y), self._all_sparse()
-        by_value: defaultdict[_Value, deque[int]] = defaultdict(deque)
-        for index in self._live.values():
-            by_value[_value(X, y, sparse, index)].append(index)
-        return by_value
+        Whatever was before, an id lives after its insertion and is dead after its deletion; an update changes neither.
+        """
+        order = own[np.argsort(batch.id[own], kind="stable")]
+        op, ids, number = batch.op[order], batch.id[order], np.arange(len(order))
+        begin = np.searchsorted(ids, ids)  # of each id's updates
+        before = self.find(ids)
+
+        def last(some: Bools) -> tuple[Bools, Ints]:
+            """The last update of the same id before each one that is among some, and where there is one."""
+            at = np.append(-1, np.maximum.accumulate(np.where(some, number, -1)))[:-1]
+            return at >= begin, at
+
+        known, at = last(op != UPDATE)
+        lived = np.where(known, op[at] == INSERT, before >= 0)
+        comes, goes = np.where(op == UPDATE, lived, (op == INSERT) & ~lived), lived & (op != INSERT)
+        came, n = np.sort(order[comes]), len(self._id.view())
+        place = n + np.searchsorted(came, order)
+        self._come(batch, came)
+        known, at = last(comes)
+        self._deleted.view()[np.where(known, place[at], before)[goes]] = batch.start + order[goes]
+        most, recent = self._places()
+        recent = _Places.of(np.append(recent.id, ids[comes]), np.append(recent.place, place[comes]))
+        self._known = (most, recent) if len(recent.id) < max(_RECENT, len(most.id) // 4) else None
+        return came
+
+    def _come(self, batch: UpdateBatch, came: Ints) -> None:
+        """Enter the examples that some updates of a batch insert."""
+        self._id.append(batch.id[came])
+        self._inserted.append(batch.start + came)
+        self._deleted.append(np.full(len(came), _LIVE))
+
+    def _one_by_one(self, batch: UpdateBatch, own: Ints, carried: Ints) -> Ints:
+        """Apply updates one after the other, as whoever deletes by value has to; return which have inserted one."""
+        assert self._place is not None
+        live, came, n = self._place, list[int](), len(self._id.view())
+        ended = dict[int, int]()  # when examples go, by place
+        deleted, names = self._deleted.view(), self._id.view()
+        for at, op, i in zip(own.tolist(), batch.op[own].tolist(), batch.id[own].tolist(), strict=True):
+            if op == DELETE_VALUE:
+                oldest = self._by_value[_value(batch.X, batch.y, batch.sparse, int(carried[at]))]
+                while oldest:  # amortised O(1): a dead one is met once
+                    place = oldest.popleft()
+                    if place not in ended and (place >= n or deleted[place] == _LIVE):
+                        ended[place] = batch.start + at
+                        del live[int(names[place] if place < n else batch.id[came[place - n]])]
+                        break
+            elif op == DELETE:
+                if i in live:
+                    ended[live.pop(i)] = batch.start + at
+            elif (i in live) == (op == UPDATE):
+                if op == UPDATE:
+                    ended[live.pop(i)] = batch.start + at
+                live[i] = n + len(came)
+                self._by_value[_value(batch.X, batch.y, batch.sparse, int(carried[at]))].append(live[i])
+                came.append(at)
+        self._come(batch, np.array(came, dtype=np.int64))
+        self._deleted.view()[[*ended]] = [*ended.values()]
+        self._known = None
+        return np.array(came, dtype=np.int64)
+
+    def _index(self) -> None:
+        """Index the live examples by id and by value, from now on."""
+        X, y, sparse, ids = self._X.view(), self._y.view(), self._all_sparse(), self._id.view()
+        self._place = {}
+        for place in self._alive().tolist():
+            self._place[int(ids[place])] = place
+            self._by_value[_value(X, y, sparse, place)].append(place)
 
     def _all_sparse(self) -> SparseRows | None:
-        return concatenated(self._sparse) if self._sparse else None
-
-    def _oldest(self, value: _Value) -> int | None:
-        """Id of the oldest live example of a value. Amortised O(1): a dead one is met once."""
-        assert self._by_value is not None
-        places = self._by_value[value]
-        while places:
-            index = places.popleft()
-            if self._deleted[index] == _LIVE:
-                return self._id[index]
-        return None
+        if len(self._sparse) > 1:
+            self._sparse = [concatenated(self._sparse)]
+        return self._sparse[0] if self._sparse else None
 
     def result(self) -> History:
-        """Everything replayed so far."""
+        """Everything replayed so far; what comes later changes ``deleted``."""
+        self._known = None  # which can be made again
         return History(
-            id=np.array(self._id, dtype=np.int64),
-            X=np.concatenate(self._X),
-            y=np.concatenate(self._y),
-            inserted=np.array(self._inserted, dtype=np.int64),
-            deleted=np.array(self._deleted, dtype=np.int64),
+            id=self._id.view(),
+            X=self._X.view(),
+            y=self._y.view(),
+            inserted=self._inserted.view(),
+            deleted=self._deleted.view(),
             warmup=self._warmup if self._complete else 0,
             complete=self._complete,
             sparse=self._all_sparse(),
-            weight=self._all_weights(),
-        )
-
-    def _all_weights(self) -> Weights | None:
-        """Weights of all examples, if there are some."""
-        if all(weights is None for weights in self._weights):
-            return None
-        ones = (np.full(n, UNIT, dtype=DTYPE) for n in self._kept)
-        return np.concatenate(
-            [one if weights is None else weights for weights, one in zip(self._weights, ones, strict=True)]
+            weight=None if self._weight is None else self._weight.view(),
         )
 
 

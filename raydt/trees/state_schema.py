@@ -165,16 +165,23 @@ def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, i
         if not fits:
             types, shape = " or ".join(map(str, dtypes)), ", ".join(map(str, of.shape))
             require(False, of.name, "states.form", types=types, shape=shape)
-        values = array[~np.isnan(array)] if of.missing else array
         below = lengths[of.below] if isinstance(of.below, str) else of.below
-        if values.size and of.low is not None:
-            require(values.min() >= of.low, of.name, "states.too_small", low=of.low)
-        if values.size and below is not None:
-            require(values.max() < below, of.name, "states.too_large", below=of.below)
+        if array.size and of.low is not None:
+            least = np.fmin.reduce(array, axis=None, initial=np.inf) if of.missing else array.min()
+            require(least >= of.low, of.name, "states.too_small", low=of.low)
+        if array.size and below is not None:
+            greatest = np.fmax.reduce(array, axis=None, initial=-np.inf) if of.missing else array.max()
+            require(greatest < below, of.name, "states.too_large", below=of.below)
         if of.unique:
-            require(len(np.unique(array)) == array.size, of.name, "states.repeated")
+            require(all_differ(array), of.name, "states.repeated")
         if of.shape == (1,) and array.dtype.kind == "i":
             lengths[of.name] = int(array[0])
+
+
+def all_differ(array: AnyArray) -> bool:
+    """Return True if no number occurs twice. NumPy's ``unique`` hashes, which takes ten times as long."""
+    values = array if (array[1:] > array[:-1]).all() else np.sort(array)
+    return bool((values[1:] != values[:-1]).all())
 
 
 def check_held(groups: Mapping[int, Arrays], features: Features, declared: Iterable[Array], rows: int) -> None:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from raydt.exchange.messages import Buckets
 from raydt.learners.base import AuditedPart, audit, audit_divided, rows_within
 from raydt.learners.gbdt import audit as gbdt_audit
 from tests.cases import CASES, Trial, every_case, never, one_of_each
+from tests.oracles.audited_gbdt import slow_audit
 from tests.refusals import findings
 
 # -- audit mutants ---------------------------------------------------------------------------------------------------
@@ -235,4 +237,30 @@ def test_every_changed_number_is_found_as_in_one_process(trial: Trial, sound, ti
         assert (parts.conformance, bool(parts.failures)) == (whole.conformance, bool(whole.failures)), name
         assert whole.conformance == "violated" or parts.as_dict() == whole.as_dict(), name
         verdicts[whole.ok] += 1
+    assert verdicts[False] > 3
+
+
+# -- audits with kernels ---------------------------------------------------------------------------------------------
+# An audit that has kernels of its own says of every changed number what its slow twin says (``tests.oracles``).
+
+BOOSTED = [trial for trial in CASES if trial.learner.kind == "gbdt"]
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("trial", BOOSTED, ids=lambda trial: trial.name)
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.nightly)])
+def test_an_audit_with_kernels_says_what_its_slow_twin_says(trial: Trial, sound, times: int) -> None:
+    features, classes, state, groups, history, _ = sound(trial)
+    draw, verdicts = random.Random(f"{trial.name} {times} twin"), Counter[bool]()
+    for _, name, _, _, new, columns in chain(
+        [("", "", None, None, state, groups)], mutants(state, groups, draw, times)
+    ):
+        try:
+            trial.learner.check(trial.options, features, classes, new, columns)
+        except ValueError:
+            continue  # nobody reads such a state
+        found = trial.learner.audit(trial.options, features, new, history, columns)
+        assert found.as_dict() == slow_audit(trial.options, features, new, history).as_dict(), name
+        verdicts[found.ok] += 1
+    assert verdicts[True]
     assert verdicts[False] > 3

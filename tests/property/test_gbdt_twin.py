@@ -12,16 +12,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from raydt.arrays.blocks import SparseRows
+from raydt.audits.bins import FeatureBins
 from raydt.examples.updates import DELETE, INSERT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import row_shard
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.recompute import RawRows, RecordedGBDTTree
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.sessions.session import InProcessSession
 from tests.crews import NUMBERS, crew
 from tests.oracles import online_gbdt
+from tests.oracles.audited_gbdt import SlowRawRows
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
 from tests.volume import examples
@@ -228,3 +232,52 @@ def test_rows_that_drift_are_compared_again(classes: int, plan: WorkPlan, monkey
     assert_same(slow_stream(classes), options | objective, 1, [7], plan)
     assert sum(due) > 20
     assert due.count(0) > 20  # of most batches none
+
+
+# -- rows dealt by an audit ------------------------------------------------------------------------------------------
+# Rows that an audit deals down a tree with its kernels, against rows that are looked at one node after the other.
+
+
+def grown(draw: Any, cuts: list[int], most: int) -> RecordedGBDTTree:
+    """A random tree in preorder over features with so many cuts."""
+    nodes = list[list[int]]()
+
+    def grow(inner: int) -> None:
+        v, some = len(nodes), [j for j, count in enumerate(cuts) if count]
+        nodes.append([-1, -1, -1, -1])
+        if inner and some:
+            j = int(draw.choice(some))
+            nodes[v][:3] = j, int(draw.integers(cuts[j])), v + 1
+            of_left = int(draw.integers(inner))
+            grow(of_left)
+            nodes[v][3] = len(nodes)
+            grow(inner - 1 - of_left)
+
+    grow(most)
+    return RecordedGBDTTree(*np.array(nodes, np.int64).T)
+
+
+@examples(150)
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(0, 8), st.sampled_from((1, 300)), st.booleans())
+def test_rows_are_dealt_as_the_slow_twin_deals_them(seed: int, n: int, inner: int, values: int, weighted: bool) -> None:
+    draw = np.random.default_rng(seed)
+    kinds = draw.random(3) < 0.3
+    X = draw.integers(0, values + 1, (n, 3)).astype(np.float64)
+    X[:, ~kinds] = np.where(draw.random((n, (~kinds).sum())) < 0.1, math.nan, X[:, ~kinds])
+    bins = [FeatureBins(bool(kind), np.unique(draw.integers(0, values + 1, 9)) + 0.0, True) for kind in kinds]
+    ones = [np.flatnonzero(draw.random(2) < 0.5).astype(np.int32) for _ in range(n)]
+    sparse = SparseRows.of_lengths(
+        np.array([*map(len, ones)], np.int64), np.concatenate([*ones, np.empty(0, np.int32)]), 2
+    )
+    cuts = [*(b.cuts for b in bins), 1, 1]
+    candidates = np.array([(j, cut) for j, count in enumerate(cuts) for cut in range(count)], np.int64).reshape(-1, 2).T
+    largest = 2**46 if weighted else 2**30
+    gradients = draw.integers(-largest, largest, (n, 2)).astype(np.int64 if weighted else np.int32)
+    tree = grown(draw, cuts, inner)
+    for some, of in ((sparse, candidates), (None, candidates[:, candidates[0] < 3])):
+        if some is None and (tree.feature >= 3).any():
+            continue
+        found = RawRows(X, some, bins).deal(tree, gradients, (of[0], of[1]))
+        twin = SlowRawRows(X, some, bins).deal(tree, *gradients.T.astype(np.int64), (of[0], of[1]))
+        for name in ("leaf", "G", "H", "left"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(twin, name), name)

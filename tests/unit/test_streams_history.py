@@ -20,7 +20,7 @@ from raydt.redaction import text
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea
-from raydt.streams.base import history_of, microseconds, spelled
+from raydt.streams.base import Replay, history_of, microseconds, spelled
 from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates, warmup
 from raydt.streams.options import StreamOptions, make_stream
 from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
@@ -146,6 +146,33 @@ def test_a_changelog_with_deletes_by_value_is_one_history_for_the_model_and_the_
     )
     report = learner.audit(options, replayed.source.features, state, history, groups)
     assert report.conformance == "holds"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([INSERT, DELETE, UPDATE, QUERY]), st.integers(0, 7)), max_size=60),
+    st.integers(1, 60),
+    st.sampled_from([1, 5, 10**6]),
+)
+def test_updates_by_id_all_at_once_are_those_one_after_the_other(updates, size, recent):
+    """And examples are found among many and few."""
+    given, found = [(op, i, float(at), at % 2) for at, (op, i) in enumerate(updates)], []
+    for singly in (False, True):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("raydt.streams.base._RECENT", recent)
+            stream = ValueStream(given, size)
+            replay = Replay(stream.source)
+            if singly:
+                replay._index()
+            while (batch := next(stream.batches(size), None)) is not None:
+                replay.add(batch)
+                ids, born = replay.living
+                assert replay.live == len(set(ids.tolist())) == len(ids)
+                places = replay.find(np.arange(9))
+                assert {i: replay.result().inserted[place] for i, place in enumerate(places) if place >= 0} == dict(
+                    zip(ids.tolist(), born.tolist(), strict=True)
+                )
+            found.append((spans(replay.result()), replay.next_id))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])

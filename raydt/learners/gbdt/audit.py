@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from raydt.arrays.blocks import as_slice
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, softmax
 from raydt.audits.bins import (
     AuditParts,
@@ -42,7 +43,7 @@ from raydt.audits.bins import (
     target_sums,
     times,
 )
-from raydt.audits.recorded_tree import AuditReport, noted, wrong_values
+from raydt.audits.recorded_tree import AuditReport, noted, rows_inserted, wrong_values
 from raydt.examples.updates import UNIT, Features, History
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
 from raydt.learners.gbdt.recompute import (
@@ -126,8 +127,8 @@ if TYPE_CHECKING:
 #: Values of ``pending``: none; an insertion; a deletion.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
 LIVE = np.iinfo(np.int64).max
-#: Rows that are worth the start of another thread, and rows that are transposed.
-_FEW_ROWS, _BLOCK = 1 << 12, 1 << 10
+#: Rows that are worth the start of another thread, rows that are transposed, and rows whose scores are compared.
+_FEW_ROWS, _BLOCK, _COMPARED = 1 << 12, 1 << 10, 1 << 14
 
 
 class RowCounts(NamedTuple):
@@ -171,14 +172,14 @@ class AuditedRows:
     def __init__(self, options: GBDTOptions, features: Features, state: Arrays, history: History) -> None:
         self.options, self.features, self.state, self.history = options, features, state, history
         self.source, self.failures = _rows(options, state, history)
-        held = (state["pending"] != TO_INSERT) & (self.source >= 0)
-        self.held = np.flatnonzero(held)
+        #: Rows of the state that the model holds.
+        self.held = as_slice(np.flatnonzero((state["pending"] != TO_INSERT) & (self.source >= 0)))
         self._weight = given_weights(history.weight, len(history.id))
 
     def counts(self) -> RowCounts:
         """Count the rows."""
         live = int((self.state["pending"] != TO_DELETE).sum())
-        return RowCounts(len(self.history.id), live, len(self.held), self.history.complete, self.failures)
+        return RowCounts(len(self.history.id), live, len(self.source[self.held]), self.history.complete, self.failures)
 
     # ---------------------------------------------------------------- the last training
 
@@ -218,38 +219,52 @@ class AuditedRows:
 
     def begin(self, bins: list[FeatureBins], with_cut: Ints, factors: Ints | None) -> bool:
         """Begin with the trees; return whether there is a leaf and a ledger entry of each row in each of them."""
-        history, rows, self._sorted = self.history, self.source[self.held], {}
+        history, self._sorted = self.history, {}
+        rows = as_slice(self.source[self.held])
         self._trees = AuditedTrees(self.options, self.state, bins, with_cut)
         self._y, self._id = history.y[rows], self.state["id"][self.held]
-        self._counted = effective(self._weight[rows], self._y, factors)
+        #: What rows count, in units; None: 1 each.
+        self._counted: Ints | None = None
+        if factors is not None or history.weight is not None:
+            self._counted = effective(self._weight[rows], self._y, factors)
         ones = None if history.sparse is None else only(history.sparse[rows], with_cut)
         self._raw = RawRows(history.X[rows], ones, bins)
-        self._F = np.full((len(rows), self._trees.width), self._trees.loss.origin)
+        self._F = np.full((len(self._y), self._trees.width), self._trees.loss.origin)
         shape = (len(self.source), len(self._trees))
         return self.state["leaf"].shape == self.state["ledger"].shape == shape
 
     def trees(self, iterations: range) -> TreesOfRows:
         """Deal the rows down the trees of the next iterations. O(features * depth * rows) for each tree."""
-        width, state = self._trees.width, self.state
+        width, state, n = self._trees.width, self.state, len(self._y)
         columns = slice(iterations.start * width, iterations.stop * width)
-        leaf, ledger = (_by_tree(state[name], self.held, columns) for name in ("leaf", "ledger"))
+        leaf, ledger = (_by_tree(state[name], self.held, columns, n) for name in ("leaf", "ledger"))
         first = columns.start
         dealt = run([partial(self._dealt, m, leaf, ledger, first) for m in iterations])
         trees, routes = (list(chain.from_iterable(each)) for each in zip(*dealt, strict=True))
-        parts = ranges(len(self._F), _FEW_ROWS)
+        parts = [slice(begin, min(begin + _COMPARED, n)) for begin in range(0, n, _COMPARED)]
         found = run([partial(self._staleness, first, routes, ledger, part) for part in parts])
         return TreesOfRows(trees, max((one for one, _ in found), default=0.0), sum(count for _, count in found))
 
-    def _dealt(self, m: int, leaf: AnyArray, ledger: AnyArray, first: int) -> tuple[list[TreeOfRows], list[Ints]]:
+    def _dealt(self, m: int, leaf: AnyArray, ledger: AnyArray, first: int) -> tuple[list[TreeOfRows], list[AnyArray]]:
         """Deal the rows down the trees of one iteration; return also their leaves in each."""
         trees, options = self._trees, self.options
-        candidates, found, routes = trees.candidates.of(m), list[TreeOfRows](), list[Ints]()
+        candidates, found, routes = trees.candidates.of(m), list[TreeOfRows](), list[AnyArray]()
+        # A derivative has 31 bits, and its product with a weight more.
+        gradients = np.empty((len(self._y), 2), np.int32 if self._counted is None else np.int64)
+        g, h = gradients.T
         for k in range(trees.width):
             t = m * trees.width + k
-            entry = ledger[t - first].astype(np.int64)
-            g = entry if options.regression else ONE * (self._y == (1 if trees.binary else k)) - entry
-            h = self._counted if options.regression else times(np.abs(g) * (ONE - np.abs(g)), self._counted)
-            dealt = self._raw.deal(trees.tree[t], times(g, self._counted), h, candidates)
+            entry = ledger[t - first]
+            if options.regression:
+                g[:], h[:] = entry, UNIT
+            else:
+                np.multiply(self._y == (1 if trees.binary else k), ONE, out=g)
+                g -= entry
+                np.abs(g, out=h)
+                h *= ONE - h
+            if self._counted is not None:
+                g[:], h[:] = times(g, self._counted), times(h, self._counted)
+            dealt = self._raw.deal(trees.tree[t], gradients, candidates)
             low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if options.regression else (1, ONE - 1)
             wrong = {"leaf": leaf[t - first] != dealt.leaf, "ledger": (entry < low) | (entry > high)}
             if m == 0:
@@ -264,20 +279,21 @@ class AuditedRows:
         ids = self._id[wrong]
         return WrongRows(len(ids), int(ids.min(initial=LIVE)))
 
-    def _staleness(self, first: int, routes: list[Ints], ledger: AnyArray, part: slice) -> tuple[float, int]:
+    def _staleness(self, first: int, routes: list[AnyArray], ledger: AnyArray, part: slice) -> tuple[float, int]:
         """Add trees to the scores; return the largest distance of the ledger from these, and how many are too far."""
-        trees, scores, y, stale, too_stale = self._trees, self._F[part], self._y[part], 0.0, 0
-        scale = trees.unit if self.options.regression else 1.0 / ONE
-        for t, leaf in enumerate(routes, first):
-            k = t % trees.width
-            if k == 0:
-                fresh = quantised(scores, y, trees.loss)
-                low, high = self._range_of(scores, fresh)
-            entry = ledger[t - first, part].astype(np.int64)
-            stale = max(stale, float(np.abs(entry - fresh[k]).max(initial=0)) * scale)
-            too_stale += int(((entry < low[k]) | (entry > high[k])).sum())
-            scores[:, k] += self.state["node_value"][trees.nodes(t)][leaf[part]]
-        return stale, too_stale
+        trees, scores, y, stale, too_stale = self._trees, self._F[part], self._y[part], 0, 0
+        for begin in range(0, len(routes), trees.width):
+            entries = ledger[begin : begin + trees.width, part].astype(np.int64)
+            fresh = quantised(scores, y, trees.loss)
+            other = np.flatnonzero((entries != fresh).any(axis=0))  # the others are as far as nothing
+            if len(other):
+                entries, fresh = entries[:, other], fresh[:, other]
+                low, high = self._range_of(scores[other], fresh)
+                stale = max(stale, int(np.abs(entries - fresh).max()))
+                too_stale += int(((entries < low) | (entries > high)).sum())
+            for k in range(trees.width):
+                scores[:, k] += self.state["node_value"][trees.nodes(first + begin + k)][routes[begin + k][part]]
+        return stale * (trees.unit if self.options.regression else 1.0 / ONE), too_stale
 
     def _range_of(self, F: Floats, fresh: Ints) -> tuple[Ints, Ints]:
         """Least and greatest entries that scores within the tolerance of ``F`` give, both of the shape of ``fresh``."""
@@ -297,9 +313,7 @@ class AuditedRows:
 def _rows(options: GBDTOptions, state: Mapping[str, AnyArray], history: History) -> tuple[Ints, list[Message]]:
     """Find the row of the history that each row of the state is (-1: none), by its insertion; and failures."""
     born, pending = state["born"], state["pending"]
-    order = np.argsort(history.inserted, kind="stable")
-    source = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
-    source[source >= 0] = np.where(history.inserted[source] == born, source, -1)[source >= 0]
+    source = rows_inserted(history, born)
     known = source >= 0
     deleted = np.zeros(len(born), np.bool_)
     deleted[known] = history.deleted[source[known]] != LIVE
@@ -344,16 +358,16 @@ def _sorted(X: Floats, rows: Ints, j: int, categorical: bool) -> SortedValues:
     return SortedValues(X[rows, j], categorical)
 
 
-def _by_tree(array: AnyArray, rows: Ints, trees: slice) -> AnyArray:
-    """Some rows and trees of an array, shape (rows, trees), transposed: rows of a tree are neighbours."""
-    out = np.empty((trees.stop - trees.start, len(rows)), array.dtype)
+def _by_tree(array: AnyArray, rows: AnyArray | slice, trees: slice, n: int) -> AnyArray:
+    """Some n rows and trees of an array, shape (rows, trees), transposed: rows of a tree are neighbours."""
+    out = np.empty((trees.stop - trees.start, n), array.dtype)
 
     def turn(part: slice) -> None:
         for begin in range(part.start, part.stop, _BLOCK):
             some = slice(begin, min(begin + _BLOCK, part.stop))
-            out[:, some] = array[rows[some], trees].T
+            out[:, some] = (array[rows][some, trees] if isinstance(rows, slice) else array[rows[some], trees]).T
 
-    run([partial(turn, part) for part in ranges(len(rows), _FEW_ROWS)])
+    run([partial(turn, part) for part in ranges(n, _FEW_ROWS)])
     return out
 
 
@@ -361,7 +375,7 @@ if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
 
 #: Leaves of rows in a part, and sums of candidates of all parts, that are kept at once; values that are sorted at once.
-_TOGETHER, _SORTED = 1 << 22, 1 << 24
+_TOGETHER, _SORTED = 1 << 22, 1 << 22
 
 
 def audit(options: GBDTOptions, features: Features, state: Arrays, history: History, groups: Any = None) -> AuditReport:

@@ -29,6 +29,7 @@ from raydt.trees.state_schema import (
     SPARSE_BINS,
     Array,
     Schema,
+    all_differ,
     check_arrays,
     check_bins,
     check_trees,
@@ -162,7 +163,7 @@ class GBDT(Learner):
         trained, labels = "tree_nodes" in model, n["labels"]
         if groups is not None and "id" in model:  # else owners have the rows
             live = model["id"][model["pending"] != TO_DELETE]
-            require(len(np.unique(live)) == len(live), "id", "states.repeated")
+            require(all_differ(live), "id", "states.repeated")
             require(trained or (model["pending"] == TO_INSERT).all(), "pending", "states.warmup")
         elif groups is None and not trained:
             require(labels == 0 or 0 <= model["only"][0] < labels, "only", "states.unknown", what="class")

@@ -12,28 +12,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from raydt.arrays import elementary as rng
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.arrays.kernel import kernel
 from raydt.audits.bins import FeatureBins, MalformedModelError
 from raydt.messages import message
 from raydt.parallel import run
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
-
-#: Rows whose sums are exact in float64, if each adds less than 2**31; and what is exact.
-EXACT_ROWS, EXACT = 2**22, 2**53
-
-
-def exact_rows(g: Ints, h: Ints) -> int:
-    """Return how many rows add up exactly in float64."""
-    largest = max(int(np.abs(one).max(initial=1)) for one in (g, h))
-    return max(1, min(EXACT_ROWS, EXACT // largest))
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ def recorded_trees(state: Mapping[str, AnyArray], cuts: Ints) -> list[RecordedGB
 class DealtTree(NamedTuple):
     """A tree with some rows dealt down, and sums of these; of a split those to the left of each candidate."""
 
-    leaf: Ints  #: Shape (rows,).
+    leaf: AnyArray  #: Shape (rows,), of the least type.
     G: Ints  #: Shape (nodes,), as ``H``.
     H: Ints
     left: Ints  #: (G, H) on the left: shape (2, splits, candidates), splits in preorder.
@@ -158,11 +150,47 @@ def only(sparse: SparseRows, indices: Ints) -> SparseRows:
     return SparseRows.of_lengths(np.bincount(row, minlength=len(sparse)), place[kept].astype(np.int32), len(indices))
 
 
+@kernel
+def _sum_up(codes: Any, rows: Any, gradients: Any, offsets: Any, features: Any, sums: Any) -> None:
+    """Add (G, H) of some rows to those of their bins of some features, ``sums`` of shape (bins of all, 2)."""
+    for i in range(len(rows)):
+        row = rows[i]
+        g, h = gradients[row, 0], gradients[row, 1]
+        for k in range(len(features)):
+            j = features[k]
+            bin = offsets[j] + codes[row, j]
+            sums[bin, 0] += g
+            sums[bin, 1] += h
+
+
+@kernel
+def _part(codes: Any, feature: int, cut: int, equal: bool, rows: Any, spare: Any, gradients: Any, left: Any) -> int:
+    """Put the rows on the left of a cut first, in their order; return how many, and add their (G, H) to ``left``."""
+    n = m = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        code = codes[row, feature]
+        if code == cut if equal else code <= cut:
+            rows[n] = row
+            n += 1
+            left[0] += gradients[row, 0]
+            left[1] += gradients[row, 1]
+        else:
+            spare[m] = row
+            m += 1
+    for i in range(m):
+        rows[n + i] = spare[i]
+    return n
+
+
 class RawRows:
     """Binned rows, dealt down one tree after the other."""
 
     def __init__(self, X: Floats, sparse: SparseRows | None, bins: Sequence[FeatureBins]) -> None:
-        self.codes = run([partial(_narrow, b, X[:, j]) for j, b in enumerate(bins)])
+        self.n, self.dense = len(X), len(bins)
+        widest = max((b.bins for b in bins), default=1)
+        self.codes = np.empty((self.n, self.dense), np.min_scalar_type(widest))  # what a row has is together
+        run([partial(self._encode, j, b, X[:, j]) for j, b in enumerate(bins)])
         self.sparse = SparseRows.empty(0, len(X)) if sparse is None else sparse
         many = self.sparse.n_features
         self.categorical = np.array([b.categorical for b in bins] + [False] * many, np.bool_)
@@ -171,78 +199,70 @@ class RawRows:
         order = np.argsort(self.sparse.indices, kind="stable")
         self.ones = np.repeat(np.arange(len(X)), self.sparse.lengths)[order]
         self.ones_begin = np.searchsorted(self.sparse.indices[order], np.arange(many + 1))
-        self.n = len(X)
 
-    def deal(self, tree: RecordedGBDTTree, g: Ints, h: Ints, candidates: tuple[Ints, Ints]) -> DealtTree:
-        """Deal the rows down one tree, and sum up their g and h. O(features * depth * rows)."""
+    def _encode(self, j: int, bins: FeatureBins, x: Floats) -> None:
+        self.codes[:, j] = bins.codes(x)
+
+    def deal(self, tree: RecordedGBDTTree, gradients: AnyArray, candidates: tuple[Ints, Ints]) -> DealtTree:
+        """Deal the rows down one tree, and sum up their g and h, shape (rows, 2). O(features * depth * rows)."""
         n, inner = len(tree), tree.feature >= 0
         place = np.cumsum(inner) - 1
         left = np.empty((2, int(inner.sum()), len(candidates[0])), np.int64)
-        out = DealtTree(np.zeros(self.n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), left)
-        used = np.unique(candidates[0][candidates[0] < len(self.codes)])
-        everything = np.arange(self.n)
-        root = self.histogram(everything, g, h, used) if inner[0] else None
-        work: list[tuple[int, Ints, Ints | None]] = [(0, everything, root)]
+        leaf = np.zeros(self.n, np.min_scalar_type(n))
+        out = DealtTree(leaf, np.zeros(n, np.int64), np.zeros(n, np.int64), left)
+        used = np.unique(candidates[0][candidates[0] < self.dense])
+        rows, spare = np.arange(self.n, dtype=np.uint32), np.empty(self.n, np.uint32)
+        root = self.histogram(rows, gradients, used) if inner[0] else None
+        work: list[tuple[int, AnyArray, Ints, Ints | None]] = [(0, rows, gradients.sum(axis=0, dtype=np.int64), root)]
         while work:
-            v, rows, sums = work.pop()
-            out.G[v], out.H[v] = g[rows].sum(), h[rows].sum()
+            v, rows, both, sums = work.pop()
+            out.G[v], out.H[v] = both
             if sums is None:
-                out.leaf[rows] = v
+                leaf[rows] = v
                 continue
             left[:, place[v]] = self.to_the_left(sums, candidates)
-            goes_left = self.is_left(int(tree.feature[v]), int(tree.cut[v]), rows)
-            children = [(int(tree.left[v]), rows[goes_left]), (int(tree.right[v]), rows[~goes_left])]
-            (small, few), (large, many) = sorted(children, key=lambda child: len(child[1]))
-            part = self.histogram(few, g, h, used) if inner[small] or inner[large] else None
-            work.append((small, few, part if inner[small] else None))
-            work.append((large, many, sums - part if inner[large] and part is not None else None))
+            of_left, feature, cut = np.zeros(2, np.int64), int(tree.feature[v]), int(tree.cut[v])
+            if feature < self.dense:
+                equal = bool(self.categorical[feature])
+                end = _part(self.codes, feature, cut, equal, rows, spare, gradients, of_left)
+            else:
+                zero = self.is_zero(feature - self.dense, rows)
+                end = int(zero.sum())
+                rows[:] = np.concatenate([rows[zero], rows[~zero]])
+                of_left += gradients[rows[:end]].sum(axis=0, dtype=np.int64)
+            children = [(int(tree.left[v]), rows[:end], of_left), (int(tree.right[v]), rows[end:], both - of_left)]
+            (small, few, of_few), (large, many, of_many) = sorted(children, key=lambda child: len(child[1]))
+            part = self.histogram(few, gradients, used) if inner[small] or inner[large] else None
+            work.append((small, few, of_few, part if inner[small] else None))
+            work.append((large, many, of_many, sums - part if inner[large] and part is not None else None))
         return out
 
     def to_the_left(self, sums: Ints, candidates: tuple[Ints, Ints]) -> Ints:
         """Return (G, H) to the left of each candidate from those of each bin."""
         feature, cut = candidates
-        column = self.offsets[feature] + cut
-        before = np.concatenate([np.zeros((2, 1), np.int64), np.cumsum(sums, axis=1)], axis=1)
-        up_to = before[:, column + 1] - before[:, self.offsets[feature]]
-        left: Ints = np.where(self.categorical[feature], sums[:, column], up_to)
+        bin = self.offsets[feature] + cut
+        before = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])
+        up_to = before[bin + 1] - before[self.offsets[feature]]
+        left: Ints = np.where(self.categorical[feature, None], sums[bin], up_to).T
         return left
 
-    def is_left(self, feature: int, cut: int, rows: Ints) -> Bools:
-        """Return which of some rows are on the left of a cut."""
-        if feature < len(self.codes):
-            codes = self.codes[feature][rows]
-            left: Bools = codes == cut if self.categorical[feature] else codes <= cut
-            return left
-        index = feature - len(self.codes)
+    def is_zero(self, index: int, rows: AnyArray) -> Bools:
+        """Return in which of some rows a sparse feature is 0."""
         zero = np.ones(self.n, np.bool_)
         zero[self.ones[self.ones_begin[index] : self.ones_begin[index + 1]]] = False
-        left = zero[rows]
-        return left
+        of_rows: Bools = zero[rows]
+        return of_rows
 
-    def histogram(self, rows: Ints, g: Ints, h: Ints, features: Ints) -> Ints:
-        """(G, H) of each bin of some of the dense features and of all sparse ones, shape (2, bins of all)."""
-        sums = np.zeros((2, self.offsets[-1]), np.int64)
-        together = exact_rows(g, h)
-        for some in range(0, len(rows), together):
-            part = rows[some : some + together]
-            weights = g[part].astype(np.float64), h[part].astype(np.float64)
-            for j in features.tolist():
-                codes, begin, end = self.codes[j][part], int(self.offsets[j]), int(self.offsets[j + 1])
-                for s in (0, 1):
-                    sums[s, begin:end] += np.bincount(codes, weights[s], end - begin).astype(np.int64)
-            if self.sparse.n_features:
-                sparse, begin = self.sparse[part], int(self.offsets[len(self.codes)])
-                for s in (0, 1):
-                    each = np.repeat(weights[s], sparse.lengths)
-                    ones = np.bincount(sparse.indices, each, self.sparse.n_features).astype(np.int64)
-                    sums[s, begin::2] += int(weights[s].sum()) - ones
-                    sums[s, begin + 1 :: 2] += ones
+    def histogram(self, rows: AnyArray, gradients: AnyArray, features: Ints) -> Ints:
+        """(G, H) of each bin of some of the dense features and of all sparse ones, shape (bins of all, 2)."""
+        sums = np.zeros((self.offsets[-1], 2), np.int64)
+        _sum_up(self.codes, rows, gradients, self.offsets, features, sums)
+        if self.sparse.n_features:
+            ones, of_rows, begin = self.sparse[rows], gradients[rows], int(self.offsets[self.dense])
+            for s, total in enumerate(of_rows.sum(axis=0, dtype=np.int64)):
+                np.add.at(sums[:, s], begin + 1 + 2 * ones.indices, np.repeat(of_rows[:, s], ones.lengths))
+                sums[begin::2, s] = total - sums[begin + 1 :: 2, s]
         return sums
-
-
-def _narrow(bins: FeatureBins, x: Floats) -> AnyArray:
-    """Return the bin of each value in as few bytes as there are bins for."""
-    return bins.codes(x).astype(np.min_scalar_type(bins.bins))
 
 
 class RecomputedCandidates:
