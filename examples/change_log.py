@@ -53,7 +53,6 @@ def main() -> None:
             },
             "stream": {"model": "changelog"},
             "learner": {"kind": "fudyadt", "max_depth": 8},
-            "cluster": {"backend": "in_process"},
         }
         run = pipelines.replay(config, Path(folder) / "run")
         summary = run.summary

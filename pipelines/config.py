@@ -451,7 +451,9 @@ class Config(BaseModel):
     source: SourceOptions = Field(description="where the rows are read from, or how they are generated")
     stream: StreamOptions = Field(Incremental(), description="how rows become insertions and deletions")
     learner: Annotated[LearnerOptions, _ByKind] = Field(description="learning method and its options")
-    cluster: ClusterOptions = Field(ClusterOptions(), description="where the work is done; never changes the model")
+    cluster: ClusterOptions = Field(
+        default_factory=ClusterOptions, description="where the work is done; never changes the model"
+    )
     checkpoint: CheckpointOptions = Field(CheckpointOptions(), description="when and where checkpoints are written")
     erasure: Erasure = Field(Erasure(), description="deadline for copies of deleted examples in checkpoints")
     follow: Follow = Field(Follow(), description="chapters of a run that follows a live source")

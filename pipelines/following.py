@@ -18,7 +18,8 @@ from pipelines.receipts import may_quote, said
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import RunResult
 from pipelines.running.intake import Attending, write_failure
-from pipelines.running.replay import Manner, begin, resume, with_address
+from pipelines.running.plans import with_address
+from pipelines.running.replay import Manner, begin, resume
 from raydt.audits.recorded_tree import AuditReport, noted
 from raydt.errors import ConfigError
 from raydt.examples.updates import DTYPE, UNIT, History
@@ -79,7 +80,7 @@ def follow(
     try:
         if there is not None:
             return resume(there.location, overrides=overrides, address=address, progress=progress, attend=attend)
-        loaded = with_address(load_config(config, overrides), address)
+        loaded = load_config(config, with_address(overrides, address))
         if not isinstance(loaded.source, LiveOptions):
             raise ConfigError(message("live.has_an_end", kind=loaded.source.kind))
         return begin(loaded, out, Manner(config, overwrite, progress, attend))

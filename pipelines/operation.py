@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -44,6 +45,10 @@ class Resources(_Section):
     shard: ActorResources = Field(ActorResources(), description="resources of each shard")
 
 
+#: Options of the cluster that only a run on Ray needs: whoever sets one means Ray.
+_OF_RAY = ("address", "shards", "resources", "metrics_port")
+
+
 class ClusterOptions(_Section):
     """The place of the work, which never changes the model."""
 
@@ -52,8 +57,10 @@ class ClusterOptions(_Section):
         "row_cache_bytes": ((None,), "Use cluster.memory_limit"),
     }
 
-    backend: Literal["ray", "in_process"] = Field(
-        "ray", description="ray: actors on Ray; in_process: all in this process"
+    backend: Literal["auto", "ray", "in_process"] = Field(
+        "auto",
+        description="ray: actors on Ray; in_process: all in this process; auto: ray if the address, shards, resources "
+        "or metrics_port of this section say so, or RAY_ADDRESS, else in_process",
     )
     address: str | None = Field(
         None, description="Ray cluster to use: host:port, auto or local; null: RAY_ADDRESS, else a private local Ray"
@@ -87,6 +94,16 @@ class ClusterOptions(_Section):
         description="port of the Prometheus endpoint of a private Ray; open on all addresses and without a token; "
         "null: no endpoint; a cluster keeps its own",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _backend(cls, data: Any) -> Any:
+        """Decide what ``auto`` is, so that the config of a run says where it began."""
+        if not isinstance(data, dict) or data.get("backend", "auto") != "auto":
+            return data
+        fields = cls.model_fields
+        of_ray = any(data.get(key, fields[key].default) not in (None, fields[key].default) for key in _OF_RAY)
+        return {**data, "backend": "ray" if of_ray or os.environ.get("RAY_ADDRESS") else "in_process"}
 
     @field_validator("shards", "threads")
     @classmethod

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipelines.config import Config, load_variants
 from pipelines.display import Reporter
+from pipelines.running.plans import with_address
 from pipelines.running.replay import RunResult, replay
 from raydt.errors import ConfigError
 from raydt.messages import message
@@ -59,8 +60,8 @@ def train(
     InputError, SystemExit
         As of :func:`pipelines.replay`.
     """
-    trained = training_config(config, overrides, holdout)
-    return replay(trained, out, given=config, address=address, overwrite=overwrite, progress=progress)
+    trained = training_config(config, with_address(overrides, address), holdout)
+    return replay(trained, out, given=config, overwrite=overwrite, progress=progress)
 
 
 def training_config(

@@ -252,10 +252,9 @@ def require_same_data(config: Config, meta: dict[str, Any], source: Source, stre
 # Decisions and refusals before a job begins, and what its first batches are warned of.
 
 
-def require_ray(config: Config, address: str) -> None:
-    """Refuse an address for a config that runs without Ray."""
-    if config.cluster.backend == "in_process":
-        raise ConfigError(message("configs.needless_address", address=address))
+def with_address(overrides: Sequence[str], address: str | None) -> Sequence[str]:
+    """Return the overrides of a run on another Ray cluster."""
+    return overrides if address is None else [*overrides, f"cluster.address={address}"]
 
 
 def features_of(source: Source, options: LearnerOptions) -> Features:

@@ -29,7 +29,7 @@ from pipelines.running.plans import (
     location_of,
     refuse_changes,
     require_place_of_states,
-    require_ray,
+    with_address,
 )
 from pipelines.running.records import writing
 from pipelines.running.requests import Requests, requests_of
@@ -107,7 +107,7 @@ def replay(
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    loaded = with_address(load_config(config, overrides), address)
+    loaded = load_config(config, with_address(overrides, address))
     return begin(loaded, out, Manner(config if given is None else given, overwrite, progress))
 
 
@@ -195,7 +195,7 @@ def resume(
         if completed and not overrides and not lacks_report:
             return _completed(folder, progress)
         there = config_of(folder.newest())
-        config = with_address(load_config(there, overrides), None if completed else address)
+        config = load_config(there, with_address(overrides, None if completed else address))
         refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
         if completed:
             with locked(folder) if lacks_report else nullcontext():
@@ -225,14 +225,6 @@ def resume(
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), stream, progress, began, attend)
             return _RunWork(start, folder, data, interruption, past).whole()
-
-
-def with_address(config: Config, address: str | None) -> Config:
-    """Return the config of a run on another Ray cluster."""
-    if address is None:
-        return config
-    require_ray(config, address)
-    return load_config(config, [f"cluster.address={address}"])
 
 
 @contextmanager

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 import raydt
 from actors.cluster import starts_ray
-from pipelines.config import Config, load_config, load_variants
+from pipelines.config import Config, load_variants
 from pipelines.display import STARTING_RAY, Reporter, sweep_facts, terminal
 from pipelines.logs import log_to
 from pipelines.receipts import quoting
@@ -39,7 +39,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.ending import Interruption, versions
 from pipelines.running.intake import Intake, feed
 from pipelines.running.loop import scored
-from pipelines.running.plans import features_of, location_of, require_ray
+from pipelines.running.plans import features_of, location_of, with_address
 from pipelines.running.records import writing
 from pipelines.saved_runs import inputs_of, keyed_stream, no_rows, require_apart
 from pipelines.sweeping.grid import (
@@ -439,10 +439,7 @@ def sweep(
     axes = read_grid(grid)
     values = settings_of(axes)
     refused: dict[int, ConfigError | InputError] = {}
-    loaded = load_variants(config, overrides, values, refuse=refused.__setitem__)
-    if address is not None:
-        require_ray(loaded[0], address)
-        loaded = [load_config(one, [f"cluster.address={address}"]) for one in loaded]
+    loaded = load_variants(config, with_address(overrides, address), values, refuse=refused.__setitem__)
     configs = dict(zip((index for index in range(len(values)) if index not in refused), loaded, strict=True))
     progress = progress or Reporter()
     quote = all(one.output.quote_values for one in loaded)

@@ -26,7 +26,7 @@ from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.errors import InputError
 from raydt.messages import Message, message, sentences
-from raydt.redaction import quoted
+from raydt.redaction import quoted, quoted_columns
 
 ColumnKind = Literal["number", "text"]
 IdKind = Literal["integer", "text"]
@@ -100,6 +100,26 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
     features = "X" if file is None else "the features (source.exclude)"
     said = message(f"columns.{what}", kind=shown, features=features, column=field.name)
     raise InputError(said, file=file, column=field.name)
+
+
+def column_kinds(fields: Sequence[pa.Field], file: str | None = None) -> list[ColumnKind]:
+    """Return :func:`column_kind` of each column; one InputError names all that cannot be used, such as several dates.
+
+    ``file`` is None for an argument of an estimator.
+    """
+    kinds, refused = list[ColumnKind](), dict[str, InputError]()
+    for field in fields:
+        try:
+            kinds.append(column_kind(field, file))
+        except InputError as error:
+            refused[field.name] = error
+    if len(refused) == 1:
+        raise next(iter(refused.values()))
+    if refused:
+        shown = quoted_columns([f"{one.name} ({in_words(one.type)})" for one in fields if one.name in refused])
+        what = "columns.several_unusable" if file is None else "columns.several_unusable_of_file"
+        raise InputError(message(what, columns=shown, names=quoted_columns(list(refused))), file=file)
+    return kinds
 
 
 def named_features(file: str | None) -> str:

@@ -21,6 +21,7 @@ from raydt.encoding.columns import (
     Faults,
     Tokens,
     column_kind,
+    column_kinds,
     doubt,
     error_of,
     holds_tokens,
@@ -195,7 +196,8 @@ class FrameEncoder:
             if lists is not None and holds_tokens(table.schema.field(lists).type):
                 raise InputError(message("estimators.text_lists"), column=lists)
             names = tuple(name for name in names if name != lists)
-            text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
+            kinds = column_kinds([field for field in table.schema if field.name != lists])
+            text = [kind == "text" for kind in kinds]
         wanted = columns_of(self._wanted, columns)
         unknown = sorted(str(name) for name in wanted - set(names))
         if lists is not None and lists in wanted:

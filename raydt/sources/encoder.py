@@ -34,7 +34,7 @@ from raydt.encoding.columns import (
     TimeColumn,
     Tokens,
     beyond_int64,
-    column_kind,
+    column_kinds,
     equal_to,
     error_of,
     exact_bits,
@@ -251,7 +251,8 @@ class RowEncoder:
         unlike = {self._id, self._subject, self._key, self.sparse}
         if self._op is not None and pa.types.is_null(schema.field(self._op).type):
             unlike.add(self._op)  # operations may be empty (source.op_values)
-        kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name not in unlike}
+        typed = [name for name in self.parts if name not in unlike]
+        kinds = dict(zip(typed, column_kinds([schema.field(name) for name in typed], file), strict=True))
         self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
         self.columns = self.to_read(list(self.parts))
         self._ts: TimeColumn | None = None  # until somebody asks for it

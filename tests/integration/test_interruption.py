@@ -634,7 +634,7 @@ def test_settings_of_which_none_is_valid_are_refused_before_anything_runs(tmp_pa
     numeric = config(learner={"kind": "fudyadt", "criterion": "squared_error"})
     with pytest.raises(ConfigError, match=r"^with learner.epsilon=0.1: a sweep compares accuracies"):
         sweep(numeric, ["learner.epsilon=0.1,0.2"], tmp_path / "a")
-    with refused("configs.needless_address", ConfigError, address="auto"):
+    with refused("configs.unused_key", ConfigError, address="auto"):
         sweep(config(), ["learner.epsilon=0.1"], tmp_path / "a", address="auto")
     assert not (tmp_path / "a").exists()
 

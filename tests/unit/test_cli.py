@@ -107,7 +107,7 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["audit", "{here}"], message("runs.no_summary")),
         (["predict", "{here}", "x.parquet", "--out", "y.parquet"], message("models.no_model")),
         (["replay", "{job}", "--out", "{job}/x"], "cannot be created"),
-        (["replay", "{job}", "--address", "auto"], message("configs.needless_address", address="auto")),
+        (["replay", "{job}", "--address", "auto"], message("configs.unused_key", key="address")),
         (["replay", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["validate", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["report", "{here}"], message("reports.no_run")),

@@ -559,3 +559,30 @@ def test_frames_warn() -> None:
                 FullyDynamicTreeClassifier(categorical_features=["price"]).fit(X, y)
                 FullyDynamicTreeClassifier().fit(frame.astype({"price": "category"}), y)
                 assert not caught, [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "backend"),
+    [
+        ({}, "", "in_process"),
+        ({"shards": "auto", "address": None, "threads": 1}, "", "in_process"),
+        ({"shards": 1}, "", "ray"),
+        ({"address": "auto"}, "", "ray"),
+        ({"metrics_port": 8080}, "", "ray"),
+        ({"resources": {"shard": {"num_cpus": 2}}}, "", "ray"),
+        ({}, "10.0.0.1:6379", "ray"),
+        ({"backend": "in_process", "shards": 2}, "10.0.0.1:6379", "in_process"),
+        ({"backend": "ray"}, "", "ray"),
+    ],
+)
+def test_the_backend_is_this_process_unless_something_says_ray(given, variable, backend, monkeypatch):
+    """``auto`` is decided where a config is read: what a run has on record does not change on another machine."""
+    monkeypatch.setenv("RAY_ADDRESS", variable)
+    config = {"source": {"kind": "synthetic", "generator": "sea", "n": 9}, "learner": {"kind": "fudyadt"}}
+    for section in [given, {"backend": "auto", **given}]:
+        read = load_config({**config, "cluster": section})
+        assert read.cluster.backend == backend
+    monkeypatch.setenv("RAY_ADDRESS", "" if variable else "10.0.0.1:6379")
+    assert load_config(read.resolved()).cluster.backend == backend
+    if not given:
+        assert load_config(config, ["cluster.address=auto"]).cluster.backend == "ray"

@@ -596,3 +596,22 @@ def test_they_take_part_in_progressive_validation(adapter: Any) -> None:
 
     score = evaluate.progressive_val_score(datasets.Phishing(), adapter().clone(), metrics.Accuracy())
     assert score.get() > 0.85
+
+
+def test_all_columns_of_dates_are_in_one_error(tmp_path):
+    """Of a file and of a frame, with what else cannot be used; a column alone keeps its own sentence."""
+    days = pd.date_range("2026-01-01", periods=4)
+    frame = pd.DataFrame({"a": range(4), "came": days, "left": days.date, "stay": days - days[0], "y": [0, 1, 0, 1]})
+    with refused("columns.several_unusable", InputError) as caught:
+        FullyDynamicTreeClassifier().fit(frame.drop(columns="y"), frame["y"])
+    assert all(f"{name} (" in str(caught.value) for name in ("came", "left", "stay"))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    base = {"learner": {"kind": "fudyadt"}, "stream": {"model": "incremental"}, "output": {"report": False}}
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "label": "y"}
+    with refused("columns.several_unusable_of_file", InputError) as caught:
+        pipelines.replay({**base, "source": source}, tmp_path / "run")
+    assert "source.exclude: [came, left, stay]" in str(caught.value)
+    with refused("columns.unusable_times", InputError):
+        pipelines.replay({**base, "source": {**source, "exclude": ["came", "stay"]}}, tmp_path / "other")
+    rows = {**source, "exclude": ["left", "stay"], "ts": "came"}
+    assert pipelines.replay({**base, "source": rows}, tmp_path / "usable").summary["updates"] == 4

@@ -43,6 +43,7 @@ ROOMY = {"coordinator": {"num_cpus": 4}, "shard": {"num_cpus": 4}}
 def config_of(learner: dict[str, Any], window: int | None = None, **cluster: Any) -> Config:
     stream = {"model": "sliding_window", "window": window} if window else {"model": "incremental", "warmup": 10}
     source = {"kind": "synthetic", "generator": "sea"}
+    cluster = {"backend": "ray", **cluster}
     return Config.model_validate({"source": source, "stream": stream, "learner": learner, "cluster": cluster})
 
 
@@ -132,7 +133,8 @@ def test_the_place_of_the_work(
 def test_shards_that_know_no_weights_are_no_faster_with_them(learner: str, words: str) -> None:
     source = {"kind": "parquet", "path": "rows.parquet", "label": "y", "weight": "w"}
     stream = {"model": "incremental", "warmup": 10}
-    config = Config.model_validate({"source": source, "stream": stream, "learner": {"kind": learner}})
+    sections = {"source": source, "stream": stream, "learner": {"kind": learner}, "cluster": {"backend": "ray"}}
+    config = Config.model_validate(sections)
     found = place(config, Features(("a", "b"), (False, False)), 10**9)
     assert isinstance(found.where, Message)
     assert found.where.id == f"runs.{words}"
