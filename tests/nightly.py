@@ -47,6 +47,7 @@ class Record:
     def __init__(self, folder: Path, commit: str) -> None:
         self.folder, self.commit, self.at = folder, commit, 0
         self.lines, self.failures = folder / f"{commit}.jsonl", folder / f"{commit}.failures.log"
+        self.interrupted = folder / f"{commit}.interrupted"  # there while a sitting ends the processes under way
         self.outcomes: dict[str, str] = {}
         self.under_way: set[str] = set()
         self.seconds: dict[str, float] = {}
@@ -146,6 +147,8 @@ class Recorder:
             self.output += "\n".join([report.longreprtext, *(f"--- {name}\n{text}" for name, text in report.sections)])
         elif report.skipped and self.outcome == "passed":
             self.outcome = "skipped"
+        if self.outcome == "failed" and self.record.interrupted.exists():
+            pytest.exit("a test that an interrupt makes fail has not ended")
         if report.when == "teardown":
             self.record.write(report.nodeid, self.outcome, self.seconds, self.output)
 
@@ -235,6 +238,7 @@ class Sitting:
 
     def interrupt(self) -> None:
         """End the processes under way; what their tests have not finished is left."""
+        self.record.interrupted.touch()
         for process, _ in self.running.values():
             process.send_signal(signal.SIGINT)
         patience = time.monotonic() + PATIENCE_SECONDS
@@ -247,6 +251,7 @@ class Sitting:
             self.record.refresh()
             self.tell(file, time.monotonic() - begun)
         self.running.clear()
+        self.record.interrupted.unlink()
 
     def summary(self, minutes: float) -> int:
         """Print what is left, or that the suite is whole; return the exit code."""
@@ -309,6 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with FileLock(told.record / "lock", timeout=0):
             record = Record(told.record.resolve(), commit_here())
+            record.interrupted.unlink(missing_ok=True)  # of a sitting that was killed
             tests = collected(record.folder, told.paths)
             if Path("tests/kernels.py").exists():
                 from tests.kernels import compile_all
