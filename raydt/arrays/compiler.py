@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import pickle
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -129,7 +128,7 @@ class _CompiledKernels(CompileResultCacheImpl):
 
 
 class _Files:
-    """The files of a kernel in the cache: one for each types of arguments, with the sum of its bytes before them."""
+    """The files of a kernel in the cache: one for each types of arguments, with the sum of its bytes after them."""
 
     def __init__(self, numbas: Any) -> None:
         self._numbas = numbas
@@ -144,19 +143,20 @@ class _Files:
         paths = [self._numbas._data_path(self._name(*key))]
         if runs_shipped():
             signature, (triple, *_), code = key
-            paths.append(SHIPPED / self._numbas._source_stamp / self._name(signature, (triple, LEVEL, ""), code))
+            name = self._name(signature, (triple, LEVEL, ""), code)
+            paths.append(str(SHIPPED / self._numbas._source_stamp / name))
         for path in paths:
             with contextlib.suppress(OSError), open(path, "rb") as file:
                 data = file.read()
-                if _sum(data[_SUM_BYTES:]) == data[:_SUM_BYTES]:
-                    return pickle.loads(data[_SUM_BYTES:])
+                if _sum(data[:-_SUM_BYTES]) == data[-_SUM_BYTES:]:
+                    return self._numbas._load_data(path)
         return None
 
     def save(self, key: Any, data: Any) -> None:
         """Write a file; another process finds the whole file or none."""
         written = self._numbas._dump(data)
         with self._numbas._open_for_write(self._numbas._data_path(self._name(*key))) as file:
-            file.write(_sum(written) + written)
+            file.write(written + _sum(written))
 
 
 def _sum(data: bytes) -> bytes:
