@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from harness import arguments, print_machine, show, timed
+from harness import DATA, arguments, print_machine, read, show, timed
 
 import raydt
 
@@ -44,6 +44,15 @@ def drawn(n: int, d: int) -> tuple[Any, Any]:
     return X, ((X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=n)) > 0).astype(int)
 
 
+def stored(name: str) -> tuple[Any, Any]:
+    """Return a data set of the harness, its texts as columns of 0 and 1, and its labels."""
+    import pandas as pd
+
+    frame = read(name).to_pandas()
+    texts = [c for c in frame.columns.drop("y") if not pd.api.types.is_numeric_dtype(frame[c])]
+    return pd.get_dummies(frame.drop(columns="y"), columns=texts).to_numpy(dtype=np.float64), frame["y"].astype(str)
+
+
 def credit(calls: int) -> tuple[list[str], float]:
     """CreditInfo: our deletion of a row with its receipt, and milliseconds of LightGBM without that row."""
     import lightgbm
@@ -68,6 +77,15 @@ if __name__ == "__main__":
     second, name = cpu(boosted.digest), "GBDT, 100,000 x 10"
     lines.append(compare(name, boosted, np.arange(100_000), given.calls, 1))
     lines.append(compare(name, boosted, np.arange(10_000, 100_000), given.calls, 1000))
+    if (DATA / "letter.parquet").exists():
+        letters, name = raydt.OnlineGradientBoostingClassifier().fit(*stored("letter")), "GBDT, Letter"
+        lines += [compare(name, letters, order[order < 20_000][20 * each :], given.calls, each) for each in (1, 20)]
+    if (DATA / "adult_train.parquet").exists():
+        forest, name = (
+            raydt.ExactForestClassifier(n_estimators=100).fit(*stored("adult_train")),
+            "forest, Adult one-hot",
+        )
+        lines.append(compare(name, forest, order[order < 32_000], given.calls, 1))
     note = f"First digest: FuDyADT {first:.0f} ms, GBDT {second:.0f} ms."
     if not given.skip_peer:
         line, theirs = credit(given.calls)

@@ -356,6 +356,8 @@ def verify_run(run: str | Path) -> dict[str, Any]:
             digests[key] = str(trained.digest())
     total, rebuilt = members.total(), members.digest_of(digests)
     stated = str(read_summary(folder)["model_digest"])
+    if stated != total.digest and stated == members.former():
+        stated = total.digest
     if members.unit == "offset":
         if members.meta["format_version"] != FORMAT_VERSION:
             stated = total.digest  # another format may compute it in another way
@@ -502,6 +504,9 @@ def _compared(
     (stated, active), options = members.total(), saved.options
     rebuilt = _rebuilt(members) if retrain and traits_of(options).retrained else None
     _require_origin(chain, place, origin_of(folder.location, saved, lambda: stated), own, saved.meta)
+    known = {entry[name] for entry in chain.entries for name in ("digest_before", "digest_after")}
+    if stated not in known and (former := members.former()) in known:  # the chain has it by the former format
+        stated, rebuilt = str(former), former if rebuilt == stated else rebuilt
     path = in_effect(chain)
     before = len(path) if own is not None else _receipts_before(path, stated)
     if key is not None:

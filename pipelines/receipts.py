@@ -47,8 +47,13 @@ def opened_receipts(given: ReceiptFile | None, *, dry_run: bool) -> Iterator[Ope
         yield chain
 
 
-def origin_of(place: str, saved: SavedModel, digest: Callable[[], str]) -> Origin:
-    """Return what a chain has to name of the model of a run or a state; ``digest`` is of the model as it is."""
+def origin_of(
+    place: str, saved: SavedModel, digest: Callable[[], str], former: Callable[[], str | None] = lambda: None
+) -> Origin:
+    """Return what a chain has to name of the model of a run or a state.
+
+    ``digest`` is of the model as it is, and so is ``former``, in the format before the present one, if there was one.
+    """
     meta, requests = saved.meta, saved.components.get("recorder", {}).get("requests")
     steps, source = meta.get("lineage", []), meta.get("source", {})
     first = steps[0] if steps else {}
@@ -63,6 +68,7 @@ def origin_of(place: str, saved: SavedModel, digest: Callable[[], str]) -> Origi
         first["digest_before"] if steps else digest(),
         source.get("live", {}) if isinstance(source, dict) else {},
         tuple(heads),
+        former,
     )
 
 
@@ -84,7 +90,7 @@ def roll_back(state: str | Path, given: ReceiptFile, note: str = "") -> dict[str
     members = open_members(place)
     saved, digest = members.outline(), members.total().digest
     options = saved.options
-    origin = origin_of(place.location, saved, lambda: digest)
+    origin = origin_of(place.location, saved, lambda: digest, members.former)
     with opened_receipts(given, dry_run=False) as chain:
         assert chain is not None
         chain.about(origin)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from itertools import dropwhile
 from typing import Any
 
@@ -159,6 +160,10 @@ class Work(ABC):
     def digest(self) -> str:
         """Return the digest of the model."""
 
+    def former(self) -> str | None:
+        """Return the digest in the format before the present one; None if the learner has had no other."""
+        return self.members.former()
+
     @abstractmethod
     def prepare(self, scope: Scope) -> None:
         """Find out what dictionaries and texts will be, and which tables change."""
@@ -241,10 +246,11 @@ class RunPurge(Work):
     def _deleted_elsewhere(self) -> Iterator[Message]:
         """Yield where examples that live here are deleted: states beside the run that updates have made from it."""
         beside, run = self.folder.inside(".."), self.folder.location
+        ours = self._digest, self._summary["model_digest"]
         for name in sorted(beside.names()):
             with suppress(InputError, OSError):  # no state, or one that is damaged: nothing is known of it
                 lineage = read_manifest(beside.inside(name)).meta.get("lineage", [])
-                since = dropwhile(lambda step: step["digest_before"] != self._digest, lineage)
+                since = dropwhile(lambda step: step["digest_before"] not in ours, lineage)
                 if deleted := sum(step["deletes"] for step in since):
                     state = f"{run.rpartition('/')[0]}/{name}"
                     deletions = counted(deleted, "deletion")
@@ -252,9 +258,18 @@ class RunPurge(Work):
 
     def digest(self) -> str:
         """Return the digest of the model; InputError if it is not the one of the summary."""
-        if self._checkpoint.meta["format_version"] == FORMAT_VERSION and self._digest != self._summary["model_digest"]:
+        is_read, stated = self._checkpoint.meta["format_version"] == FORMAT_VERSION, self._summary["model_digest"]
+        if is_read and stated not in (self._digest, self._written):
             raise InputError(message("purges.other_digest"), file=self.folder.location)
         return self._digest
+
+    def former(self) -> str | None:
+        """Return the digest of the model as its run has written it, if that is the one of the former format."""
+        return self._written
+
+    @cached_property
+    def _written(self) -> str | None:
+        return None if self._digest == self._summary["model_digest"] else self.members.former()
 
     def prepare(self, scope: Scope) -> None:
         """Find out what dictionaries and texts will be, and which tables change."""

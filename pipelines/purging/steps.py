@@ -190,7 +190,7 @@ def purge(
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         with fitting(folder.location):
             work = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
-            origin = partial(origin_of, folder.location, work.saved, work.digest)
+            origin = partial(origin_of, folder.location, work.saved, work.digest, work.former)
             require_about(chain, receipts, origin)
             scope = Scope(None) if ids is None else work.read_ids(str(ids))
             file = PurgeFile(folder)

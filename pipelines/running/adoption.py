@@ -93,10 +93,9 @@ class Adoption:
         place = self._store.folder.inside(str(self._before))
         before = read_checkpoint(place)
         known = members_of(before.meta, before.components, place.location)
-        digest = known.digest()
         with fitting(place.location):
             require_same(self._config, data, stream, before.meta, place.location)
-            if digest != self._new[0]["digest_before"]:
+            if not known.has_digest(self._new[0]["digest_before"]):
                 raise InputError(message("runs.other_digest", checkpoint=place.location), file=self._place)
             meta, components = self._contents(before, known, stream)
         log.info("run updated", extra={"event": UPDATED, "lineage": self._steps})

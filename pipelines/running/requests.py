@@ -32,7 +32,7 @@ from raydt.keyed.source import TableKeys
 from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.receipt import options_hash
+from raydt.sessions.receipt import FORMAT, options_hash
 from raydt.sessions.receipt_chain import (
     Chain,
     Key,
@@ -252,6 +252,7 @@ class Requests:
         self._learner, self._options = config.learner.kind, options_hash(config.learner)
         self._on_error = config.stream.on_error
         traits = traits_of(config.learner)
+        self._renamed = len(traits.digests) > 1
         self._collects, self._copies = traits.collects_updates, [*OF_A_RUN, *traits.stays, IN_MEMORY]
         self._now, self._known = _OpenReceipt(), deque[dict[str, Any]]()
         self._gone = GoneIds()
@@ -482,7 +483,10 @@ class Requests:
         }
         if self._known:
             there = self._known[0]
-            same = all(there.get(name) == entry.get(name) for name in (*_SAID, *_OF_OTHERS))
+            said = [*_SAID, *_OF_OTHERS]
+            if self._renamed and there["format"] < FORMAT:  # may have digests of a former format
+                said = [name for name in said if not name.startswith("digest")]
+            same = all(there.get(name) == entry.get(name) for name in said)
             if not same or any(there["source"][name] != entry["source"][name] for name in _SAID_OF_SOURCE):
                 self._refuse(there)
             self._known.popleft()

@@ -96,7 +96,8 @@ class Update:
 
     def origin(self) -> Origin:
         """Return what a chain has to name of the models."""
-        return origin_of(self._place.folder.location, self.common, lambda: self._members.total().digest)
+        members = self._members
+        return origin_of(self._place.folder.location, self.common, lambda: members.total().digest, members.former)
 
     def lists(
         self,
@@ -194,7 +195,10 @@ class Update:
             before: Mapping[str, Any] = at if "row" in at else (members.meta.get("lineage") or [{}])[-1]
             step |= {"keys": len(self._changed), "row": row, "deletions": int(before.get("deletions", 0))}
             extra = {BY_KEY: self._column, "warmup": members.warmup, "row": row, "next_id": 0}
-            first = {"coordinator": self._figures._asdict(), "stream": {"source": names.dictionaries(entry.known)}}
+            first = {
+                "coordinator": members.written(self._figures),
+                "stream": {"source": names.dictionaries(entry.known)},
+            }
             first |= {"scores": dict(self._scores)} if self._scores else {}
             components = members.regrouped(first, self._groups)
         meta = model_meta(common.options, common.features, own["classes"], own["categories"])

@@ -220,7 +220,8 @@ def hash_all(begun: Any, data: Any, jobs: Any, n: int, room: Any, hashes: Any) -
                         hashes[jobs.to[j], i] = room[STATE + i, j - first]
 
 
-_MAGIC = b"raydt-digest-2\n"
+#: Formats of digests: the line that is hashed first. A learner has the newest whose arrays are its own.
+DIGEST_2, DIGEST_3 = "raydt-digest-2", "raydt-digest-3"
 #: A digest that is not complete: an object of hashlib.
 Digest = Any
 #: Numbers of a padded array that are made at a time.
@@ -262,14 +263,14 @@ def digest(parts: Iterable[Part | bytes], begun: Digest | None = None) -> str:
     Floats count by their bits: -0.0 differs from 0.0, and one NaN from another. Arrays of other things than booleans,
     integers and floats are a ``TypeError``. ``begun`` is of the parts before these and stays as it is.
     """
-    sha = begin_digest(()) if begun is None else begun.copy()
+    sha = begin_digest((), DIGEST_2) if begun is None else begun.copy()
     _add(sha.update, parts)
     return f"sha256:{sha.hexdigest()}"
 
 
-def begin_digest(parts: Iterable[Part]) -> Digest:
-    """Begin a digest that :func:`digest` goes on with, any number of times."""
-    sha = hashlib.sha256(_MAGIC)
+def begin_digest(parts: Iterable[Part], format: str) -> Digest:
+    """Begin a digest of a format that :func:`digest` goes on with, any number of times."""
+    sha = hashlib.sha256(f"{format}\n".encode())
     _add(sha.update, parts)
     return sha
 

@@ -27,6 +27,7 @@ from raydt.arrays.blocks import (
 )
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints, Slots
 from raydt.examples.owned_rows import NEVER, OwnedRows, slots_in_order
+from raydt.examples.row_digest import BucketDigest, Columns
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
 from raydt.examples.updates import Features, filled, unless_equal
 from raydt.exchange.links import Meeting, Steps
@@ -404,23 +405,25 @@ class OwningShard(ShardWithRows, Generic[Rows]):
 
     # ---------------------------------------------------------------- digests and states
 
-    def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
+    def _on_hash_rows(self, weighted: bool, former: bool = False) -> dict[str, Any]:
         """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
 
-        ``weighted``: not all rows of all owners have a weight of 1.
+        ``weighted``: not all rows of all owners have a weight of 1. ``former``: in the format before the present one,
+        of which nothing is kept.
         """
-        hashes = self.rows_here.digest.hashes(self._owners.buckets(self._index), self._hashed, weighted)
-        return {**hashes, "leaving": self._leaving(weighted)}
+        rows = BucketDigest(self.rows_here.store) if former else self.rows_here.digest
+        hashes = rows.hashes(self._owners.buckets(self._index), self._columns(former), weighted)
+        return {**hashes, "leaving": self._leaving(weighted, former)}
 
-    def _leaving(self, weighted: bool) -> Arrays:
+    def _leaving(self, weighted: bool, former: bool) -> Arrays:
         """Return the columns of the own rows that wait to be deleted."""
         rows, gone = self.rows_here, self.rows_here.pending.deletes
-        leaving = {"id": rows.store.id[gone], **self._hashed(gone)}
+        leaving = {"id": rows.store.id[gone], **self._columns(former)(gone)}
         return leaving | {"weight": rows.weights(gone)} if weighted else leaving
 
-    def _hashed(self, local: Slots) -> Arrays:
-        """Return what the digest has of some of the own rows, beside ids and weights."""
-        return {"y": self.rows_here.store.y[local]}
+    def _columns(self, former: bool) -> Columns:
+        """Return what gives the columns that the digest has of some of the own rows, beside ids and weights."""
+        return lambda local: {"y": self.rows_here.store.y[local]}
 
     def _on_order(self, since: int) -> Steps[None]:
         """Find with the other shards the slots of the rows born from ``since`` on, for the snapshot that follows."""

@@ -405,9 +405,9 @@ class OwnedStore:
         restored, self._known, self._restored, self._state = self._restored, True, False, None
         return [int(live + deletes) for live, _, deletes, *_ in counts] if restored else None
 
-    def gather_hashes(self) -> Exchange[None]:
-        """Have the owners hash their rows."""
-        self._hashes = yield Ask("hash_rows", {"weighted": self.uneven > 0})
+    def gather_hashes(self, former: bool = False) -> Exchange[None]:
+        """Have the owners hash their rows; ``former``: as of :meth:`BatchCoordinator.digest`."""
+        self._hashes = yield Ask("hash_rows", {"weighted": self.uneven > 0, **({"former": True} if former else {})})
 
     def hashed(self) -> tuple[Arrays, Part]:
         """Return the columns of examples that wait to be deleted, and the part of all, after :meth:`gather_hashes`."""

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.blocks import Lazy
+from raydt.arrays.digest import DIGEST_2
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
 from raydt.encoding.columns import Dictionary, integer_of
 from raydt.errors import ModelFileError
@@ -34,6 +35,7 @@ from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written
 from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of, digest_of_group, digest_of_groups, group_of, in_order
 from raydt.keyed.members import classes_of, whole
 from raydt.keyed.source import WholeSource
+from raydt.learners import traits_of
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message
 from raydt.redaction import marked, quoted
@@ -148,8 +150,15 @@ Member = Any
 #: Entry of the outline's ``meta``: the column of keys, if they are text.
 TEXT_KEY = "text_key"
 
+#: Array of the coordinator: in which format the digests of groups are that an update has written; ``raydt-digest-2``
+#: without it.
+_FORMAT = "digest_format"
 #: Components of groups are called so.
 _GROUP = re.compile(r"group-(0\d\d|1\d\d|2[0-4]\d|25[0-5])")
+
+
+def _of_text(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 @contextlib.contextmanager
@@ -227,34 +236,54 @@ class SavedKeys:
     @cached_property
     def figures(self) -> Figures:
         """Figures of all groups: as the state that an update wrote says, else from the models."""
-        if "digests" in self.arrays:
+        known = self.arrays.get(_FORMAT, _of_text(DIGEST_2))
+        if "digests" in self.arrays and known.tobytes() == _of_text(self._formats[0]).tobytes():
             return Figures(*(self.arrays[name] for name in Figures._fields))
         return self.counted()
 
-    def counted(self) -> Figures:
+    @property
+    def _formats(self) -> tuple[str, ...]:
+        return traits_of(self.outline().options).digests
+
+    def written(self, figures: Figures) -> Arrays:
+        """Return the arrays of a coordinator with these figures."""
+        return {**figures._asdict(), **({_FORMAT: _of_text(self._formats[0])} if len(self._formats) > 1 else {})}
+
+    def counted(self, former: bool = False) -> Figures:
         """Return figures of all groups, from their models."""
         found = Figures.none()
         for group in self.groups:
-            self.count(found, group, self.of_group(group))
+            self.count(found, group, self.of_group(group), former)
         return found
 
     def digest(self) -> str:
         """Return the digest over all keys, as the state says it."""
         return self.figures.digest
 
-    def total(self) -> Total:
-        """Return the digest over all keys, from their models, and how many live examples they have."""
-        figures = self.counted()
+    def total(self, former: bool = False) -> Total:
+        """Return the digest over all keys, from their models, and how many live examples they have.
+
+        ``former``: as of :meth:`raydt.sessions.session.Engine.digest`.
+        """
+        figures = self.counted(former)
         return Total(figures.digest, int(figures.active.sum()))
+
+    def former(self) -> str | None:
+        """Return the digest in the format before the present one; None if the learner has had no other."""
+        return self.total(former=True).digest if len(self._formats) > 1 else None
+
+    def has_digest(self, stated: str) -> bool:
+        """Return True if a stored digest is that of the models, in the present format or the one before it."""
+        return stated == self.digest() or stated == self.former()
 
     def digest_of(self, digests: Mapping[Member, str]) -> str:
         """Return the digest over all keys, from the digest of each key's model."""
         return digest_of(digests)
 
-    def count(self, figures: Figures, group: int, held: Mapping[Key, Mapping[str, Any]]) -> None:
+    def count(self, figures: Figures, group: int, held: Mapping[Key, Mapping[str, Any]], former: bool = False) -> None:
         """Enter the figures of a group, from what its keys hold."""
         alive = {key: live(one) for key, one in held.items()}
-        digests = {key: str(self.understood(held[key]).session().digest()) for key, n in alive.items() if n}
+        digests = {key: self.understood(held[key]).session().digest(former) for key, n in alive.items() if n}
         figures.keys[group], figures.active[group] = len(alive), sum(alive.values())
         digest = bytes.fromhex(digest_of_group(digests).removeprefix("sha256:"))
         figures.digests[group] = np.frombuffer(digest, dtype=np.uint8) if digest else 0
@@ -381,10 +410,10 @@ class SavedOne(SavedKeys):
         """Return the digest of the model."""
         return self.total().digest
 
-    def total(self) -> Total:
+    def total(self, former: bool = False) -> Total:
         """Return the digest of the model, and how many live examples it has."""
         session = self._one.session()
-        return Total(session.digest(), session.coordinator.store.live)
+        return Total(session.digest(former), session.coordinator.store.live)
 
     def digest_of(self, digests: Mapping[Member, str]) -> str:
         """Return the digest of the one member."""

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from raydt.arrays.blocks import Lazy, SparseRows, as_slice
+from raydt.arrays.digest import DIGEST_2
 from raydt.arrays.elementary import Arrays, Floats, Ints
 from raydt.audits.bins import AuditParts
 from raydt.audits.recorded_tree import AuditReport, rows_inserted
@@ -90,6 +91,8 @@ class Traits:
     #: Separate shards own whole rows, with their ids, and the coordinator has none of these.
     owns_rows: bool = False
     shard_threads: bool = False  #: a shard divides its work among threads itself, over one copy of the rows
+    #: Formats of its digests, the present one first; a stored digest may be in the one after it.
+    digests: tuple[str, ...] = (DIGEST_2,)
     erases: bool = False  #: rows of deleted examples are overwritten in their batch, not when slots are used again
 
     @property

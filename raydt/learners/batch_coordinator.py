@@ -162,8 +162,11 @@ class BatchCoordinator(ABC):
         """Return the arrays of the predict-only model: no training rows."""
 
     @abstractmethod
-    def digest(self) -> str:
-        """Return ``sha256:`` of the canonical bytes of the model."""
+    def digest(self, former: bool = False) -> str:
+        """Return the digest of the model: ``sha256:`` and 64 hexadecimal digits.
+
+        ``former``: in the format before the present one, of a learner that has changed it since (``Traits.digests``).
+        """
 
     @abstractmethod
     def statistics(self) -> dict[str, int]:
@@ -189,7 +192,7 @@ class BatchCoordinator(ABC):
         """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
         yield from ()
 
-    def gather_digest(self) -> Exchange[None]:
+    def gather_digest(self, former: bool = False) -> Exchange[None]:
         """Fetch from the shards what ``digest`` needs of them, by default as for ``state``; lost with an update."""
         yield from self.gather_state()
 

@@ -37,7 +37,7 @@ from raydt.examples.updates import (
 from raydt.learners.batch_coordinator import STEP, SequentialCoordinator, fill_steps
 from raydt.trees.canonical_arrays import canonical_tree, count_rows, live_tree
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, in_units, new_tree, weigh
-from raydt.trees.packed_trees import Outline
+from raydt.trees.hashes import Outline
 from raydt.trees.records import (
     LEAVES,
     MEMBER,
@@ -185,7 +185,7 @@ class TreeCoordinator(SequentialCoordinator):
     def _positions(self, slots: Slots) -> Arrays:
         return {"leaf": self._outline.places(self.live.tree, self.live.members["leaf"][slots])}
 
-    def digest(self) -> str:
+    def digest(self, former: bool = False) -> str:
         """Return the digest of tree and examples, free of node ids. O(nodes + live examples), then O(depth)."""
         tree = self._outline.root(self.live.tree)
         return digest([("tree", tree), *self._digested_numbers(), *self._class_parts(), self._row_part()])

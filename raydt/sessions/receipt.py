@@ -287,16 +287,18 @@ def options_hash(options: LearnerOptions) -> str:
 # Format: ``docs/reference/formats.md``.
 
 #: What new entries are written in. Entries of ``raydt-receipt-1`` have no ``key_check``.
-FORMAT = "raydt-receipt-5"
+FORMAT = "raydt-receipt-6"
 
-_FIRST = "raydt-receipt-1"
+#: The first format, and the one from which on every line has its own hash.
+_FIRST, _SEALED = "raydt-receipt-1", "raydt-receipt-5"
 #: First bytes of each line, whatever its format.
 BEGIN = b'{"format":"raydt-receipt-'
 #: Keys that came with a format; each may be left out.
 _SINCE = {
     "raydt-receipt-3": ("subjects", "missing", "note", "work", "copies", "keys", "rolled_back"),
     "raydt-receipt-4": ("source",),
-    FORMAT: ("origin", "sha256"),
+    _SEALED: ("origin", "sha256"),
+    FORMAT: ("former",),
 }
 
 #: Letters of a note.
@@ -367,7 +369,7 @@ class Entry(BaseModel):
 
     model_config = _STRICT
 
-    format: Literal["raydt-receipt-1", "raydt-receipt-2", "raydt-receipt-3", "raydt-receipt-4", "raydt-receipt-5"]
+    format: Annotated[str, Field(pattern="^raydt-receipt-[1-6]$")]
     previous: _Digest | None
     time: str
     raydt_version: str
@@ -380,6 +382,7 @@ class Entry(BaseModel):
     deleted: list[_Hash]
     inserted: list[_Hash]
     key_check: _Hash = ""
+    former: _Digest = ""  #: of the model before, in the format in which the entries before have its digest
     subjects: list[_Hash] = []
     missing: list[_Hash] = []
     note: Annotated[str, Field(max_length=NOTE)] = ""  #: who asked, or the number of the case
@@ -471,7 +474,7 @@ def decoded(line: bytes) -> dict[str, Any]:
     values = validated(found)
     if encoded(values) + b"\n" != line:
         raise ValueError(message("receipts.other_spelling"))
-    if values["format"] >= FORMAT and sealed(values) != values:
+    if values["format"] >= _SEALED and sealed(values) != values:
         raise ValueError(message("receipts.other_hash"))
     return values
 

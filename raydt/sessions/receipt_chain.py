@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain as joined
@@ -51,15 +51,16 @@ class Course:
     def take(self, entry: Mapping[str, Any]) -> bool:
         """Take the next entry; return False if it is a rollback to a state that is not the one it names."""
         before, after, back = entry["digest_before"], entry["digest_after"], entry.get("rolled_back")
-        follows = not self.newest or self.newest["digest_after"] == before
+        known = entry.get("former", before)  # by which the entries before have the model
+        follows = not self.newest or self.newest["digest_after"] == known
         model = entry["learner"], entry["options_hash"]
         if back is not None and self._states.get(after) != (back, entry["active"], model):
             return False
         self._taken += 1
         self._before.append(self._tip if back is None else back)
-        if follows or "purged" not in entry or before not in self._states:
+        if follows or "purged" not in entry or known not in self._states:
             self.gaps += [] if follows else [self._taken]
-            self._states.setdefault(before, (self._tip, entry["active_before"], model))
+            self._states.setdefault(before, self._states.setdefault(known, (self._tip, entry["active_before"], model)))
             self.newest, self._tip = entry, self._taken
             if back is None:
                 self._states[after] = self._taken, entry["active"], model
@@ -186,6 +187,8 @@ class Origin(NamedTuple):
     digest: str  #: Of the model before the first update in its lineage.
     live: Mapping[str, Any]  #: What the live source of the run says of itself; empty without.
     heads: tuple[str, ...] = ()  #: Hashes of lines, of which the chain must have one.
+    #: Gives the digest of the model as it is in the format before the present one, if its learner has had another.
+    former: Callable[[], str | None] = lambda: None
 
     @property
     def named(self) -> dict[str, Any]:
@@ -265,6 +268,7 @@ class OpenChain:
     def __init__(self, path: str, file: int, key: Key, signer: Signer | None) -> None:
         self.key, self.path, self._file, self._signer = key, path, file, signer
         self._size = os.fstat(file).st_size
+        self._former: Callable[[], str | None] = lambda: None
         chain = read_chain(path, key) if self._size else None
         self._head = None if chain is None else chain.head
         #: As of the chain; None after the purge of an older state, until it is needed.
@@ -278,7 +282,11 @@ class OpenChain:
         return self._head
 
     def about(self, origin: Origin) -> None:
-        """Say which model the next entries are about; InputError as of :meth:`Chain.require`."""
+        """Say which model the next entries are about, and which the first begins with.
+
+        InputError as of :meth:`Chain.require`.
+        """
+        self._former = origin.former
         if self._head is not None:
             read_chain(self.path, self.key).require(origin)
         self.named = self.named or origin.named
@@ -313,8 +321,24 @@ class OpenChain:
             values["keys"] = sorted(parts, key=lambda part: str(part["key"]))
         named = {"subjects": receipt.subjects, "missing": receipt.missing}
         values |= {name: self.key.hashes(one) for name, one in named.items() if one}
-        back = self._rollback_to(values["digest_before"], values["options_hash"], values["learner"])
+        values, back = self._known(values)
         return self._write(([] if back is None else [back]) + [values], time)[-1]
+
+    def _known(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Return the values of an entry, and those of a rollback before it if it is about an older state.
+
+        A model that the chain has by a digest of the former format is named by that one, too.
+        """
+        model = values["options_hash"], values["learner"]
+        back = self._rollback_to(values["digest_before"], *model)
+        assert self._newest is not None
+        if back is None and self._newest.get("digest_after", values["digest_before"]) != values["digest_before"]:
+            former, self._former = self._former(), lambda: None
+            if former is not None:
+                back = self._rollback_to(former, *model)
+                if back is not None or self._newest["digest_after"] == former:
+                    values = {**values, "former": former}
+        return values, back
 
     def _of_key(self, receipt: Receipt) -> dict[str, Any]:
         """Return what an entry says of one of the models by key."""
@@ -330,7 +354,7 @@ class OpenChain:
 
     def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:
         """Append an entry with these ``values``, from ``learner`` on; else as :meth:`append`."""
-        return self._write([values], time)[0]
+        return self._write([self._known(dict(values))[0]], time)[0]
 
     def append_rollback(
         self, digest: str, options_hash: str, learner: str, *, time: str, note: str = ""
@@ -371,9 +395,8 @@ class OpenChain:
         self._head = head
         for entry in written:
             newest = self._newest
-            follows = (
-                newest is not None and newest.get("digest_after", entry["digest_before"]) == entry["digest_before"]
-            )
+            before = entry.get("former", entry["digest_before"])
+            follows = newest is not None and newest.get("digest_after", before) == before
             self._newest = entry if follows else None
         return written
 

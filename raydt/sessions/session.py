@@ -241,11 +241,12 @@ class Engine(Generic[D]):
         """Complete what waits for more updates; the log of that."""
         return self._change(self.coordinator.finish(), begun=True) or {}
 
-    def digest(self) -> str:
-        """Digest of the model."""
+    def digest(self, former: bool = False) -> str:
+        """Digest of the model; ``former``: in the format before the present one (``Traits.digests``)."""
         self.require_whole()
-        self.driver.run(self.coordinator.gather_digest())
-        return self.coordinator.digest()
+        asked = (former,) if former else ()  # a learner of one format need not know of another
+        self.driver.run(self.coordinator.gather_digest(*asked))
+        return self.coordinator.digest(*asked)
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""

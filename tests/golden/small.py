@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pipelines
+from pipelines.saved_runs import find_state, open_members
 from tests.cases import CASES, Trial, first_cases
 from tests.keyed_runs import config, files
 
@@ -34,37 +37,50 @@ SMALL = {
 HERE = ["cluster.backend=in_process", "output.report=false"]
 
 
-def of_config(name: str, folder: Path) -> str:
-    """Digest of the model of a shipped config with few rows."""
-    return pipelines.replay(CONFIGS / f"{name}.yaml", folder / "run", overrides=[*SMALL[name], *HERE]).digest
+#: Of a model: the digest, and that in the format before the present one; "" of a learner that has had no other.
+Digests = tuple[str, str]
 
 
-def of_case(config: dict[str, Any], folder: Path) -> str:
-    """Digest of the model of a case."""
-    return pipelines.replay(config, folder / "run").digest
+def of_config(name: str, folder: Path) -> Digests:
+    """Digests of the model of a shipped config with few rows."""
+    return _of(pipelines.replay(CONFIGS / f"{name}.yaml", folder / "run", overrides=[*SMALL[name], *HERE]))
 
 
-def of_keys(trial: Trial, folder: Path) -> str:
-    """Digest over the models by key of a case."""
+def of_case(config: dict[str, Any], folder: Path) -> Digests:
+    """Digests of the model of a case."""
+    return _of(pipelines.replay(config, folder / "run"))
+
+
+def of_keys(trial: Trial, folder: Path) -> Digests:
+    """Digests over the models by key of a case."""
     whole, _ = files(trial, folder)
     return of_case(config(trial, whole, key="key"), folder)
 
 
-def main() -> None:
-    """Print all digests."""
-    found: dict[str, dict[str, str]] = {"configs": {}, "cases": {}, "keys": {}}
+def _of(run: Any) -> Digests:
+    return run.digest, open_members(find_state(run.path).folder).former() or ""
+
+
+def main(only: str = "") -> None:
+    """Print all digests, made anew of the configs and cases whose names begin with ``only``."""
+    found: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
+
+    def put(table: str, name: str, make: Callable[[Path], Digests]) -> None:
+        if name.startswith(only):
+            with tempfile.TemporaryDirectory() as folder:
+                found[table][name], former = make(Path(folder))
+            if former:
+                found[f"former {table}"][name] = former
+
     for name in SMALL:
-        with tempfile.TemporaryDirectory() as folder:
-            found["configs"][name] = of_config(name, Path(folder))
+        put("configs", name, partial(of_config, name))
     for trial in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            found["cases"][trial.name] = of_case(trial.config(Path(folder)), Path(folder))
+        put("cases", trial.name, lambda folder: of_case(trial.config(folder), folder))  # noqa: B023
     for trial in filter(lambda one: one.shipped, first_cases()):
-        with tempfile.TemporaryDirectory() as folder:
-            found["keys"][trial.name] = of_keys(trial, Path(folder))
+        put("keys", trial.name, partial(of_keys, trial))
     json.dump(found, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

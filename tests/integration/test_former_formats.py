@@ -16,7 +16,7 @@ import pytest
 
 import pipelines
 from pipelines.cli import main
-from pipelines.saved_runs import open_stream
+from pipelines.saved_runs import find_state, open_members, open_stream
 from pipelines.serving.application import Snapshots
 from raydt.errors import InputError
 from raydt.estimators import load_model
@@ -179,8 +179,8 @@ def test_a_session_goes_on_from_its_first_checkpoint(number: int, kind: str, sha
         ended_in = understood(last.meta, last.components, str(run))
         again = InProcessSession(learners()[kind], config.learner, ended_in.features, 1)
         again.restore(ended_in.arrays, ended_in.groups)
-        stated = again.digest()
-    assert session.digest() == stated
+        stated = again.digest(former=True)
+    assert session.digest(former=True) == stated
 
 
 @pytest.mark.parametrize("number", range(2, FORMAT_VERSION + 1))
@@ -326,7 +326,7 @@ def test_every_command_reads_a_run_over_files_or_refuses_it_by_its_format(
         assert {key: after[key] for key in counts} == {key: before[key] for key in counts}
         assert ended(["audit", str(cut)]) == 0
         if kind != "forest" or number == FORMAT_VERSION:  # whose digest was made in another way
-            assert after["model_digest"] == before["model_digest"]
+            assert open_members(find_state(cut).folder).has_digest(before["model_digest"])
         assert load_model(run) is not None
         assert load_model(tmp_path / "state") is not None
         assert Snapshots(run).find() is not None

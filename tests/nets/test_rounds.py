@@ -176,13 +176,9 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "count": OfARow(249, 2780),
         "divide": OfARow(8.5, 0.25),
     },
-    # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
-    # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes. With weights a node of numbers
-    # has two sums more, of 8 bytes.
-    "forest": {
-        "steps": OfARow(38, 122, weight=(12, 0), features="all to each"),
-        "fetch": OfARow(0, 82, weight=(0, 30)),
-    },
+    # All trees predict, so each shard gets each row whole. Of a weight 4 bytes, and 8 more once where a warm-up has
+    # found weights of classes. A digest has a hash of each tree.
+    "forest": {"steps": OfARow(38, 122, weight=(12, 0), features="all to each")},
     # Operation, id, label (a number has 4 bytes more), birth and weight go to the owner, which answers with a slot;
     # then all get slot and label, a class as a byte. A digest has hashes of buckets, and more have rows. To build, a
     # bit of each slot; back come the node and, in trees of a row or two in a leaf, a split for two rows; shards tell
@@ -205,7 +201,7 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "learn": OfARow(swapped=8),
         "encode": OfARow(swapped=8.8),
         "train": OfARow(swapped=1.6),
-        "hash_rows": OfARow(0, 15.7, weight=(0, 1)),
+        "hash_rows": OfARow(0, 24.8, weight=(0, 2.1)),
     },
     # Levels of a tree of the rows in order: slots at the first, bits at each; and a weight.
     "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.4, weight=(16.1, 0))},

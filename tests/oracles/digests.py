@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.digest import begin_digest, digest
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, Split
 
 # -- digests ---------------------------------------------------------------------------------------------------------
@@ -88,6 +90,74 @@ def node_root(tree: Mapping[str, npt.NDArray[Any]], names: list[str]) -> npt.NDA
         return _hash(b"raydt-tree-node", below(tree["left"][node]) + below(tree["right"][node]) + content)
 
     return np.frombuffer(below(0), dtype=np.uint8)
+
+
+def forest_root(tree: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Root of a tree of a forest in preorder, whose left children follow their parents."""
+
+    def below(node: int) -> bytes:
+        numbers = (("<i8", tree["feature"][node]), ("<f8", tree["threshold"][node]), ("<i8", tree["totals"][node]))
+        content = b"".join(np.asarray(value, dtype=kind).tobytes() for kind, value in numbers)
+        if tree["feature"][node] < 0:
+            return _hash(b"raydt-tree-leaf", content)
+        return _hash(b"raydt-tree-node", below(node + 1) + below(int(tree["right"][node])) + content)
+
+    return below(0)
+
+
+def ledger_hash(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Hash of the ledger entries of a row, by tree."""
+    parts = [entries[begin : begin + 64] for begin in range(0, len(entries), 64)]
+    hashes = [_hash(b"raydt-gbdt-part", part.astype(part.dtype.newbyteorder("<")).tobytes()) for part in parts]
+    return np.frombuffer(_hash(b"raydt-gbdt-row", b"".join(hashes)), dtype=np.uint8)
+
+
+def boosted_tree(state: Mapping[str, npt.NDArray[Any]], begin: int, nodes: int) -> npt.NDArray[np.uint8]:
+    """Hash of one tree of a GBDT, whose nodes follow each other in preorder from ``begin`` on."""
+    content = b""
+    for node in range(begin, begin + nodes):
+        H = int(state["node_H"][node])
+        if state["classes"][0] == 0:  # whole weights, and the rest in units
+            H = (H << 16) + (int(state["node_H_rest"][node]) if "node_H_rest" in state else 0)
+        numbers = state["node_feature"][node], state["node_cut"][node], state["node_G"][node], H
+        content += struct.pack("<iiqq", *map(int, numbers))
+        if state["node_feature"][node] < 0:
+            content += struct.pack("<d", state["node_value"][node])
+    return np.frombuffer(_hash(b"raydt-gbdt-tree", content), dtype=np.uint8)
+
+
+def gbdt_digest(state: Mapping[str, npt.NDArray[Any]], former: bool = False) -> str:
+    """Digest of a GBDT without sparse features, from its state, in the present format or in the ``former`` one."""
+    columns = {"y": state["y"], "pending": state["pending"].astype(np.int8)}
+    none = {"classes": np.array([-1]), "exponent": np.array([0])}  # without trees
+    parts: dict[str, Any] = {name: state.get(name, default) for name, default in none.items()}
+    if "class_weight" in state:
+        parts["class_weight"] = state["class_weight"]
+    if "tree_nodes" in state:
+        columns["ledger"] = state["ledger"]
+        parts["origin"] = state["origin"]
+        if former:
+            hidden = ("tried_g", "tried_h", "tried_h_rest", "above", "below")
+            names = {name for name in state if name.startswith("node_")} - {f"node_{name}" for name in hidden}
+            parts |= {name: state[name] for name in ("tree_nodes", *names)}
+        else:
+            hashes = np.zeros((len(state["id"]), 32), dtype=np.uint8)
+            for row in np.flatnonzero(state["pending"] != 1).tolist():
+                hashes[row] = ledger_hash(state["ledger"][row])
+            columns["ledger"], begin, trees = hashes, 0, []
+            for nodes in state["tree_nodes"].tolist():
+                trees.append(boosted_tree(state, begin, nodes))
+                begin += nodes
+            parts["trees"] = np.array(trees)
+    if "weight" in state:
+        columns["weight"] = state["weight"]
+    gone, order = state["pending"] == 2, np.argsort(state["id"], kind="stable")
+    leaving = order[gone[order]]
+    parts |= {f"leaving_{name}": column[leaving] for name, column in ({"id": state["id"]} | columns).items()}
+    bins = [(name, state[name]) for name in sorted(state) if name.startswith("bins_") and "tree_nodes" in state]
+    rows = row_parts(state["id"][~gone], **{name: column[~gone] for name, column in columns.items()})
+    begun = begin_digest(bins, f"raydt-digest-{2 if former else 3}")
+    return digest([*((name, parts[name]) for name in sorted(parts)), *rows], begun)
 
 
 # -- receipts --------------------------------------------------------------------------------------------------------

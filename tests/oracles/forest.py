@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.digest import digest
+from raydt.arrays.digest import begin_digest, digest
 from raydt.examples.updates import UNIT
-from tests.oracles.digests import row_parts
+from tests.oracles.digests import forest_root, row_parts
 
 MASK = 2**64 - 1
 #: Numbers of a node's sequence.
@@ -282,15 +282,15 @@ class Forest:
         """What a row of weight 1 counts."""
         return UNIT if any(weight != 1 for _, _, weight in self.examples.values()) else 1
 
-    def digest(self) -> str:
-        """Digest of the model."""
+    def digest(self, former: bool = False) -> str:
+        """Digest of the model, in the present format or the ``former`` one."""
         dtypes = {"feature": np.int32, "threshold": np.float64, "right": np.int32, "totals": np.int64}
         hashes = []
         for one in self.trees():
             columns = {name: [getattr(node, name) for node in one] for name in dtypes}
             columns["totals"] = [[int(self.unit * total) for total in node.totals] for node in one]
-            arrays = [(name, np.array(columns[name], dtype=t)) for name, t in dtypes.items()]
-            hashes.append(list(bytes.fromhex(digest(arrays).removeprefix("sha256:"))))
+            arrays = {name: np.array(columns[name], dtype=t) for name, t in dtypes.items()}
+            hashes.append(list(bytes.fromhex(digest(arrays.items())[7:]) if former else forest_root(arrays)))
         parts: list[tuple[str, Any]] = [("trees", np.array(hashes, dtype=np.uint8))]
         ids, dtype = sorted(self.examples), np.int32
         classes = self.classes()
@@ -300,7 +300,8 @@ class Forest:
         labels = [self.examples[i][1] for i in ids]
         y = np.array(labels if self.rules.numeric else [classes.index(int(label)) for label in labels], dtype=dtype)
         weights = {"weight": np.array([int(UNIT * self.examples[i][2]) for i in ids], np.uint32)}
-        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=y, **(weights if self.unit > 1 else {}))])
+        parts += row_parts(np.array(ids, dtype=np.int64), y=y, **(weights if self.unit > 1 else {}))
+        return digest(parts, begin_digest((), f"raydt-digest-{2 if former else 3}"))
 
     def vote(self, x: tuple[float, ...]) -> float | None:
         """The prediction of a row: class or number; None of a class without live examples."""

@@ -213,6 +213,8 @@ class Run:
         for _ in range(int(self.draws.integers(0, 3))):
             self.ask()
         assert self.digest() == self.twin.digest()
+        if self.draws.random() < 0.2:
+            assert self.session.digest(former=True) == self.twin.digest(former=True)
 
     @property
     def live(self) -> list[int]:

@@ -26,6 +26,7 @@ from raydt.sessions.session import InProcessSession
 from tests.crews import NUMBERS, crew
 from tests.oracles import online_gbdt
 from tests.oracles.audited_gbdt import SlowRawRows
+from tests.oracles.digests import gbdt_digest
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
 from tests.volume import examples
@@ -83,6 +84,9 @@ def assert_same_state(session: InProcessSession, twin: OnlineGBDTTwin, where: st
     fast, slow = canonical(session.state()[0]), canonical(twin.state())
     for name, expected in slow.items():
         assert fast[name] == expected, f"{where}: {name}"
+    state = session.state()[0]
+    if "weight" not in state and state.get("classes", [0])[0] > 0:
+        assert session.digest() == gbdt_digest(state), where
 
 
 def assert_same(stream: Stream, options: dict[str, Any], shards: int, sizes: Sequence[int], plan: WorkPlan) -> None:

@@ -23,7 +23,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.messages import message, message_of
 from raydt.sessions import receipt_chain
 from raydt.sessions.receipt import Entry, encoded, sealed
-from raydt.sessions.receipt_chain import Key, OpenChain, Signer, append, opened, read_chain
+from raydt.sessions.receipt_chain import Key, OpenChain, Origin, Signer, append, opened, read_chain
 from tests.fuzz.mutations import mutated
 from tests.refusals import refused
 
@@ -61,7 +61,9 @@ def test_each_entry_names_the_one_before(chain: Path) -> None:
         30,
         28,
         tuple(
-            name for name in (*tuple(Entry.model_fields)[:18], "sha256") if name not in ("subjects", "missing", "note")
+            name
+            for name in (*tuple(Entry.model_fields)[:19], "sha256")
+            if name not in ("former", "subjects", "missing", "note")
         ),
     )
 
@@ -177,6 +179,32 @@ def test_a_change_without_a_receipt_is_a_gap(tmp_path: Path) -> None:
     assert read_chain(file).gaps == [2]
     with refused("receipts.no_digests", ConfigError):
         append(file, replace(receipt, digest_after=None), KEY, time="")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_model_that_the_chain_has_by_the_former_format_is_no_gap(tmp_path: Path, known: bool) -> None:
+    file, old, asked = tmp_path / "receipts.jsonl", f"sha256:{7:064x}", []
+    tree = FullyDynamicTreeClassifier().fit(np.eye(6), [0, 1, 0, 1, 0, 1])
+    receipts = [tree.forget([i]) for i in range(3)]
+    append(file, replace(receipts[0], digest_after=old), KEY, time="")
+
+    def former() -> str:
+        asked.append(1)
+        return old if known else f"sha256:{8:064x}"
+
+    with opened(file, KEY) as chain:
+        chain.about(Origin("here", "fudyadt", None, None, old, {}, former=former))
+        for receipt in receipts[1:]:
+            chain.append(receipt, time="")
+    read = read_chain(file, KEY)
+    assert (read.gaps, len(asked)) == ([] if known else [2], 1)
+    assert [entry.get("former") for entry in read.entries] == [None, old if known else None, None]
+    before = receipts[1].digest_before
+    assert before is not None
+    back = read.course.rollback_to(before, receipts[0].options_hash, "fudyadt")
+    assert back is not None
+    assert back["rolled_back"] == 1
+    assert (read.course.rollback_to(old, receipts[0].options_hash, "fudyadt") or {})["rolled_back"] == 1
 
 
 def _private_key() -> bytes:
@@ -336,7 +364,7 @@ def test_a_chain_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> 
     assert not read_chain(file, Key(bytes(32))).keyed  # such a chain does not tell
     append(file, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
     assert file.read_bytes().startswith(FORMER.read_bytes())
-    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "5"]
+    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "6"]
     with refused("receipts.other_key", ConfigError, row=4):
         read_chain(file, Key(bytes(32)))
 

@@ -472,7 +472,7 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     # ---------------------------------------------------------------- the model
 
-    def digest(self) -> str:
+    def digest(self, former: bool = False) -> str:
         """Digest of the split with its counts, and of ids with labels."""
         return digest([*self.split.arrays().items(), *self._class_parts(), self._row_part()])
 

@@ -638,7 +638,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _with_naive(self, model: Arrays) -> Arrays:
         return model if self._naive is None else model | self._naive
 
-    def digest(self) -> str:
+    def digest(self, former: bool = False) -> str:
         """Digest of all that predicts and decides: tree, counts, records, bins, tallies, ids, labels, who was right.
 
         It is free of slots, node ids, sites and list orders. The first costs O(nodes + live examples), the next

@@ -33,6 +33,7 @@ from raydt.learners.forest.nodes import (
     free_block,
     gather,
     has_room,
+    lose_hashes,
     mass_at,
     may_split,
     new_block,
@@ -205,6 +206,7 @@ def _close(forest: Any, tree: int, leaf: int, examples: Any, scratch: Any) -> in
     forest.nodes[leaf].head = -1
     forest.shape[tree, 2] -= 1
     forest.touched[tree] = True
+    lose_hashes(forest, leaf)
     return n
 
 
@@ -441,6 +443,7 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
     while True:
         same = equal and nodes[node].feature == LEAF and may_split(forest, node, rules)
         count(forest, node, y, by, weight, rules.numeric)
+        forest.hashed[node] = False
         path += 1
         if nodes[node].feature < 0:
             _at_leaf(forest, tree, node, entry, by, same, examples, scratch, rules)

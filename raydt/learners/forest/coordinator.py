@@ -9,12 +9,12 @@ shards, which then tell each other the columns of the rows that each has read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, as_slice
+from raydt.arrays.digest import DIGEST_2, DIGEST_3
 from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
@@ -36,17 +36,20 @@ from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SequentialCoordi
 from raydt.learners.forest.labels import MOST_NUMBERS, MOST_WEIGHT, NO_LABELS, LabelScale, RowWeights
 from raydt.learners.forest.model import (
     ARRAYS,
+    Counted,
     Folded,
-    ForestDigest,
     ForestPredictor,
     class_counts,
     codes_of,
     depths_of,
     each_tree,
+    former_roots_of,
+    joined_trees,
     levels_of_votes,
     merged_votes,
     model_arrays,
     numbers_of,
+    roots_of,
     shares_of,
     trees_of_model,
     unfolded,
@@ -88,13 +91,15 @@ class ForestCoordinator(SequentialCoordinator):
         self._weights = RowWeights(self._store, options.class_weight == "balanced", most)
         self._weighting = self._weights.weighting
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
-        self._digest = ForestDigest(options.n_estimators)
         self._ranks: Int32s = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._scale = LabelScale() if options.numeric else None
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
         # All trees by number as they were fetched last, and whether some have changed; not used where they can be seen.
         self._fetched, self._stale = [without_rows(options.numeric)] * options.n_estimators, False
+        # What a digest needs of such shards: totals of roots, and the hashes of all trees until the next update.
+        self._root_totals: list[Ints] = []
+        self._roots: AnyArray | None = None
         # The model that was restored, or fell asleep, until the next batch; shards need ids, labels and rows in full.
         self._saved: Folded | Arrays | None = None
         self._shards_need_rows = False
@@ -173,6 +178,7 @@ class ForestCoordinator(SequentialCoordinator):
             "settle": bool(warm) or not (self.keeps_open and self._shared),
             **rows,  # in full, to all alike: each tree votes on every row, and most shards hold it
         }
+        self._roots = None
         replies = yield self._each("steps", payload)
         self._saved = None
         done = self._merge(replies)
@@ -238,7 +244,6 @@ class ForestCoordinator(SequentialCoordinator):
         if not self._stale:
             return
         for reply in (yield self._each("fetch")):
-            self._digest.note(np.array(reply["changed"]))
             for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
                 self._fetched[number] = tree
         self._stale = False
@@ -255,7 +260,7 @@ class ForestCoordinator(SequentialCoordinator):
         if self._saved is None:
             if (self._seq - self._woken) * STEPS_OF_A_BUILD < self.store.live:
                 return
-            self.store.looked_at(self._digest.note, builds=True)
+            self.store.resolve()
             self.statistics()  # whose sizes are kept
             self._saved = self.model()
         if not isinstance(self._saved, Folded):
@@ -281,8 +286,6 @@ class ForestCoordinator(SequentialCoordinator):
         }
         ended = yield from together("recall", payload, self._numbers)
         self._shards_need_rows, self._woken = False, self._seq
-        for part in self.store.parts:
-            part.taken()  # trees are those of the model
         self._merge([one.result for one in ended])
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
@@ -299,8 +302,7 @@ class ForestCoordinator(SequentialCoordinator):
         trees = self._fetched
         if self._shared:
             if self.keeps_open and self._seq >= self._warmup:
-                for part in self.store.parts:
-                    part.resolve()
+                self.store.resolve()
             trees = [part.arrays() for part in self.store.parts]
         scale = None if self._scale is None else self._scale.scale
         weights, classes = self._weights, 2
@@ -323,48 +325,65 @@ class ForestCoordinator(SequentialCoordinator):
             return merged_votes([part.votes(X) for part in self.store.parts])
         return ForestPredictor(self.features, self.model()).votes(X)
 
-    def digest(self) -> str:
+    def gather_digest(self, former: bool = False) -> Exchange[None]:
+        """Have the trees hashed where they are; in the former format, fetch them."""
+        if self._shared or self._saved is not None:
+            return
+        if former:
+            yield from self.gather_state()
+        if self._scale is None:
+            self._root_totals = [*(yield self._each("root_totals"))]
+        if not former:
+            counted = self._counted()
+            payload = {**counted._asdict(), "scale": None if counted.scale is None else tuple(counted.scale)}
+            self._roots = np.concatenate((yield self._each("hash", payload)))
+
+    def digest(self, former: bool = False) -> str:
         """Digest of all trees, and of ids with labels; free of slots, node ids, class codes and history.
 
-        O(nodes) of the trees that have changed since the last digest, and O(log n) of each row that has.
+        O(log n) of each row that has changed since the last digest, and its paths; O(nodes) of what was rebuilt, after
+        a change of the classes that live examples have, and in the former format.
         """
-        trees: Callable[[Ints], Iterator[TreeArrays]] = self._fetched_trees
-        if self._shared and self._saved is None:
-            trees = self.store.looked_at(self._digest.note, self.keeps_open and self._seq >= self._warmup)
-        per_row = 1 if self._saved is not None else self._weights.per_row
-        if self._scale is not None:
-            return self._digest.of(trees, self._scale.scale, [self._row_part()], per_row)
-        counts = self._class_counts()
-        if self.store.uneven:  # a class may have rows of weight 0 only
-            counts = np.bincount(self.store.y[self.store.slots()], minlength=len(counts))
-        live = self._order[self._order < len(counts)]
-        live = live[counts[live] > 0]
-        ranks = np.full(len(counts), -1, dtype=np.int32)
-        ranks[live] = np.arange(len(live))
+        saved = None if self._saved is None else joined_trees(trees_of_model(unfolded(self._saved)))
+        if self._shared and saved is None and self.keeps_open and self._seq >= self._warmup:
+            self.store.resolve()
+        counted = self._counted(saved)
+        ranks = np.full(int(counted.codes.max(initial=-1)) + 1, -1, dtype=np.int32)
+        ranks[counted.codes] = np.arange(len(counted.codes))
         if not np.array_equal(ranks, self._ranks) and self._digested is not None:
             self._digested.forget()  # labels have other places among those of live examples
         self._ranks = ranks
         factors = self._weights.weighting.digested()
-        of_classes = [(name, of_codes(of_all, live)) for name, of_all in factors.items()]
-        return self._digest.of(trees, live, [*of_classes, self._row_part()], per_row)
+        of_classes = [(name, of_codes(of_all, counted.codes)) for name, of_all in factors.items()]
+        roots = self._tree_roots(counted, saved, former)
+        return counted.digest(roots, [*of_classes, self._row_part()], DIGEST_2 if former else DIGEST_3)
 
-    def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
-        if self._stale:
-            raise RuntimeError(message("learners.trees_elsewhere"))
-        trees = self._known_trees()
-        return (trees[number] for number in numbers.tolist())
+    def _tree_roots(self, counted: Counted, saved: TreeArrays | None, former: bool) -> AnyArray:
+        """Return the hash of each tree, shape (trees, 32)."""
+        if saved is not None:
+            return former_roots_of(saved, counted) if former else roots_of(saved, counted)
+        if not self._shared:
+            if self._stale if former else self._roots is None:
+                raise RuntimeError(message("learners.trees_elsewhere"))
+            return former_roots_of(joined_trees(self._fetched), counted) if former else self._roots
+        if former:
+            return np.concatenate([former_roots_of(part.arrays(), counted) for part in self.store.parts])
+        return np.concatenate([part.roots(counted) for part in self.store.parts])
 
-    def _known_trees(self) -> list[TreeArrays]:
-        """Return all trees as they were saved, or fetched last."""
-        return self._fetched if self._saved is None or not self._shared else trees_of_model(unfolded(self._saved))
-
-    def _class_counts(self) -> Ints:
-        """Return how many live examples each class has, by code, in all trees together."""
-        if self._shared and self._saved is None:
-            roots = [part.root_totals() for part in self.store.parts]
+    def _counted(self, saved: TreeArrays | None = None) -> Counted:
+        """Return which numbers the digest has of each node; of the trees of a ``saved`` model, if there is one."""
+        per_row = 1 if saved is not None else self._weights.per_row
+        if self._scale is not None:
+            return Counted(np.empty(0, dtype=np.int64), self._scale.scale, per_row)
+        if saved is not None:
+            roots = [saved.totals[np.cumsum(saved.nodes) - saved.nodes]]
         else:
-            roots = [tree.totals[:1] for tree in self._known_trees()]
-        return class_counts(roots)
+            roots = [part.root_totals() for part in self.store.parts] if self._shared else self._root_totals
+        counts = class_counts(roots)
+        if self.store.uneven:  # a class may have rows of weight 0 only
+            counts = np.bincount(self.store.y[self.store.slots()], minlength=len(counts))
+        live = self._order[self._order < len(counts)]
+        return Counted(live[counts[live] > 0], None, per_row)
 
     def _row_columns(self, slots: Slots) -> dict[str, AnyArray]:
         """Labels; of a class its place among those of live examples."""
@@ -398,7 +417,6 @@ class ForestCoordinator(SequentialCoordinator):
         self._stale = False
         if not self._shared:
             self._fetched = trees_of_model(self._saved)
-        self._digest.note(slice(None))
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
         if self._scale is not None:

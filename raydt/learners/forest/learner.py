@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from raydt.arrays.digest import DIGEST_2, DIGEST_3
 from raydt.arrays.elementary import Ints
 from raydt.examples.updates import LARGEST_SUM, Features, Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
@@ -132,6 +133,7 @@ class Forest(Learner):
             parts=options.n_estimators,
             shard_threads=True,
             erases=True,
+            digests=(DIGEST_3, DIGEST_2),
             divided="always",
             rebuilds=options.rebuild == "eager",
             stays=(),

@@ -8,14 +8,15 @@ in ascending order of their labels) or, with numeric labels, ``exponent``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.blocks import Compressed, SparseRows
-from raydt.arrays.digest import Part, digest
+from raydt.arrays.digest import Part, Words, begin_digest, digest
 from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.scoring import LEVELS, Levels, levels_of
@@ -33,6 +34,7 @@ from raydt.learners.forest.labels import (
     label_sums,
 )
 from raydt.learners.forest.nodes import TreeArrays
+from raydt.trees.hashes import CONTENT, WORDS, changed_nodes, hash_changed
 from raydt.trees.packed_trees import PackedTrees, add_votes, packed
 from raydt.trees.records import goes_left
 from raydt.trees.shapley import StoredTrees, TreeSum, constant, one_category_left
@@ -165,9 +167,7 @@ def model_arrays(
     ``order`` has the class codes in ascending order of their labels, ``scale`` is that of numeric labels; ``per_row``
     units of the trees are one of the model. Totals are of at least so many ``classes``: one may live without a weight.
     """
-    width = max(part.totals.shape[1] for part in parts)
-    totals = np.concatenate([np.pad(part.totals, [(0, 0), (0, width - part.totals.shape[1])]) for part in parts])
-    nodes, feature, threshold, right = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    nodes, feature, threshold, right, totals = joined_trees(parts)
     starts = np.cumsum(nodes) - nodes
     if scale is not None:
         totals = stored(totals, scale, per_row)
@@ -359,9 +359,10 @@ def merged_votes(parts: Sequence[Ints]) -> Ints:
     return out
 
 
-# The digest of a forest: a hash of each tree, made again for those that have changed.
+# The digest of a forest: a hash of each tree, of all its nodes, or of those that have changed where trees are built.
 #
 # Invariant: the digest is a function of the trees, of labels by id, and of nothing else, whatever was hashed before.
+# Format: ``docs/reference/formats.md``.
 
 
 def class_counts(roots: Sequence[Ints]) -> Ints:
@@ -372,59 +373,88 @@ def class_counts(roots: Sequence[Ints]) -> Ints:
     return counts
 
 
-class ForestDigest:
-    """Hashes of all trees."""
+class Counted(NamedTuple):
+    """Which numbers of ``totals`` a digest has, over ``per_row``.
 
-    def __init__(self, trees: int) -> None:
-        self._hashes = np.zeros((trees, 32), dtype=np.uint8)
-        self._stale = np.ones(trees, dtype=np.bool_)
-        self._counted: tuple[bytes | Scale, int] | None = None  # what the columns of ``totals`` were
+    They are those of the classes that live examples have, by their ``codes`` in ascending order of the labels; or of
+    numeric labels, by their ``scale``.
+    """
 
-    def note(self, numbers: Ints | slice) -> None:
-        """Note that some trees have changed."""
-        self._stale[numbers] = True
+    codes: Ints
+    scale: Scale | None
+    per_row: int
 
-    def of(
-        self,
-        trees: Callable[[Ints], Iterable[TreeArrays]],
-        counted: Ints | Scale,
-        more: Iterable[Part],
-        per_row: int = 1,
-    ) -> str:
-        """Return the digest of the trees and of ``more``. O(nodes of the trees that have changed).
+    @property
+    def key(self) -> tuple[bytes, Scale | None, int]:
+        """What totals are hashed by: of equal totals the same numbers."""
+        return self.codes.tobytes(), self.scale, self.per_row
 
-        ``trees`` gives some of them by number; ``counted`` are the codes of the classes that live examples have, in
-        ascending order of their labels, or the scale of numeric labels. Totals are hashed over ``per_row``.
-        """
-        key = counted if isinstance(counted, Scale) else counted.tobytes(), per_row
-        if key != self._counted:
-            self.note(slice(None))
-            self._counted = key
-        numbers = np.flatnonzero(self._stale)
-        for number, tree in zip(numbers.tolist(), trees(numbers), strict=True):
-            self._hashes[number] = np.frombuffer(_hash(tree, counted, per_row), dtype=np.uint8)
-            self._stale[number] = False
+    def of(self, totals: Ints) -> Ints:
+        """Return the numbers of some nodes, shape (nodes, numbers)."""
+        if self.scale is not None:
+            return stored(totals, self.scale, self.per_row)
+        counts = np.zeros((len(totals), len(self.codes)), dtype=np.int64)
+        known = self.codes < totals.shape[1]  # a tree that no row has reached yet may know fewer classes
+        counts[:, known] = totals[:, self.codes[known]] // self.per_row
+        return counts
+
+    def digest(self, roots: AnyArray, more: Iterable[Part], format: str) -> str:
+        """Return the digest, in a format, of the hashes of all trees and of ``more``."""
         exponent: list[Part] = []
-        if isinstance(counted, Scale):
-            exponent.append(("exponent", np.array([counted.exponent], dtype=np.int64)))
-        return digest([("trees", self._hashes), *exponent, *more])
+        if self.scale is not None:
+            exponent.append(("exponent", np.array([self.scale.exponent], dtype=np.int64)))
+        return digest([("trees", roots), *exponent, *more], begin_digest((), format))
 
 
-def _hash(tree: TreeArrays, counted: Ints | Scale, per_row: int) -> bytes:
-    """Hash a tree in canonical form; the left child is the next node."""
-    if isinstance(counted, Scale):
-        totals = stored(tree.totals, counted, per_row)
-    else:  # a tree that no row has reached yet may know fewer classes
-        totals = np.zeros((len(tree.totals), len(counted)), dtype=np.int64)
-        known = counted < tree.totals.shape[1]
-        totals[:, known] = tree.totals[:, counted[known]] // per_row
-    names: dict[str, AnyArray] = {
-        "feature": tree.feature,
-        "threshold": tree.threshold,
-        "right": tree.right,
-        "totals": totals,
-    }
-    return bytes.fromhex(digest(names.items()).partition(":")[2])
+def contents_of(feature: Int32s, threshold: Floats, totals: Ints) -> tuple[Words, Ints]:
+    """Return what is hashed of some nodes, behind room for the hashes of their children; and where it ends, in bytes.
+
+    It is the feature (-1 of a leaf), the threshold and the totals, eight bytes each.
+    """
+    contents = np.empty((len(feature), CONTENT + 2 + totals.shape[1]), dtype="<u8")
+    contents[:, CONTENT] = np.maximum(feature, -1).astype(np.int64).view(np.uint64)
+    contents[:, CONTENT + 1] = threshold.view(np.uint64)
+    contents[:, CONTENT + 2 :] = totals.view(np.uint64)
+    return contents, np.full(len(feature), 8 * contents.shape[1])
+
+
+def joined_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
+    """Return trees one after the other, as :func:`each_tree` takes them apart; some may know fewer classes."""
+    width = max(tree.totals.shape[1] for tree in trees)
+    totals = [np.pad(tree.totals, [(0, 0), (0, width - tree.totals.shape[1])]) for tree in trees]
+    parts = [np.concatenate([tree[i] for tree in trees]) for i in range(4)]
+    return TreeArrays(*parts, np.concatenate(totals))
+
+
+#: What tells where the children of a node are.
+_LINKED = np.dtype([("feature", np.int32), ("left", np.int32), ("right", np.int32)])
+#: Depth of no node.
+_DEEPEST = 256
+
+
+def roots_of(trees: TreeArrays, counted: Counted) -> npt.NDArray[np.uint8]:
+    """Return the hash of each tree in canonical form, shape (trees, 32). O(nodes)."""
+    starts = np.cumsum(trees.nodes) - trees.nodes
+    nodes = np.empty(len(trees.feature), dtype=_LINKED)
+    nodes["feature"], nodes["left"] = trees.feature, np.arange(1, len(nodes) + 1)
+    nodes["right"] = trees.right + np.repeat(starts, trees.nodes)
+    hashed, hashes = np.zeros(len(nodes), dtype=np.bool_), np.empty((len(nodes), WORDS), dtype="<u8")
+    changed = changed_nodes(nodes, starts, hashed, _DEEPEST)
+    at = changed.at
+    contents = contents_of(trees.feature[at], trees.threshold[at], counted.of(trees.totals[at]))
+    hash_changed(nodes, changed, *contents, hashed, hashes)
+    roots: npt.NDArray[np.uint8] = hashes[starts].view(np.uint8)
+    return roots
+
+
+def former_roots_of(trees: TreeArrays, counted: Counted) -> npt.NDArray[np.uint8]:
+    """Return what ``raydt-digest-2`` has of each tree: the SHA-256 of its arrays, shape (trees, 32). O(nodes)."""
+    hashes = np.empty((len(trees.nodes), 32), dtype=np.uint8)
+    for number, tree in enumerate(each_tree(trees)):
+        arrays = {"feature": tree.feature, "threshold": tree.threshold, "right": tree.right}
+        text = digest([*arrays.items(), ("totals", counted.of(tree.totals))])
+        hashes[number] = np.frombuffer(bytes.fromhex(text.partition(":")[2]), dtype=np.uint8)
+    return hashes
 
 
 # The arrays of a forest that may not be used for long: compressed, and without what follows from the others.

@@ -223,7 +223,8 @@ class ForestArrays(NamedTuple):
 
     ``members`` are the lists, by entry; ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and
     open leaves; ``levels``, (trees, depths), nodes by depth; ``order`` has the class codes in ascending order of their
-    labels; ``touched`` says which trees have changed.
+    labels; ``touched`` says which trees have changed, and ``hashed``, by node, which subtrees have not since they were
+    hashed: of a node without a hash, no node above has one.
     """
 
     nodes: npt.NDArray[np.void]
@@ -235,6 +236,7 @@ class ForestArrays(NamedTuple):
     levels: Int32s
     order: Ints
     touched: Bools
+    hashed: Bools
     reg: Ints
     first: int  #: Place of the first tree among those of the shard.
 
@@ -263,8 +265,8 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
     shape = np.ones((trees, 3), dtype=np.int32)
     totals = np.zeros((trees, rules.label_columns if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
-    order = np.arange(totals.shape[1])
-    return ForestArrays(nodes, totals, blocks, members, roots, shape, levels, order, touched, reg, 0)
+    order, hashed = np.arange(totals.shape[1]), np.zeros(trees, dtype=np.bool_)
+    return ForestArrays(nodes, totals, blocks, members, roots, shape, levels, order, touched, hashed, reg, 0)
 
 
 def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
@@ -275,7 +277,8 @@ def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
     need, need_blocks = int(reg[USED]) + nodes, int(reg[BLOCKS_USED]) + inner
     if capacity - int(reg[USED]) + int(reg[SPARE]) < nodes:
         capacity = max(need, capacity + capacity // 2)
-        forest = forest._replace(nodes=grown(forest.nodes, capacity), totals=grown(forest.totals, capacity))
+        by_node = {name: grown(getattr(forest, name), capacity) for name in ("nodes", "totals", "hashed")}
+        forest = forest._replace(**by_node)
     if blocks - int(reg[BLOCKS_USED]) + int(reg[BLOCKS_SPARE]) < inner:
         blocks = max(need_blocks, blocks + blocks // 2)
         forest = forest._replace(blocks=Blocks(*(grown(array, blocks) for array in forest.blocks)))
@@ -288,6 +291,7 @@ def without_room(forest: ForestArrays) -> ForestArrays:
     return forest._replace(
         nodes=trimmed(forest.nodes, used),
         totals=trimmed(forest.totals, used),
+        hashed=trimmed(forest.hashed, used),
         blocks=Blocks(*(trimmed(array, blocks) for array in forest.blocks)),
     )
 
@@ -310,6 +314,7 @@ def with_classes(forest: ForestArrays, order: Ints) -> ForestArrays:
 def weighed(forest: ForestArrays, numeric: bool) -> ForestArrays:
     """The same trees, all of whose rows have weight 1, in units of weights."""
     totals, buckets = forest.totals, forest.blocks.buckets
+    forest.hashed[:] = False
     if numeric:
         totals, buckets = np.column_stack([weighed_sums(totals), totals[:, 2:], totals[:, 1]]), weighed_sums(buckets)
     else:
@@ -400,6 +405,7 @@ def new_child(forest: Any, tree: int, parent: int, side: int) -> int:
     nodes[node].feature = LEAF
     nodes[node].left = nodes[node].right = nodes[node].head = nodes[node].block = -1
     nodes[node].depth = depth
+    forest.hashed[node] = False
     forest.shape[tree, 0] += 1
     forest.levels[tree, depth] += 1
     return node
@@ -501,6 +507,14 @@ def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> 
         forest.totals[node, squares + 1] += rows * lower
     else:
         forest.totals[node, y] += by
+
+
+@inlined_kernel
+def lose_hashes(forest: Any, node: int) -> None:
+    """Take the hashes of a node, and of those above it, away."""
+    while node >= 0 and forest.hashed[node]:
+        forest.hashed[node] = False
+        node = np.int64(forest.nodes[node].parent)
 
 
 @inlined_kernel

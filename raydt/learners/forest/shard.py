@@ -6,7 +6,7 @@ trees that the coordinator deals, as many as any other shard. It keeps all rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,8 @@ from raydt.exchange.links import Meeting, Steps
 from raydt.exchange.messages import MET, FeatureReader, Payload
 from raydt.learners.batch_coordinator import ADD, REMOVE
 from raydt.learners.forest.labels import NO_LABELS, Scale, in_units
-from raydt.learners.forest.model import each_tree
-from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps, TreeArrays
+from raydt.learners.forest.model import Counted
+from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
 
@@ -62,22 +62,10 @@ class ForestStore(ExampleStore):
         self.shares = shares  #: Numbers of the trees of each shard.
         self.parts: list[ExactTrees] = []  #: Those of the shards in this process, in the order of their trees.
 
-    def looked_at(self, note: Callable[[Ints], None], builds: bool) -> Callable[[Ints], Iterator[TreeArrays]]:
-        """Note which trees of the shards have changed; returns what gives some of them, ascending.
-
-        ``builds`` asks for what is still open.
-        """
+    def resolve(self) -> None:
+        """Have what is still open built."""
         for part in self.parts:
-            if builds:
-                part.resolve()
-            note(part.numbers[part.touched()])
-            part.taken()
-
-        def some(numbers: Ints) -> Iterator[TreeArrays]:
-            for part in self.parts:
-                yield from each_tree(part.arrays(np.flatnonzero(np.isin(part.numbers, numbers))))
-
-        return some
+            part.resolve()
 
 
 class ForestShard:
@@ -227,6 +215,14 @@ class ForestShard:
         changed = {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
         self.trees.taken()
         return changed
+
+    def _on_root_totals(self) -> Ints:
+        """Return the totals of the roots, shape (trees, K)."""
+        return self.trees.root_totals()
+
+    def _on_hash(self, codes: Any, scale: Any, per_row: int) -> Any:
+        """Return the hash of each tree, shape (trees, 32), by what is counted (``Counted``)."""
+        return self.trees.roots(Counted(np.asarray(codes), None if scale is None else Scale(*scale), per_row))
 
     # ---------------------------------------------------------------- rows
 

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import grown, put_rows, trimmed
+from raydt.arrays.digest import Words
 from raydt.arrays.elementary import Bools, Floats, Int32s, Ints, Slots, bits
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.examples.updates import UNIT, Features, Log, Weights, filled
 from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SHARDS
 from raydt.learners.forest.build import change, open_path, resolve
 from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.model import vote
+from raydt.learners.forest.model import Counted, contents_of, vote
 from raydt.learners.forest.nodes import (
     DEPTH,
     MOST_ENTRIES,
@@ -46,6 +47,7 @@ from raydt.learners.forest.nodes import (
 )
 from raydt.learners.forest.options import ForestOptions
 from raydt.parallel import ranges, run, threads
+from raydt.trees.hashes import WORDS, changed_nodes, hash_changed
 from raydt.trees.records import MEMBER, link, mass_of, next_in_preorder, unlink
 
 # The steps of a batch, in one compiled loop over neighbouring trees of a shard.
@@ -185,6 +187,7 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
             root = np.int64(forest.roots[tree])
             count(forest, root, examples.y[slot], by, by * mass_of(examples.weight, slot), numeric)
             forest.touched[tree] = True
+            forest.hashed[root] = False
             if by > 0:
                 link(forest, forest.members, root, slot * k + at)
             else:
@@ -197,6 +200,8 @@ class TreePool:
     def __init__(self, forest: ForestArrays, rules: ForestRules, categorical: Bools) -> None:
         self.forest, self.rules, self._categorical = forest, rules, categorical
         self.new_scratch(0)
+        self._hashes: Words = np.empty((0, WORDS), dtype="<u8")
+        self._hashed_by: Any = None  # which totals were hashed; of others, and before the first, nothing is
 
     @property
     def width(self) -> int:
@@ -270,6 +275,22 @@ class TreePool:
     def mark(self, found: Bools, copies: int) -> None:
         """Mark the slots of all rows, of which each is in so many trees. O(nodes + rows)."""
         _mark(self.forest, copies, found)
+
+    def roots(self, counted: Counted) -> npt.NDArray[np.uint8]:
+        """Return the hash of each tree, shape (trees, 32). O(nodes that have changed since the last one)."""
+        forest = self.forest
+        if self._hashed_by != counted.key:
+            forest.hashed[:] = False
+            self._hashed_by = counted.key
+        if len(self._hashes) < len(forest.nodes):
+            self._hashes = grown(self._hashes, len(forest.nodes))
+        nodes = forest.nodes
+        changed = changed_nodes(nodes, forest.roots, forest.hashed, self.rules.max_depth)
+        at = changed.at
+        contents = contents_of(nodes["feature"][at], nodes["threshold"][at], counted.of(forest.totals[at]))
+        hash_changed(nodes, changed, *contents, forest.hashed, self._hashes)
+        roots: npt.NDArray[np.uint8] = self._hashes[forest.roots].view(np.uint8)
+        return roots
 
     def arrays(self, places: Ints) -> TreeArrays:
         """Return those of some trees that are in this pool, in canonical form. O(nodes)."""
@@ -539,6 +560,10 @@ class ExactTrees:
     def root_totals(self) -> Ints:
         """Totals of the roots, shape (trees, K)."""
         return np.concatenate([pool.forest.totals[pool.forest.roots] for pool in self.pools])
+
+    def roots(self, counted: Counted) -> npt.NDArray[np.uint8]:
+        """Return the hash of each tree, shape (trees, 32). O(nodes that have changed since the last one)."""
+        return np.concatenate([pool.roots(counted) for pool in self.pools])
 
     def arrays(self, trees: Ints | None = None) -> TreeArrays:
         """Some of the trees, by place ascending, in canonical form; all by default. O(nodes)."""

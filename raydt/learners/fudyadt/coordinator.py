@@ -393,7 +393,7 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
             each = [position[self.live.members["leaf"][slots]] for slots in of_each]
             yield Tell("take_leaves", {"begin": begin}, [{"leaf": leaf} for leaf in each])
 
-    def gather_digest(self) -> Exchange[None]:
+    def gather_digest(self, former: bool = False) -> Exchange[None]:
         """Have the rows hashed."""
         yield from self._resume()
         yield from self._owned.gather_hashes()

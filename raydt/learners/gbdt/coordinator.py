@@ -370,21 +370,21 @@ class GBDTCoordinator(BatchCoordinator):
         """Have the shards complete what was restored: they have the rows of a state."""
         yield from self._resume()
 
-    def gather_digest(self) -> Exchange[None]:
+    def gather_digest(self, former: bool = False) -> Exchange[None]:
         """Have the rows hashed."""
         yield from self._resume()
-        yield from self._owned.gather_hashes()
+        yield from self._owned.gather_hashes(former)
 
     def _constant(self) -> float:
         """The prediction without a model: the most frequent class so far, or the mean."""
         assert self._only is not None, "gather comes first"
         return self._only
 
-    def digest(self) -> str:
+    def digest(self, former: bool = False) -> str:
         """Return the digest of trees, bins, and of label and ledger by id, after :meth:`gather_digest`. O(nodes)."""
-        return self._digest.of(self.ensemble, self._weighting.factors, *self._hashed())
+        return self._digest.of(self.ensemble, self._weighting.factors, *self._hashed(former), former)
 
-    def _hashed(self) -> tuple[Arrays, Part]:
+    def _hashed(self, former: bool) -> tuple[Arrays, Part]:
         """Return the columns of rows that wait to be deleted, by id, and the part of a digest for all rows."""
         return self._owned.hashed()
 
@@ -521,13 +521,17 @@ class LocalGBDTCoordinator(GBDTCoordinator):
         """Nothing: it is here."""
         yield from ()
 
-    gather_digest = gather_state = gather
+    gather_state = gather
+
+    def gather_digest(self, former: bool = False) -> Exchange[None]:
+        """Nothing: it is here."""
+        yield from ()
 
     def _constant(self) -> float:
         return constant_of(summary_of(self.store.y[self.store.slots()]))
 
-    def _hashed(self) -> tuple[Arrays, Part]:
-        return self._shard.digested(bool(self._mine.counts()[3]))
+    def _hashed(self, former: bool) -> tuple[Arrays, Part]:
+        return self._shard.digested(bool(self._mine.counts()[3]), former)
 
     # ---------------------------------------------------------------- states
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import is_one
+from raydt.arrays.blocks import grown, is_one
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.binning import SPARSE, Bins, code_of
@@ -211,6 +211,8 @@ def extent(trees: Trees) -> tuple[int, int, int]:
 ROOM_BITS = 5
 #: Of a power of two: the scale of no target lies beyond it, or below its inverse.
 LARGEST_EXPONENT = 900
+#: Trees whose ledger entries of a row are hashed together: a block of BLAKE2b, or two of a regression.
+LEDGER_PART_BITS = 6
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
@@ -229,6 +231,8 @@ class ModelArrays(NamedTuple):
     rates: Rates
     bins: Bins
     drift: npt.NDArray[np.uint16]  #: Shape (capacity,): how far the scores of each row may have moved (``staleness``).
+    #: Shape (capacity, parts): whether ledger entries of a row have changed since they were hashed, some trees a part.
+    changed: Bools
 
 
 @kernel
@@ -243,6 +247,11 @@ def _sum_up(ledger: Any, y: Any, weight: Any, k: int, loss: Any, slots: Any, out
 def start_of(trees: Trees, origin: float, squared: bool) -> float:
     """Return :attr:`Ensemble.start`. The second derivatives of a regression are weights: 0 in all without rows."""
     return 0.0 if squared and not trees.H[0, 0] else origin
+
+
+def _parts_of(trees: int) -> int:
+    """Return in how many parts the ledger entries of a row are hashed."""
+    return (trees - 1 >> LEDGER_PART_BITS) + 1
 
 
 def one_tree(options: GBDTOptions, classes: int) -> bool:
@@ -293,6 +302,7 @@ class Ensemble:
         shape = len(self.trees.feature), capacity
         self.leaf = np.full(shape, self.absent, dtype=np.uint8 if nodes <= 255 else np.uint16)
         self.ledger = np.zeros(shape, dtype=np.int32 if squared else np.uint16)
+        self.changed = np.zeros((capacity, _parts_of(shape[0])), dtype=np.bool_)
 
     @property
     def per(self) -> int:
@@ -307,7 +317,8 @@ class Ensemble:
     def arrays(self) -> ModelArrays:
         """Return the arrays, for kernels."""
         return ModelArrays(
-            self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins, self.drift
+            *(self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins),
+            *(self.drift, self.changed),
         )
 
     def begin(self) -> dict[str, Any]:
@@ -326,13 +337,14 @@ class Ensemble:
             ledger[:, :have] = self.ledger
             drift = np.zeros(capacity, dtype=np.uint16)
             drift[:have] = self.drift[:have]
+            self.changed = grown(self.changed, capacity)
             self.drift, self.ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
 
     def trim(self, capacity: int) -> None:
         """Give up room beyond ``capacity`` slots, which have all rows."""
         if self.leaf.shape[1] > capacity:
             self.drift, self.ledger = self.drift[:capacity].copy(), self.ledger[:, :capacity].copy()
-            self.leaf = self.leaf[:, :capacity].copy()
+            self.leaf, self.changed = self.leaf[:, :capacity].copy(), self.changed[:capacity].copy()
 
     def shortened(self, iterations: int) -> Ensemble:
         """Return the same model with its first iterations only."""
@@ -341,6 +353,7 @@ class Ensemble:
         short.iterations = iterations
         short.trees = Trees(*(array[:count].copy() for array in self.trees))
         short.leaf, short.ledger = self.leaf[:count].copy(), self.ledger[:count].copy()
+        short.changed = self.changed[:, : _parts_of(count)].copy()
         short.stale = staleness(self.options.tolerance, iterations, self.exponent, self.loss)
         return short
 

@@ -19,7 +19,7 @@ from raydt.batches.binning import is_left
 from raydt.examples.updates import UNIT
 from raydt.learners.gbdt.candidates import add_row, row_of, segments_of
 from raydt.learners.gbdt.derivatives import gradient, weighted
-from raydt.learners.gbdt.ensemble import LEAF, next_in_preorder, value_of
+from raydt.learners.gbdt.ensemble import LEAF, LEDGER_PART_BITS, next_in_preorder, value_of
 from raydt.learners.gbdt.split_search import DELETED, INSERTED, ROOTS
 from raydt.trees.records import mass_of
 
@@ -50,7 +50,7 @@ def _note(room: Any, n: int, slot: int, node: int, G: int, H: int) -> None:
 @inner_kernel
 def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, own: int, n: int, room: Any) -> int:
     """Change ledger and leaves of the rows of a batch in one tree; returns how many rows change its sums."""
-    loss, leaf, ledger = model.loss, model.leaf[t], model.ledger[t]
+    loss, leaf, ledger, to_hash = model.loss, model.leaf[t], model.ledger[t], model.changed[:, t >> LEDGER_PART_BITS]
     slots, y, entry = batch.slots, batch.y, batch.entry[k]
     changed = 0
     if role == DELETED:
@@ -69,7 +69,7 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
             node = _route(model, local, t, np.int64(slot))
             _note(room, changed, slot, node, G, H)
             changed += 1
-            leaf[slot], ledger[slot] = node, entry[i]
+            leaf[slot], ledger[slot], to_hash[slot] = node, entry[i], True
     if not batch.differs[k]:
         return changed
     for i in range(np.uint64(own), np.uint64(n)):  # unsigned: no test for an index from the end
@@ -83,7 +83,7 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
         new_G, new_H = weighted(new, weight, loss.squared)
         _note(room, changed, slot, np.int64(leaf[slot]), new_G - old_G, new_H - old_H)
         changed += 1
-        ledger[slot] = now
+        ledger[slot], to_hash[slot] = now, True
     return changed
 
 

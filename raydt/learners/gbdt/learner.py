@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from raydt.arrays.digest import DIGEST_2, DIGEST_3
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.row_owners import rows_of_parts
@@ -224,6 +225,7 @@ class GBDT(Learner):
             collects_updates=True,
             reads="columns",
             owns_rows=True,
+            digests=(DIGEST_3, DIGEST_2),
             divided="large",
             counts=("trainings",),
             unused=options.unused,

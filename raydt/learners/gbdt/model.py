@@ -7,10 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from raydt.arrays.blocks import SparseRows
-from raydt.arrays.digest import Digest, Padded, Part, begin_digest, digest
-from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, softmax
+from raydt.arrays.blocks import SparseRows, grown
+from raydt.arrays.digest import (
+    DIGEST_2,
+    DIGEST_3,
+    SIZE,
+    Digest,
+    Padded,
+    Part,
+    Words,
+    begin_digest,
+    digest,
+    hash_all,
+    room_for,
+    start,
+)
+from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, Slots, softmax
 from raydt.arrays.kernel import kernel
 from raydt.batches.binning import SPARSE, Bins
 from raydt.batches.rows_on_shards import RowBlock
@@ -19,9 +33,11 @@ from raydt.examples.updates import Features
 from raydt.learners.gbdt.candidates import constant_of, summary_of
 from raydt.learners.gbdt.ensemble import (
     LEAF,
+    LEDGER_PART_BITS,
     Ensemble,
     Trees,
     gains,
+    next_in_preorder,
     numbered,
     one_tree,
     score_rows,
@@ -240,9 +256,127 @@ def saved_predictor(model: Mapping[str, AnyArray], options: GBDTOptions, feature
     return GBDTPredictor(trees, bins, features.sparse, classes, per, origin, (gain, known))
 
 
-# The digest of a model: trees, sums and bins, and of its rows label and ledger by id; free of slots and node numbers.
+# The digest of a model: trees with their sums, bins, and of its rows label and ledger by id; free of slots and nodes.
 #
-# Format: ``docs/reference/formats.md``.
+# A deleted row changes each tree, and of a tree a sixth of its nodes: the trees are hashed whole. Few entries of the
+# ledger change, however many rows have their scores compared: of a row all entries of some trees are hashed together,
+# and what has changed says the pass that has changed it (``ModelArrays.changed``).
+#
+# Invariant: the digest is a function of the model, whatever was hashed before. Format: ``docs/reference/formats.md``.
+
+#: What tells hashes of trees, of a part of a row's ledger entries, and of all of them.
+_TREE, _PART, _ROW = start(b"raydt-gbdt-tree"), start(b"raydt-gbdt-part"), start(b"raydt-gbdt-row")
+#: Hashes that are made together: their bytes stay in the cache.
+_HASHED = 256
+
+
+@kernel
+def _hash_trees(trees: Any, value: Any, numbers: Any, contents: Any, data: Any, jobs: Any, room: Any, out: Any) -> None:
+    """Hash all trees. O(nodes); ``value`` has the bits of the values, ``numbers`` the number of each feature."""
+    width = 8 * np.int64(contents.shape[1])
+    count, n = len(trees.feature), np.int64(0)
+    for t in range(count):
+        at, node, content = 0, np.int64(0), contents[n]
+        while node >= 0:
+            feature = np.int64(trees.feature[t, node])
+            number, cut = np.int64(-1), np.int64(0)
+            if feature >= 0:
+                number, cut = np.int64(numbers[feature]), np.int64(trees.cut[t, node])
+            content[at] = np.uint64(np.uint32(number)) | np.uint64(np.uint32(cut)) << np.uint64(32)
+            content[at + 1], content[at + 2] = np.uint64(trees.G[t, node]), np.uint64(trees.H[t, node])
+            at += 3
+            if feature < 0:
+                content[at] = np.uint64(value[t, node])
+                at += 1
+            node = np.int64(next_in_preorder(trees, t, node))
+        jobs.to[n], jobs.begin[n], jobs.end[n] = t, n * width, n * width + 8 * at
+        n += 1
+        if n == len(contents) or t == count - 1:
+            hash_all(_TREE, data, jobs, n, room, out)
+            n = np.int64(0)
+
+
+def tree_hashes(trees: Trees, numbers: Ints) -> npt.NDArray[np.uint8]:
+    """Return the hash of each tree, shape (trees, 32). O(nodes); ``numbers`` has the number of each feature."""
+    out: Words = np.empty((len(trees.feature), SIZE // 8), dtype="<u8")
+    contents = np.empty((min(_HASHED, len(out)), 4 * trees.feature.shape[1]), dtype="<u8")
+    data = contents.view(np.uint8).reshape(-1)
+    _hash_trees(trees, trees.value.view(np.int64), numbers, contents, data, *room_for(len(contents)), out)
+    hashes: npt.NDArray[np.uint8] = out.view(np.uint8)
+    return hashes
+
+
+@kernel
+def _hash_ledger(ledger: Any, changed: Any, slots: Any, entries: Any, work: Any, parts: Any, rows: Any) -> None:
+    """Hash what has changed of the ledger entries of some rows."""
+    data, hashed, jobs, room, at, stale = work
+    n_parts, size, n = changed.shape[1], np.int64(data.size // entries.size), np.int64(0)
+    for slot in slots:
+        for part in range(n_parts):
+            if changed[slot, part]:
+                stale[n] = slot
+                n += 1
+                break
+    for part in range(n_parts):
+        first = part << LEDGER_PART_BITS
+        trees, m = min(len(ledger) - first, entries.shape[1]), np.int64(0)
+        for i in range(n):
+            slot = np.int64(stale[i])
+            if changed[slot, part]:
+                begin = m * entries.shape[1] * size
+                at[m], jobs.to[m] = slot, slot * n_parts + part
+                jobs.begin[m], jobs.end[m] = begin, begin + trees * size
+                m += 1
+            if m and (m == len(at) or i == n - 1):
+                for j in range(trees):
+                    of_tree = ledger[first + j]
+                    for k in range(m):
+                        entries[k, j] = of_tree[at[k]]
+                hash_all(_PART, data, jobs, m, room, parts)
+                m = np.int64(0)
+    m = np.int64(0)
+    for i in range(n):
+        begin = SIZE * n_parts * np.int64(stale[i])
+        jobs.to[m], jobs.begin[m], jobs.end[m] = stale[i], begin, begin + SIZE * n_parts
+        m += 1
+        if m == len(at) or i == n - 1:
+            hash_all(_ROW, hashed, jobs, m, room, rows)
+            m = np.int64(0)
+    for i in range(n):
+        changed[stale[i]] = False
+
+
+class LedgerHashes:
+    """The hash of the ledger entries of each row of an ensemble, by slot, kept up with what changes."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        ensemble.changed[:] = True
+        self._parts: Words = np.empty((0, SIZE // 8), dtype="<u8")
+        self._rows: Words = np.empty((0, SIZE // 8), dtype="<u8")
+
+    def reserve(self) -> None:
+        """Make room for the slots that there are."""
+        capacity, parts = self.ensemble.changed.shape
+        if capacity > len(self._rows):
+            self._parts, self._rows = grown(self._parts, capacity * parts), grown(self._rows, capacity)
+
+    def changed(self, slots: Slots) -> Slots:
+        """Return those of some rows that are to be hashed."""
+        changed: Slots = slots[self.ensemble.changed[slots].any(axis=1)]
+        return changed
+
+    def of(self, slots: Slots) -> npt.NDArray[np.uint8]:
+        """Return the hashes of some rows, shape (rows, 32). O(entries that have changed, and rows)."""
+        e = self.ensemble
+        entries = np.empty((min(_HASHED, max(1, len(slots))), 1 << LEDGER_PART_BITS), dtype=e.ledger.dtype)
+        jobs, room = room_for(len(entries))
+        at, stale = np.empty(len(entries), dtype=np.int64), np.empty(len(slots), dtype=np.int32)
+        work = entries.view(np.uint8).reshape(-1), self._parts.view(np.uint8).reshape(-1), jobs, room, at, stale
+        _hash_ledger(e.ledger, e.changed, slots, entries, work, self._parts, self._rows)
+        hashes: npt.NDArray[np.uint8] = self._rows[slots].view(np.uint8)
+        return hashes
+
 
 #: Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the same
 #: without them.
@@ -254,40 +388,45 @@ class ModelDigest:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._begun: tuple[Bins, Digest] | None = None
+        self._begun: tuple[Bins, Digest, Ints] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied: all but a digest that is not complete, which cannot be."""
         return {**self.__dict__, "_begun": None}
 
-    def of(self, ensemble: Ensemble | None, factors: Ints | None, leaving: Arrays, rows: Part) -> str:
+    def of(self, ensemble: Ensemble | None, factors: Ints | None, leaving: Arrays, rows: Part, former: bool) -> str:
         """Return the digest, given resolved weights of classes, the columns of rows that wait to be deleted, by id, and
         the part of all rows.
 
-        O(nodes), and of a new training O(possible sparse features).
+        O(nodes), and of a new training O(possible sparse features). ``former``: in the format ``raydt-digest-2``.
         """
-        e = ensemble
+        e, format = ensemble, DIGEST_2 if former else DIGEST_3
         parts: Arrays = {"classes": np.array([e.classes if e else -1]), "exponent": np.array([e.exponent if e else 0])}
         if factors is not None:
             parts["class_weight"] = factors
         parts |= {f"leaving_{name}": column for name, column in leaving.items()}
+        begun = begin_digest((), format)
         if e is not None:
-            parts |= {name: array for name, array in e.nodes().items() if name not in _SKIPPED}
             parts["origin"] = np.array([e.loss.origin])
-        begun = None if e is None else self._begin(e.bins)
+            if former:
+                parts |= {name: array for name, array in e.nodes().items() if name not in _SKIPPED}
+                begun = begin_digest(self._of_bins(e.bins), format)
+            else:
+                if self._begun is None or self._begun[0] is not e.bins:
+                    numbers = e.bins.numbers(np.arange(len(e.bins))).astype(np.int64)
+                    self._begun = e.bins, begin_digest(self._of_bins(e.bins), format), numbers
+                begun, parts["trees"] = self._begun[1], tree_hashes(e.trees, self._begun[2])
         return digest([*((name, parts[name]) for name in sorted(parts)), rows], begun)
 
-    def _begin(self, bins: Bins) -> Digest:
-        """The beginning of a digest: the bins of all features, those of sparse ones without a cut too. O(1) memory."""
-        if self._begun is None or self._begun[0] is not bins:
-            arrays, width = bins.arrays(), self._width
-            sparse, none = arrays.pop("bins_sparse", bins.sparse), bins.sparse[:0]
-            rest = {
-                "kinds": (SPARSE, none),
-                "starts": (bins.starts[-1], none),
-                "seen": (0, sparse),
-                "default": (0, none),
-            }
-            longer = {f"bins_{name}": Padded(arrays[f"bins_{name}"], width, *after) for name, after in rest.items()}
-            self._begun = bins, begin_digest((name, longer.get(name, arrays[name])) for name in sorted(arrays))
-        return self._begun[1]
+    def _of_bins(self, bins: Bins) -> Iterator[Part]:
+        """Yield the bins of all features, those of sparse ones without a cut too. O(1) memory."""
+        arrays, width = bins.arrays(), self._width
+        sparse, none = arrays.pop("bins_sparse", bins.sparse), bins.sparse[:0]
+        rest = {
+            "kinds": (SPARSE, none),
+            "starts": (bins.starts[-1], none),
+            "seen": (0, sparse),
+            "default": (0, none),
+        }
+        longer = {f"bins_{name}": Padded(arrays[f"bins_{name}"], width, *after) for name, after in rest.items()}
+        yield from ((name, longer.get(name, arrays[name])) for name in sorted(arrays))

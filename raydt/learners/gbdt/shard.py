@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, as_slice, merged
-from raydt.arrays.digest import Part
+from raydt.arrays.digest import SIZE, Part
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints, Slots
 from raydt.batches.binning import Bins, CellStore, encode, learn_bins
 from raydt.batches.rows_on_shards import OwningShard, RowBlock, RowsOnShards
+from raydt.examples.row_digest import Columns, RowDigest
 from raydt.examples.row_owners import are_in
 from raydt.examples.updates import Features
 from raydt.exchange.links import Steps
 from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
-from raydt.learners.gbdt.model import count_rows
+from raydt.learners.gbdt.model import LedgerHashes, count_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.split_search import INSERTED
@@ -147,6 +148,7 @@ class GBDTShard(ShardOfOwner):
         self._training = _NO_SLOTS  # the own rows that this model is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._waiting = np.empty(0, dtype=np.int64)  # ids of the rows that waited at the last digest
+        self._hashes: LedgerHashes | None = None  # of the ledger at the last digest
         self._scores = np.empty((0, 0))  # of the rows of a training
         self._holds_out = False  # whether some of those rows are held out
         self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
@@ -156,6 +158,16 @@ class GBDTShard(ShardOfOwner):
         if self._own is not None and method != MET:
             self._own.targets = self.rows_here.targets  # which may have grown
         return super().handle(method, payload)
+
+    def begin_with(self, ensemble: Ensemble | None, cells: CellStore | None = None) -> None:
+        """As of all owners; nothing of the ledger is hashed."""
+        self._hashes = None
+        super().begin_with(ensemble, cells)
+
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again from the rows."""
+        self._hashes = None
+        super().rest()
 
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
         """Also begin without a model, unless the coordinator has given one."""
@@ -315,7 +327,8 @@ class GBDTShard(ShardOfOwner):
                 counts.append(np.stack(self._crew.update(mine, role, others)))
             else:
                 counts.append((yield from own.update_steps(mine, role, others, anew, 0, end))[np.newaxis])
-            self.rows_here.digest.note(self.rows_here.store.id[own.taken])
+            if self._hashes is not None:  # else all rows are hashed anew
+                self.rows_here.digest.note(self.rows_here.store.id[self._hashes.changed(own.taken)])
         return {"counts": counts, **self._trees()}
 
     def _on_sum_up(self) -> Steps[None]:
@@ -362,18 +375,19 @@ class GBDTShard(ShardOfOwner):
         tree, i = np.nonzero(order >= 0)
         return counts[tree, order[tree, i]]
 
-    def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
+    def _on_hash_rows(self, weighted: bool, former: bool = False) -> dict[str, Any]:
         """As of all owners."""
         self._note_waiting()
-        return super()._on_hash_rows(weighted)
+        return super()._on_hash_rows(weighted, former)
 
-    def digested(self, weighted: bool) -> tuple[Arrays, Part]:
+    def digested(self, weighted: bool, former: bool) -> tuple[Arrays, Part]:
         """Return the columns of rows that wait to be deleted, by id, and the part of all rows, which this shard has."""
         self._note_waiting()
-        leaving = self._leaving(weighted)
+        leaving = self._leaving(weighted, former)
         order = np.argsort(leaving["id"])
         leaving = {name: column[order] for name, column in leaving.items()}
-        return leaving, self.rows_here.digest.part(self._hashed, weighted)
+        rows = RowDigest(self.rows_here.store) if former else self.rows_here.digest
+        return leaving, rows.part(self._columns(former), weighted)
 
     def _note_waiting(self) -> None:
         """Have rows hashed anew that have waited at the last digest.
@@ -384,11 +398,22 @@ class GBDTShard(ShardOfOwner):
         rows.digest.note(self._waiting)
         self._waiting = rows.store.id[np.concatenate([pending.inserts, pending.deletes])]
 
-    def _hashed(self, local: Slots) -> Arrays:
-        """Also whether the rows wait, and their ledger."""
-        hashed: Arrays = {**super()._hashed(local), "pending": self.rows_here.pending.status(local)}
-        if self._own is not None:
-            e, held = self._own.ensemble, hashed["pending"] != TO_INSERT
-            hashed["ledger"] = np.zeros((len(local), len(e.leaf)), dtype=e.ledger.dtype)
-            hashed["ledger"][held] = e.ledger[:, local[held]].T
-        return hashed
+    def _columns(self, former: bool) -> Columns:
+        """Also whether the rows wait, and the hash of their ledger; in the ``former`` format all of it."""
+        rows, e, hashes = self.rows_here, self.ensemble, None
+        if e is not None and not former:
+            if self._hashes is None or self._hashes.ensemble is not e:
+                self._hashes = LedgerHashes(e)
+            hashes = self._hashes
+            hashes.reserve()
+
+        def columns(local: Slots) -> Arrays:
+            hashed = {"y": rows.store.y[local], "pending": rows.pending.status(local)}
+            if e is not None:
+                held = hashed["pending"] != TO_INSERT
+                width, kind = (len(e.leaf), e.ledger.dtype) if hashes is None else (SIZE, np.dtype(np.uint8))
+                hashed["ledger"] = np.zeros((len(local), width), dtype=kind)
+                hashed["ledger"][held] = e.ledger[:, local[held]].T if hashes is None else hashes.of(local[held])
+            return hashed
+
+        return columns
