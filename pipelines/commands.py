@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -63,15 +63,16 @@ def _print_run(result: RunResult, as_json: bool) -> int:
     return result.exit_code
 
 
-def receipt_file(receipts: str | None, key: str | None, sign: str | None) -> ReceiptFile | None:
-    """The chain of the options ``--receipts``, ``--receipt-key`` and ``--sign``."""
+def with_chain(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with ``receipts``, the chain of ``--receipts``, ``--receipt-key`` and ``--sign``, or None."""
     from pipelines.receipts import ReceiptFile
 
+    receipts, key, sign = (options.pop(name) for name in ("receipts", "receipt_key", "sign"))
     if receipts is None and (key is not None or sign is not None):
         raise click.UsageError(message("commands.no_receipts"))
     if receipts is not None and key is None:
         raise click.UsageError(message("commands.no_key"))
-    return ReceiptFile(receipts, str(key), sign) if receipts is not None else None
+    return {**options, "receipts": ReceiptFile(receipts, key, sign) if receipts is not None else None}
 
 
 @click.command(short_help="Insert, delete and audit on a local Ray. Needs no input.")
@@ -283,17 +284,8 @@ def update(
     state: str,
     insert: str | None,
     delete: str | None,
-    missing: Literal["error", "skip"],
     changes: tuple[str, ...],
     out: str | None,
-    dry_run: bool,
-    op: str | None,
-    envelope: Literal["debezium"] | None,
-    on_error: Literal["error", "skip"],
-    receipts: str | None,
-    receipt_key: str | None,
-    sign: str | None,
-    note: str,
     roll_back: bool,
     as_json: bool,
     **options: Any,
@@ -317,22 +309,24 @@ def update(
     from pipelines.updating import apply_changes
     from pipelines.updating import update as run
 
-    chain = receipt_file(receipts, receipt_key, sign)
+    options = with_chain(options) | {"out": out}
+    lists: dict[str, Any] = {"insert": insert, "delete": delete, "missing": options.pop("missing")}
+    logs = {name: options.pop(name) for name in ("op", "envelope", "on_error")}
     if roll_back:
-        if chain is None or insert or delete or changes or out or dry_run:
+        if options["receipts"] is None or insert or delete or changes or out or options["dry_run"]:
             raise click.UsageError(message("commands.roll_back"))
-        return _roll_back(state, chain, note, as_json)
-    options |= {"out": out, "dry_run": dry_run, "receipts": chain, "note": note}
+        return _roll_back(state, options["receipts"], options["note"], as_json)
     if changes:
-        if insert is not None or delete is not None or missing != "error":
+        if lists != {"insert": None, "delete": None, "missing": "error"}:
             raise click.UsageError(message("commands.changes_alone"))
-        done = apply_changes(state, changes, op=op, envelope=envelope, on_error=on_error, **options)
-        print_result({"state": state, **done.as_dict()}, changes_lines(done, state, dry_run=dry_run), as_json)
+        done = apply_changes(state, changes, **logs, **options)
+        text = changes_lines(done, state, dry_run=options["dry_run"])
+        print_result({"state": state, **done.as_dict()}, text, as_json)
         return 0
-    if op is not None or envelope is not None or on_error != "error":
+    if logs != {"op": None, "envelope": None, "on_error": "error"}:
         raise click.UsageError(message("commands.only_with_changes"))
-    receipt = run(state, insert=insert, delete=delete, missing=missing, **options)
-    written = None if dry_run else out or find_state(state).folder.location
+    receipt = run(state, **lists, **options)
+    written = None if options["dry_run"] else out or find_state(state).folder.location
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
     return 0
 
@@ -360,9 +354,7 @@ def _roll_back(state: str, chain: ReceiptFile, note: str, as_json: bool) -> int:
 @SIGN
 @NOTE
 @JSON
-def purge(
-    place: str, receipts: str | None, receipt_key: str | None, sign: str | None, as_json: bool, **options: Any
-) -> int:
+def purge(place: str, as_json: bool, **options: Any) -> int:
     """Rewrite or remove every file of RUN, or of a saved STATE, that holds an example that is not live.
 
     The model, its digest and the live examples stay. If a purge is killed, start it again. purge.json in the folder
@@ -373,8 +365,7 @@ def purge(
     from pipelines.display import purge_lines
     from pipelines.purging import purge as run_purge
 
-    chain = receipt_file(receipts, receipt_key, sign)
-    done = run_purge(place, receipts=chain, **options)
+    done = run_purge(place, **with_chain(options))
     print_result(done, purge_lines(done), as_json)
     return 0
 
@@ -407,14 +398,11 @@ def predict(
     model: str,
     data: str,
     out: str | None,
-    overwrite: bool,
-    id_column: str | None,
-    on_error: Literal["error", "skip"],
     explain: int | None,
     key: str | None,
     tree: int | None,
-    kind: str | None,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Predict the rows of DATA with MODEL: a run folder, its model/, its checkpoints/ or one of them.
 
@@ -434,7 +422,8 @@ def predict(
     if (out is None) == (explain is None):
         raise click.UsageError(message("commands.out_or_explain"))
     if explain is not None:
-        if overwrite or id_column is not None or on_error != "error":
+        kind = options.pop("kind")
+        if options != {"overwrite": False, "id_column": None, "on_error": "error"}:
             raise click.UsageError(message("commands.only_with_out"))
         found = explain_row(model, data, explain, tree or 0, kind, key)
         print_result(found, explanation_lines(found), as_json)
@@ -442,7 +431,7 @@ def predict(
     if tree is not None or key is not None:
         raise click.UsageError(message("commands.only_with_explain"))
     assert out is not None
-    result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
+    result = predict_file(model, data, out, **options)
     if result["skipped"]:
         rows, first = counted(result["skipped"], "bad row"), one_line(result["first_skipped"])
         click.echo(message("commands.skipped_rows", rows=rows, first=first), err=True)
@@ -577,16 +566,7 @@ def audit(run: str, key: str | None, shards: int, address: str | None, as_json: 
 @click.option("--subject", "subjects", metavar="X", multiple=True, help="As --id, of the rows of a subject (person).")
 @click.option("--receipt", type=click.IntRange(1), metavar="N", help="Print receipt number N as a text for people.")
 @JSON
-def verify(
-    run: str,
-    state: str | None,
-    receipt_key: str | None,
-    public_key: str | None,
-    ids: tuple[str, ...],
-    subjects: tuple[str, ...],
-    receipt: int | None,
-    as_json: bool,
-) -> int:
+def verify(run: str, state: str | None, receipt: int | None, as_json: bool, **named: Any) -> int:
     """Train a model from scratch on the remaining examples of RUN, and compare the digests.
 
     RUN may also be a saved STATE: verify then uses the examples in it. Given a file of RECEIPTS that update wrote,
@@ -613,7 +593,7 @@ def verify(
     from pipelines.display import receipts_lines, verify_lines
     from pipelines.run_folder import RECEIPTS
 
-    named: dict[str, Any] = {"key": receipt_key, "public_key": public_key, "ids": ids, "subjects": subjects}
+    named["key"], ids, subjects = named.pop("receipt_key"), named["ids"], named["subjects"]
     of_run = (ids or subjects or receipt is not None) and state is None and (Path(run) / RECEIPTS).is_file()
     if of_run:
         checked = verify_requests(run, **named)
@@ -621,7 +601,7 @@ def verify(
             print_result(checked, receipts_lines(checked), as_json)
             return 0 if checked["ok"] else 3
         run = str(Path(run) / RECEIPTS)
-    asked = any(given is not None for given in (state, receipt_key, public_key, receipt)) or bool(ids or subjects)
+    asked = any(given not in (None, ()) for given in (state, receipt, *named.values()))
     chain = Path(run).is_file() or (asked and "://" not in run and not Path(run).exists())
     if chain and receipt is not None:
         from pipelines.reporting import receipt_of
