@@ -56,7 +56,7 @@ from raydt.sources.live.base import LiveOptions, kinds
 from raydt.sources.options import SourceOptions
 from raydt.streams.base import microseconds
 from raydt.streams.options import StreamOptions
-from raydt.streams.windows import Incremental, TimeWindow
+from raydt.streams.windows import Incremental, TimeWindow, Training
 
 # Text from data, file names or libraries, made safe to print and to show on a page.
 
@@ -486,6 +486,8 @@ class Config(BaseModel):
         if self.stream.on_error == "wait" and not isinstance(self.source, LiveOptions):
             raise ValueError(message("configs.no_wait", kind=self.source.kind))
         needed = traits_of(self.learner).warmup
+        if needed and not self.stream.warmup and "stream" not in self.model_fields_set:
+            return self.model_copy(update={"stream": Training()})
         if needed and not self.stream.warmup:
             raise ValueError(message("configs.no_warmup", learner=self.learner.kind, reason=needed))
         by_key = getattr(self.source, "key", None) is not None

@@ -5,6 +5,7 @@ Invariant: it is a replay of the stream ``training``, whatever stream the config
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ from raydt.errors import ConfigError
 from raydt.messages import message
 from raydt.streams.windows import Training
 
-#: Stream models whose rows, or whose log, say what is deleted.
-_DELETING = ("changelog", "deletion_log")
+log = logging.getLogger(__name__)
 
 
 def train(
@@ -38,7 +38,8 @@ def train(
     Parameters
     ----------
     config : Config, mapping or path of a YAML file
-        It needs no ``stream``; of one that it has, ``on_error`` and, of a ``training`` stream, ``holdout`` count.
+        It needs no ``stream``; of one that it has, ``on_error`` and, of a ``training`` stream, ``holdout`` count. A
+        warning says what else it has, such as a deletion log.
     out : path or URI, optional
         Run folder, new or empty; ``runs/<UTC>-<config>`` by default.
     holdout : float, optional
@@ -56,7 +57,7 @@ def train(
     Raises
     ------
     ConfigError
-        As of :func:`pipelines.replay`, or a stream that deletes.
+        As of :func:`pipelines.replay`, or a stream of changes.
     InputError, SystemExit
         As of :func:`pipelines.replay`.
     """
@@ -73,12 +74,15 @@ def training_config(
 
 
 def _of_all_rows(data: dict[str, Any], place: str) -> None:
-    """Replace the stream of plain values by one of all rows at once."""
+    """Replace the stream of plain values by one of all rows at once, and say in one line what is passed over."""
     stream = data.get("stream")
     given = stream if isinstance(stream, dict) else {}
-    if given.get("model") in _DELETING:
-        raise ConfigError(message("configs.deleting_stream", model=given["model"]).at(place))
-    kept = (
-        given if given.get("model") == Training().model else {key: given[key] for key in ("on_error",) if key in given}
-    )
+    model = given.get("model", Training().model)
+    if model == "changelog":
+        raise ConfigError(message("configs.deleting_stream", model=model).at(place))
+    kept = given if model == Training().model else {key: given[key] for key in ("on_error",) if key in given}
+    if "deletion_log" in given:
+        log.warning("%s: %s", place, message("configs.unused_log", log=given["deletion_log"]))
+    elif passed_over := [f"stream.{key}" for key in given if key not in kept]:
+        log.warning("%s: %s", place, message("configs.unused_stream", keys=", ".join(passed_over)))
     data["stream"] = {**kept, "model": Training().model}

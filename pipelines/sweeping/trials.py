@@ -400,6 +400,13 @@ class SweepResult:
         return dict(self.summary["best"])
 
 
+def _of_all_rows(data: dict[str, Any], place: str) -> None:
+    """Compare models by their hold-out, as of ``train``, for a config that says of no stream what is learned when."""
+    source = data.get("source")
+    if not data.get("stream") and isinstance(source, dict) and source.get("op") is None and source.get("key") is None:
+        data["stream"] = {"model": Training().model}
+
+
 def sweep(
     config: Config | Mapping[str, Any] | str | Path,
     grid: Grid,
@@ -439,7 +446,10 @@ def sweep(
     axes = read_grid(grid)
     values = settings_of(axes)
     refused: dict[int, ConfigError | InputError] = {}
-    loaded = load_variants(config, with_address(overrides, address), values, refuse=refused.__setitem__)
+    chosen = {key.partition("=")[0].strip() for key in overrides} | {axis.key for axis in axes}
+    of_stream = {key for key in chosen if key.startswith("stream")} - {"stream.on_error", "stream.holdout"}
+    prepare = None if of_stream else _of_all_rows
+    loaded = load_variants(config, with_address(overrides, address), values, prepare, refuse=refused.__setitem__)
     configs = dict(zip((index for index in range(len(values)) if index not in refused), loaded, strict=True))
     progress = progress or Reporter()
     quote = all(one.output.quote_values for one in loaded)
