@@ -246,6 +246,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("stream", result["stream"]),
         ("features", f"{sum(feature.get('features', 1) for feature in result['features'])}: {shown}"),
         *(("named by", one) for one in result["names"]),
+        ("missing", _lacking(result["missing"], read)),
         ("rows", _count(result["rows"])),
         ("updates", ("at most " if upper_bound else "") + _count(result["updates"])),
         ("labels", "numbers")
@@ -274,6 +275,14 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
 
 def _classes(names: list[str]) -> str:
     return f"{len(names):,}" if WITHHELD in names else ", ".join(names[:20])
+
+
+def _lacking(counts: dict[str, int], read: str) -> str:
+    """Return how many values of which columns are missing, of the columns with most of them first."""
+    most = sorted(counts.items(), key=lambda one: -one[1])
+    more = f" and {len(most) - 8} more columns" if len(most) > 8 else ""
+    shown = ", ".join(f"{name} {count:,}" for name, count in most[:8])
+    return f"{shown}{more} (in the first {read})" if most else ""
 
 
 def _checked(result: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from pipelines.operation import ClusterOptions
 from pipelines.receipts import quoting, said
 from pipelines.running.plans import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
+from raydt.arrays.elementary import Bools
 from raydt.errors import ConfigError
 from raydt.examples.updates import INSERT, MOST_CLASSES, UPDATE, Features
 from raydt.keyed.groups import GROUPS
@@ -248,7 +249,8 @@ def look_at(config: Config) -> dict[str, Any]:
 
     Returns ``learner``, ``stream``, ``features``, ``names`` (whether ids, subjects and keys are text or integers, and
     why), ``rows`` and ``updates`` (null if not known without reading),
-    ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
+    ``rows_read``, how many values of each feature are ``missing`` in these,
+    ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
     ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on the
     cost, ``where`` work is done, who does the ``reading`` of the warm-up (null where no shard needs its rows), the
     ``messages`` with shards, ``deletions`` in the log (null without one);
@@ -291,6 +293,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "updates": None if isinstance(stream, KeyedStream) else stream.length(),
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
+        "missing": _missing(source.features, rows),
         "bad_rows": [said(error, quote) for error in bad],
         "ids_checked": ids.updates,
         "ids_all": ids.complete,
@@ -360,11 +363,25 @@ def _little_weight(config: Config, source: Source, rows: Rows) -> list[Message]:
         whole: Any = source
         sums: KeyWeights | WeightSum = KeyWeights(whole).plus(rows)
     else:
-        sound = np.ones(len(rows), dtype=np.bool_) if rows.op is None else (rows.op == INSERT) | (rows.op == UPDATE)
-        sound[list(rows.bad)] = False
+        sound = _inserted(rows)
         sums = WeightSum().plus(int(sound.sum()), rows.weight[sound])
     said = sums.too_little(traits_of(config.learner))
     return [] if said is None else [said]
+
+
+def _inserted(rows: Rows) -> Bools:
+    """Mask of the rows that bring an example and are not bad."""
+    sound = np.ones(len(rows), dtype=np.bool_) if rows.op is None else (rows.op == INSERT) | (rows.op == UPDATE)
+    sound[list(rows.bad)] = False
+    return sound
+
+
+def _missing(features: Features, rows: Rows) -> dict[str, int]:
+    """Count, for each feature with some, the values that were taken for missing."""
+    X = rows.X[_inserted(rows)]
+    absent = np.isnan(X) | (np.array(features.categorical, dtype=np.bool_) & (X == -1.0))
+    counts = zip(features.names, np.count_nonzero(absent, axis=0).tolist(), strict=True)
+    return {name: count for name, count in counts if count}
 
 
 def _all_warmup(config: Config, rows: int | None) -> list[Message]:

@@ -73,6 +73,17 @@ def rules_of(saved: SavedModel) -> int:
     return int(saved.meta.get(RULES, NEWEST_RULES))
 
 
+def numbers_of(features: Features) -> list[str]:
+    """Return the names of the features that are numbers."""
+    return [name for name in features.names if name not in set(features.categorical_names)]
+
+
+def null_values(saved: SavedModel, kind: str) -> dict[str, Any]:
+    """Return the option of a source of text files that says what the run has taken for missing; none of others."""
+    known = Dialect.of(saved.meta).null_values
+    return {"null_values": [*known]} if known is not None and kind in ("csv", "jsonl") else {}
+
+
 def find_rows(
     saved: SavedModel,
     data: str | DataFile,
@@ -98,14 +109,15 @@ def find_rows(
     values |= {"n_features": features.sparse or None, "rules": rules_of(saved)}
     if isinstance(data, DataFile):
         files = [data]
-        values |= {"kind": data.kind, "path": data.name}
+        values |= {"kind": data.kind, "path": data.name, **null_values(saved, data.kind)}
     else:
         with without_a_config():
             or_else, dialect = ", or add --kind parquet, arrow, csv, jsonl or libsvm", Dialect.of(saved.meta)
             form, places = find_kind(data, ".", kind, or_else=or_else, dialect=dialect)
             as_text = (*categorical, *as_text)
-            files = [open_file(form, place, as_text, dialect, values["rules"]) for place in places]
-        values |= {"kind": form.kind, "path": data}
+            rest = as_text, dialect, values["rules"], numbers_of(features)
+            files = [open_file(form, place, *rest) for place in places]
+        values |= {"kind": form.kind, "path": data, **null_values(saved, form.kind)}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:
         require_columns(file, needed, wanted)

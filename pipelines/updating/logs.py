@@ -23,6 +23,8 @@ from pipelines.updating.changes import (
     grown,
     known_categories,
     live_features,
+    null_values,
+    numbers_of,
     require_columns,
     require_numbers,
     rows_by_key,
@@ -107,7 +109,7 @@ def find_changes(paths: Sequence[str], kind: str | None, saved: SavedModel, name
             for place in places:
                 if place.name in found:
                     raise InputError(message("updates.file_twice"), file=place.name)
-                file = open_file(form, place, as_text, dialect, rules_of(saved))
+                file = open_file(form, place, as_text, dialect, rules_of(saved), numbers_of(saved.features))
                 found[place.name] = ChangeFile(place.name, file, file.content_hash())
     return list(found.values())
 
@@ -181,6 +183,7 @@ def source_of(
             file.expect(_types(saved, names))
         require_columns(file, needed, names.wanted(key))
     values = {"kind": file.kind, "path": one.path, "rules": rules_of(saved), **columns, **spelling}
+    values |= null_values(saved, file.kind)
     with without_a_config():
         options = TypeAdapter[Any](SourceOptions).validate_python(values)
         source = FileSource(options, [file], reading=traits_of(saved.options).reading)

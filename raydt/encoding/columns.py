@@ -12,7 +12,7 @@ import hashlib
 import re
 from array import array as typed_array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -36,6 +36,48 @@ LARGEST_INTEGER = 2**53
 
 #: Texts that Arrow takes for a missing value where it infers the kind of a column of a text file.
 WORDS_FOR_NOTHING = frozenset(pacsv.ConvertOptions().null_values)
+
+
+class NullValues:
+    """Texts that stand for a missing value in columns of numbers of text files: ``source.null_values``.
+
+    Blanks around them do not count, and a blank field is always one of them. Numbers among them stand for a missing
+    value however they are written. ``words`` None are the texts that pandas takes for one. In a file, only columns that
+    :attr:`applies` names may have some: ids, subjects, keys, labels and weights never do.
+    """
+
+    def __init__(
+        self, words: Sequence[str] | None, rules: int, applies: Callable[[str], bool] = lambda name: True
+    ) -> None:
+        given = WORDS_FOR_NOTHING | {"None", "<NA>"} if words is None else {word.strip() for word in words}
+        self.words = frozenset({"", *given}) if rules >= 5 else frozenset[str]()
+        found = pc.cast(pa.array([word for word in self.words if re.match(NUMBER, word)], pa.string()), pa.float64())
+        self._numbers, self.applies = found, applies
+
+    def of(self, texts: pa.Array) -> Bools:
+        """Mask of the texts that stand for a missing number."""
+        trimmed = pc.utf8_trim_whitespace(texts)
+        return np.asarray(pc.is_in(trimmed, pa.array(sorted(self.words), trimmed.type)))
+
+    def without_numbers(self, column: pa.Array) -> pa.Array:
+        """Return a column of numbers with null in the place of those that stand for a missing one."""
+        if not len(self._numbers) or pa.types.is_boolean(column.type):
+            return column
+        return pc.if_else(pc.is_in(pc.cast(column, pa.float64(), safe=False), self._numbers), None, column)
+
+    def without_words(self, value: Any, kind: pa.DataType) -> Any:
+        """Return a value of JSON with None for texts that stand for a missing number, where ``kind`` has numbers."""
+        if not isinstance(value, dict) or not pa.types.is_struct(kind):
+            return value
+        found = dict(value)
+        for field in kind:
+            one = value.get(field.name)
+            if isinstance(one, dict):
+                found[field.name] = self.without_words(one, field.type)
+            elif isinstance(one, str) and (_is_number(field.type) or pa.types.is_null(field.type)):
+                found[field.name] = None if one.strip() in self.words and self.applies(field.name) else one
+        return found
+
 
 _USUAL, _PADDED = r"^(0|-?[1-9][0-9]*)(\.0*)?$", r"^-?[0-9]+(\.0*)?$"
 _FINER = r"^(.*\.[0-9]{6})[0-9]+"
@@ -262,8 +304,11 @@ def infinite(column: pa.Array) -> Bools | None:
     return mask if mask.any() else None
 
 
-def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Bools | None]:
-    """Return a column of text as ``kind``, null where a text cannot be read, and the mask of these (None: none)."""
+def parse(column: pa.Array, kind: pa.DataType, nulls: NullValues | None = None) -> tuple[pa.Array, Bools | None]:
+    """Return a column of text as ``kind``, null where a text cannot be read, and the mask of these (None: none).
+
+    Of the texts that cannot be read, those among ``nulls`` are missing.
+    """
     if is_text(kind):
         return column, None
     column = pc.utf8_trim_whitespace(column)
@@ -272,7 +317,9 @@ def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Bools | None]:
     try:
         return pc.cast(column, kind), None
     except pa.ArrowInvalid:
-        pass  # some value cannot be read: find out which, among the distinct ones
+        if nulls is not None and nulls.words:
+            return parse(pc.if_else(pa.array(nulls.of(column)), None, column), kind)
+    # some value cannot be read: find out which, among the distinct ones
     coded = column.dictionary_encode()
     readable = np.ones(len(coded.dictionary), dtype=np.bool_)
     readable[_unreadable(coded.dictionary, kind)] = False

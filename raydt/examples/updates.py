@@ -548,8 +548,8 @@ def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:
 #: is audited. 1: text ids of deleted rows are never forgotten, and some learners (``Reading.missing_since``) take no
 #: missing values. 2: deleted ids are forgotten. 3: all learners take missing values. 4: in text, 007 and 7 are two ids,
 #: subjects, keys and classes, unless the column is declared one of integers, and an integer that float64 would round is
-#: bad.
-NEWEST_RULES = 4
+#: bad. 5: in columns of numbers, ``source.null_values`` are missing.
+NEWEST_RULES = 5
 
 
 def rules_of_format(number: int) -> int:

@@ -25,6 +25,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows, concatenated
 from raydt.arrays.elementary import Floats, Ints
+from raydt.encoding.columns import NullValues
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import CLASSES, Features, Reading, of_labels
 from raydt.exchange.messages import Block
@@ -92,11 +93,18 @@ def open_file(options: FileOptions, place: FilePlace, reading: Reading = CLASSES
         if options.rules < 4:
             return CsvDataFile(place, options.delimiter, tuple(options.categorical), mixed, options.ts)
         as_text = (*options.categorical, *options.text)
-        return CsvDataFile(place, options.delimiter, as_text, mixed, options.ts, named, classes, options.integers)
+        given = options.delimiter, as_text, mixed, options.ts, named, classes, options.integers
+        return CsvDataFile(place, *given, nulls=_nulls(options))
     if isinstance(options, JsonLinesFiles):
         as_text = tuple(column for column in (options.label, options.id, options.key, options.op) if column)
-        return JsonLinesDataFile(place, (*as_text, *options.categorical), options.rules >= 4)
+        return JsonLinesDataFile(place, (*as_text, *options.categorical), options.rules >= 4, _nulls(options))
     return _FORMATS[options.kind](place)
+
+
+def _nulls(options: CsvFiles | JsonLinesFiles) -> NullValues:
+    """Return what stands for a missing number in the columns that have no role but that of a feature."""
+    roles = {options.label, options.id, options.subject, options.key, options.weight, options.op, options.ts}
+    return NullValues(options.null_values, options.rules, lambda name: name not in roles)
 
 
 def files_of(options: FileOptions, base_dir: str | Path = ".") -> list[FilePlace]:

@@ -31,6 +31,7 @@ from raydt.encoding.columns import (
     Fault,
     Faults,
     Mask,
+    NullValues,
     TimeColumn,
     Tokens,
     beyond_int64,
@@ -231,6 +232,7 @@ class RowEncoder:
     ) -> None:
         self._envelope, self._rules, reading = envelope, options.rules, reading.under(options.rules)
         self._integers = frozenset(getattr(options, "integers", ()))
+        self._nulls = NullValues(getattr(options, "null_values", None), options.rules)
         self._label, self._id, self._op = options.label, options.id, options.op
         self._subject, self._key, self._weight = options.subject, options.key, options.weight
         found = find_parts(options, schema, file)
@@ -443,11 +445,14 @@ class RowEncoder:
             whole, wrong = whole_ids(column)
             faults.mark("not_whole", name, wrong, needed, column, bits=exact_bits(column.type))
             return whole
+        nulls = self._nulls if self.parts[name] == "feature" and name not in self._encoder.categories else None
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
-            return column
+            return column if nulls is None or name == self.sparse else nulls.without_numbers(column)
         is_number = name in self._numbers
         is_whole = is_number and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
-        read, wrong = parse_integers(column) if names_rows else parse(column, pa.float64() if is_whole else kind)
+        as_kind = pa.float64() if is_whole else kind
+        read, wrong = parse_integers(column) if names_rows else parse(column, as_kind, nulls)
+        read = read if nulls is None else nulls.without_numbers(read)
         if is_whole:
             faults.mark("inexact", name, np.abs(numbers(read)) >= LARGEST_INTEGER, needed)
         elif is_number and self._rules >= 4:  # as in JSON: an integer that is rounded is bad, and 1e300 is not

@@ -26,7 +26,17 @@ class ArrowFiles(FileOptions):
     kind: Literal["arrow"] = "arrow"
 
 
-class CsvFiles(FileOptions):
+class _TextFiles(FileOptions):
+    """Files in which numbers are written as text, or may be."""
+
+    null_values: list[str] | None = Field(
+        None,
+        description="texts that are missing values of numeric features; null: those of "
+        "pandas (NULL, null, NA, N/A, n/a, #N/A, <NA>, NaN, nan, None and others)",
+    )
+
+
+class CsvFiles(_TextFiles):
     """CSV files with a header row."""
 
     has_structs = False
@@ -57,7 +67,7 @@ class CsvFiles(FileOptions):
         return self
 
 
-class JsonLinesFiles(FileOptions):
+class JsonLinesFiles(_TextFiles):
     """JSON Lines: one object in a line."""
 
     kind: Literal["jsonl"] = "jsonl"

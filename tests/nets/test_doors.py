@@ -11,6 +11,7 @@ import ast
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from pandas._libs.parsers import STR_NA_VALUES
 from pydantic import TypeAdapter
 
 from pipelines.auditing import _hashes
@@ -79,6 +81,10 @@ KNOWN = (
         "NaN",
         "nan",
         "NA",
+        "NULL",
+        "N/A",
+        "<NA>",
+        "#N/A",
         "None",
         "true",
         "True",
@@ -518,6 +524,113 @@ def test_files_of_changes_and_of_rows_name_what_is_written(
             except RaydtError as error:
                 found = Refused(str(error))
             require(role, kind, text, found, f"a file of {what} in {form}")
+
+
+# ---------------------------------------------------------------------------------------- numbers that are missing
+
+#: What pandas takes for a missing number, and what is none.
+MISSING = sorted(STR_NA_VALUES | {" NULL", "NA ", " "})
+NO_NUMBERS = ("Null", "none", "-", "?", "n.a.", "missing", "NULLS", "unknown")
+
+
+def numbers_of(source: Any) -> tuple[list[Any], list[Any]]:
+    """Return the numbers of column a of the rows of a source, None where missing, and the categories of column c."""
+    numbers: list[Any] = []
+    categories = []
+    for rows in source.rows():
+        a, c = (source.features.names.index(name) for name in "ac")
+        for place, (number, code) in enumerate(zip(rows.X[:, a].tolist(), rows.X[:, c].tolist(), strict=True)):
+            bad = Refused(rows.bad[place].message.id) if place in rows.bad else None
+            numbers.append(bad or (None if np.isnan(number) else number))
+            categories.append(bad or (None if code < 0 else source.categories()["c"].values[int(code)]))
+    return numbers, categories
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    if path.suffix == ".csv":
+        write_csv(path, rows)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def state_of_numbers(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    frame = pd.DataFrame({"a": np.arange(40) % 7, "c": ["abc"[i % 3] for i in range(40)]})
+    model = FullyDynamicTreeClassifier().fit(frame, np.arange(40) % 2, ids=pd.Series(np.arange(40), name="id"))
+    model.save(tmp_path_factory.mktemp("numbers") / "state", with_examples=True)
+    return open_state(tmp_path_factory.getbasetemp() / "numbers0" / "state")[0]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("what", ["source", "changes", "rows"])
+def test_what_stands_for_nothing_is_a_missing_number_and_in_text_itself(
+    what: str, form: str, state_of_numbers: Any, tmp_path: Path
+) -> None:
+    reading, rng = replace(CLASSES, missing=True), random.Random(62)
+    for given in (None, ["?", "-999", "NULL"]) if what == "source" else (None,):
+        missing = MISSING if given is None else ["?", " ?", "-999", "-999.0", "NULL", ""]
+        for mostly in (False, True):
+            others = [word for word in (*NO_NUMBERS, "NA", "None") if word not in missing]
+            texts = ["NULL"] * 200 * mostly + rng.sample(missing, len(missing))
+            texts += [*(str(place / 4) for place in range(40)), *others, *missing]
+            rows = []
+            for place, text in enumerate(texts):
+                value = float(text) if form == "jsonl" and number(text) is not None else text
+                row = {"id": 1000 + place, "a": value, "c": text or "empty", "y": place % 2}
+                rows.append(({"op": "i"} if what == "changes" else {}) | row)
+            path = tmp_path / f"t.{form}"
+            write_rows(path, rows)
+            if what == "source":
+                options = {"kind": form, "path": str(path), "id": "id", "categorical": ["c"]}
+                options |= {} if given is None else {"null_values": given}
+                source: Any = open_source(TypeAdapter[Any](SourceOptions).validate_python(options), reading=reading)
+            elif what == "changes":
+                saved, names = state_of_numbers, StateNames.of(state_of_numbers)
+                source = source_of(saved, names, {"op": "op"}, find_changes([str(path)], None, saved, names)[0])
+            else:
+                source = open_insertions(str(path), None, state_of_numbers, StateNames.of(state_of_numbers))
+            numbers, categories = numbers_of(source)
+            for text, found, category in zip(texts, numbers, categories, strict=True):
+                if text in missing:
+                    assert found is None, (text, found)
+                elif number(text) is not None:
+                    assert found == float(text), (text, found)
+                else:
+                    assert isinstance(found, Refused), (text, found)
+                if not isinstance(found, Refused):
+                    assert category == (text or "empty"), (text, category)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_former_rules_know_no_words_for_a_missing_number(form: str, tmp_path: Path) -> None:
+    write_rows(tmp_path / f"t.{form}", [{"a": a, "y": 0} for a in (1, 2, 3, 4, "NULL")])
+    found = []
+    for rules in (4, 5):
+        options = {"kind": form, "path": str(tmp_path / f"t.{form}"), "rules": rules}
+        source = open_source(
+            TypeAdapter[Any](SourceOptions).validate_python(options), reading=replace(CLASSES, missing=True)
+        )
+        found.append([len(rows.bad) for rows in source.rows()])
+    assert found == [[1], [0]]
+
+
+def test_nan_in_json_is_a_missing_number(tmp_path: Path) -> None:
+    """Python's own writer of JSON writes it."""
+    write_rows(tmp_path / "t.jsonl", [{"a": a, "b": float("nan"), "y": 0} for a in (float("nan"), 2.5, 3.5)])
+    options = TypeAdapter[Any](SourceOptions).validate_python({"kind": "jsonl", "path": str(tmp_path / "t.jsonl")})
+    rows = next(iter(open_source(options, reading=replace(CLASSES, missing=True)).rows()))
+    assert not rows.bad
+    assert np.array_equal(np.isnan(rows.X[:, 0]), [True, False, False])
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("role", ["id", "subject", "key", "label"])
+def test_no_id_subject_key_or_label_is_missing_by_a_word(role: str, form: str, tmp_path: Path) -> None:
+    """Among integers a word is a bad row; it never makes a row without an id."""
+    texts = [*map(str, range(10)), "NULL", "<NA>", "nan"]
+    write_rows(tmp_path / f"t.{form}", cells(role, texts, lambda t: int(t) if t.isdigit() and form == "jsonl" else t))
+    found = from_source(role, form, "integer" if form == "csv" and role != "label" else None, tmp_path)
+    assert all(isinstance(one, Refused) or one in texts for one in found[10:]), found
 
 
 # ---------------------------------------------------------------------------------------- Python and the command line

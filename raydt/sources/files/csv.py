@@ -27,7 +27,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from raydt.encoding.columns import DECIMAL_COMMA, NUMBER, WORDS_FOR_NOTHING, kind_of_times, share, unlike_integers
+from raydt.encoding.columns import (
+    DECIMAL_COMMA,
+    NUMBER,
+    WORDS_FOR_NOTHING,
+    NullValues,
+    kind_of_times,
+    share,
+    unlike_integers,
+)
 from raydt.errors import InputError
 from raydt.messages import message
 from raydt.redaction import marked, quoted
@@ -49,7 +57,7 @@ class CsvDataFile(DataFile):
     column with more numbers than texts is one of numbers, in which the texts are errors. ``ts`` is the column of event
     times. Columns ``integers`` are read as such. Columns ``named`` (of ids, subjects and keys) are text if a value of
     the first block is written unlike an integer, so that 007 and 7 are two ids; columns of ``classes`` are if all
-    values could be integers otherwise.
+    values could be integers otherwise. ``nulls`` say nothing about the kind of a column.
     """
 
     kind = "csv"
@@ -66,7 +74,9 @@ class CsvDataFile(DataFile):
         classes: Sequence[str] = (),
         integers: Sequence[str] = (),
         likely: str | None = None,
+        nulls: NullValues | None = None,
     ) -> None:
+        self._nulls = nulls
         self._chosen = delimiter is not None
         usual = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
         self._delimiters = [delimiter] if delimiter else list(dict.fromkeys([likely or usual, usual]))
@@ -122,6 +132,11 @@ class CsvDataFile(DataFile):
         texts = texts.filter(pc.not_equal(texts, ""))
         if name == self._ts:
             return kind_of_times(texts) or kind
+        if self._nulls is not None and self._nulls.applies(name):
+            texts = texts.filter(pa.array(~self._nulls.of(texts)))
+            if not len(texts):
+                self.untyped |= {name}
+                return pa.float64()
         if share(texts, DECIMAL_COMMA) > 0.5:
             said = message("files.decimal_comma", value=quoted(texts[0].as_py(), 40))
             raise InputError(said, file=self.name, column=marked(name))

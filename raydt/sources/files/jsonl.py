@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from raydt.encoding.columns import in_words
+from raydt.encoding.columns import NullValues, in_words
 from raydt.encoding.labels import rounded_integers, sound_part
 from raydt.errors import InputError
 from raydt.examples.updates import NEWEST_RULES
@@ -29,6 +29,8 @@ from raydt.sources.files.libsvm import LibsvmDataFile, whole_lines
 _BLOCK = 1 << 22
 #: A line may be as long as this.
 _LONGEST = 1 << 26
+#: Values that show most columns of text to be one.
+_FEW = 64
 #: A row without a value.
 _NULL = b"{}"
 #: Keys of a line that wraps a change.
@@ -38,14 +40,22 @@ _WRAPPED = {"schema", "payload"}
 class JsonLinesDataFile(DataFile):
     """One file of JSON Lines, also compressed (by suffix). Columns ``as_text``, of structs too, are no times.
 
-    With ``exact``, an integer beyond 2**53 is bad in a column of floating-point numbers, too.
+    With ``exact``, an integer beyond 2**53 is bad in a column of floating-point numbers, too. ``nulls`` are texts that
+    are no values among numbers, and say nothing about the kind of a column.
     """
 
     kind = "jsonl"
     suffixes = tuple(form + end for form in (".jsonl", ".ndjson") for end in ("", ".gz", ".bz2", ".zst", ".lz4"))
 
-    def __init__(self, place: FilePlace, as_text: tuple[str, ...] = (), exact: bool = True) -> None:
+    def __init__(
+        self,
+        place: FilePlace,
+        as_text: tuple[str, ...] = (),
+        exact: bool = True,
+        nulls: NullValues | None = None,
+    ) -> None:
         self._as_text, self._exact = frozenset(as_text), exact
+        self._nulls = nulls if nulls is not None and nulls.words else None
         super().__init__(place)
 
     def _open(self) -> None:
@@ -58,11 +68,11 @@ class JsonLinesDataFile(DataFile):
                 raise InputError(message("files.json_array"), file=self.name)
             rows += len(lines)
             try:
-                found = [_parsed(lines, None).schema]
+                found = [self._kinds(_parsed(lines, None))]
             except pa.ArrowInvalid:  # values of several kinds, or no JSON: line by line
-                found = [schema for line in lines if (schema := _schema_of(line)) is not None]
-            for schema in found:
-                kind = _merged(kind, pa.struct(list(schema))) or kind
+                found = [self._kinds(table) for line in lines if (table := _row_of(line)) is not None]
+            for one in found:
+                kind = _merged(kind, one) or kind
         self.n_rows = rows
         self.schema = pa.schema([self._declared(field) for field in kind])
 
@@ -78,6 +88,21 @@ class JsonLinesDataFile(DataFile):
             found[outer] = pa.field(outer, pa.struct(list(inner.values())))
         self.schema = pa.schema(list(found.values()))
         self.names = list(self.schema.names)
+
+    def _kinds(self, table: pa.Table) -> pa.StructType:
+        """Return the types of columns; a text that stands for a missing number has none."""
+        return pa.struct([self._kind(field, table.column(field.name)) for field in table.schema])
+
+    def _kind(self, field: pa.Field, column: pa.ChunkedArray) -> pa.Field:
+        if pa.types.is_struct(field.type):
+            inner = zip(field.type, column.flatten(), strict=True)
+            return field.with_type(pa.struct([self._kind(one, values) for one, values in inner]))
+        nulls = self._nulls
+        if nulls is None or not pa.types.is_string(field.type) or not nulls.applies(field.name):
+            return field
+        if field.name in self._as_text or not all(nulls.of(t.drop_null()).all() for t in (column[:_FEW], column)):
+            return field
+        return field.with_type(pa.null())
 
     def _declared(self, field: pa.Field) -> pa.Field:
         if pa.types.is_struct(field.type):
@@ -96,9 +121,11 @@ class JsonLinesDataFile(DataFile):
 
     def _read(self, lines: list[bytes], row: int, schema: pa.Schema) -> pa.Table:
         """Return the rows of lines, the first of which is ``row``; bad ones have what can be read, and are noted."""
-        try:
-            table = _parsed(lines, schema)
-        except pa.ArrowInvalid:
+        table = _attempted(lines, schema)
+        if table is None and self._nulls is not None:
+            lines = [_without_words(line, schema, self._nulls) for line in lines]
+            table = _attempted(lines, schema)
+        if table is None:
             sound = list(lines)
             for place, line in enumerate(lines):
                 try:
@@ -165,12 +192,27 @@ def _sound(line: bytes, schema: pa.Schema) -> bytes:
     return part
 
 
-def _schema_of(line: bytes) -> pa.Schema | None:
-    """Return the columns of one line; None if it is no object."""
+def _row_of(line: bytes) -> pa.Table | None:
+    """Return the row of one line; None if it is no object."""
+    return _attempted([line], None)
+
+
+def _attempted(lines: list[bytes], schema: pa.Schema | None) -> pa.Table | None:
+    """Return what :func:`_parsed` does, None where that cannot read the lines."""
     try:
-        return _parsed([line], None).schema
+        return _parsed(lines, schema)
     except pa.ArrowInvalid:
         return None
+
+
+def _without_words(line: bytes, schema: pa.Schema, nulls: NullValues) -> bytes:
+    """Return a line with null for the texts that stand for a missing number; any other line as it is."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    found = nulls.without_words(values, pa.struct(list(schema)))
+    return line if found == values else json.dumps(found).encode()
 
 
 def _fault(line: bytes, schema: pa.Schema, error: pa.ArrowInvalid) -> tuple[Message, str | None]:
@@ -242,19 +284,25 @@ class Dialect(NamedTuple):
 
     kind: str | None = None  #: Of files whose names have no ending of a format.
     delimiter: str | None = None  #: Of CSV files; a file without it in its header is one of the usual kind.
+    null_values: tuple[str, ...] | None = None  #: As of :class:`NullValues`.
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Dialect:
         """Return the dialect that ``meta`` of a model or state records; what earlier builds wrote has a config."""
         source = meta.get(DIALECT) or meta.get("config", {}).get("source", {})
         kind = source.get("kind")
-        return cls(kind, source.get("delimiter")) if any(form.kind == kind for form in FORMATS) else cls()
+        nulls = source.get("null_values")
+        given = source.get("delimiter"), None if nulls is None else tuple(nulls)
+        return cls(kind, *given) if any(form.kind == kind for form in FORMATS) else cls()
 
     @classmethod
     def recorded(cls, options: Any) -> dict[str, Any]:
         """Return the entry of ``meta`` for the options of a source; none if it has no files."""
-        found = cls.of({DIALECT: {"kind": options.kind, "delimiter": getattr(options, "delimiter", None)}})
-        return {DIALECT: found._asdict()} if found.kind else {}
+        found = cls.of({DIALECT: {name: getattr(options, name, None) for name in cls._fields}})
+        if not found.kind:
+            return {}
+        written = found._asdict()
+        return {DIALECT: written if written["null_values"] is not None else dict([*written.items()][:2])}
 
 
 #: Of files of which nothing but their names is known.
@@ -302,12 +350,17 @@ def open_file(
     as_text: tuple[str, ...],
     dialect: Dialect = USUAL,
     rules: int = NEWEST_RULES,
+    numbers: Sequence[str] = (),
 ) -> DataFile:
-    """Open one file, read by ``rules``; columns ``as_text`` stay text in CSV and JSON, whatever they look like."""
+    """Open one file, read by ``rules``; columns ``as_text`` stay text in CSV and JSON, whatever they look like.
+
+    In ``numbers``, features of a model, texts that stand for a missing number are no values.
+    """
+    nulls = NullValues(dialect.null_values, rules, frozenset(numbers).__contains__)
     try:
         if form is CsvDataFile:
-            return CsvDataFile(place, as_text=as_text, likely=dialect.delimiter)
-        return JsonLinesDataFile(place, as_text, rules >= 4) if form is JsonLinesDataFile else form(place)
+            return CsvDataFile(place, as_text=as_text, likely=dialect.delimiter, nulls=nulls)
+        return JsonLinesDataFile(place, as_text, rules >= 4, nulls) if form is JsonLinesDataFile else form(place)
     except InputError as error:
         if form_of(place.name) is None and form.kind == dialect.kind:
             raise error.but(remedy=message("files.assumed", kind=form.kind)) from None
