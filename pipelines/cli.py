@@ -62,9 +62,9 @@ def cli(verbose: bool) -> None:
     """Decision trees on Ray that stay correct while training examples are inserted and deleted.
 
     \b
-    First steps:  raydt demo
-                  raydt train configs/own-data.yaml
-                  raydt replay configs/fudyadt.yaml
+    First steps:  raydt demo --out runs/demo
+                  raydt train runs/demo/config.yaml --out runs/trained
+                  raydt audit runs/demo
     """
     # The level is the handler's: a run sets the loggers to INFO for its own log.jsonl.
     shown = logging.StreamHandler(sys.stderr)

@@ -83,7 +83,7 @@ def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
     """Insert and delete examples on a local Ray, audit the trees and write a report. Needs no input.
 
     \b
-    Example:  raydt demo
+    Example:  raydt demo --out runs/demo
     """
     from pipelines.display import reporter
     from pipelines.doctor import run_demo, story
@@ -108,7 +108,7 @@ def train(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     rows and scored on these. Then all rows train the model of the run, which update, predict and audit take.
 
     \b
-    Example:  raydt train configs/own-data.yaml --out runs/first
+    Example:  raydt train runs/demo/config.yaml --out runs/trained
     """
     from pipelines.display import reporter
     from pipelines.training import train as run
@@ -127,7 +127,7 @@ def replay(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     """Run the stream of CONFIG through its learner and write a run folder.
 
     \b
-    Example:  raydt replay configs/fudyadt.yaml --set learner.epsilon=0.2 --out runs/first
+    Example:  raydt replay runs/demo/config.yaml --set learner.n_estimators=10 --out runs/first
     """
     from pipelines.display import reporter
     from pipelines.running.replay import replay as run
@@ -205,10 +205,10 @@ def resume(run: str, as_json: bool, **options: Any) -> int:
 @ADDRESS
 @JSON
 def sweep(config: str, grid: tuple[str, ...], out: str | None, as_json: bool, **options: Any) -> int:
-    """Run every setting of a grid in parallel on Ray, write one table and compare them. Each setting runs as in replay.
+    """Run every setting of a grid in parallel, write one table and compare them. Each setting runs as in replay.
 
     \b
-    Example:  raydt sweep configs/fudyadt.yaml --grid learner.epsilon=0:2:0.1 --grid stream.window=100,1000
+    Example:  raydt sweep runs/demo/config.yaml --grid learner.n_estimators=5,10 --grid stream.window=1000,1500
     Exit code 1 or 2 if a setting failed; all others are complete.
     """
     from pipelines.display import reporter
@@ -300,7 +300,8 @@ def update(
     STATE2, of which the newest is taken. A file that the state has read is passed over, whatever it is called.
 
     \b
-    Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
+    Example:  (echo id; echo 9000) > requests.csv
+              raydt update runs/first --delete requests.csv --out states/second
               raydt update runs/first --changes changes/monday.jsonl --out states
               raydt update states --changes changes/
     """
@@ -646,7 +647,7 @@ def report(runs: tuple[str, ...], out: str | None, receipt: int | None, key: str
     An existing file is replaced only if raydt wrote it.
 
     \b
-    Example:  raydt report runs/first runs/second --out comparison.html
+    Example:  raydt report runs/demo runs/first --out comparison.html
     """
     from pathlib import Path
 
@@ -672,8 +673,8 @@ def validate(config: str | None, overrides: tuple[str, ...], as_training: bool, 
     """Check CONFIG, the columns and first rows of its data, and the ids of up to a million updates. Nothing is run.
 
     \b
-    Example:  raydt validate configs/fudyadt.yaml
-              raydt validate configs/own-data.yaml --train
+    Example:  raydt validate runs/demo/config.yaml
+              raydt validate runs/demo/config.yaml --train
     """
     from pipelines.config import json_schema, load_config
     from pipelines.display import validation_lines
