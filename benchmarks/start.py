@@ -77,7 +77,8 @@ import builtins, functools, json, sys, time
 PLACES = {
     "pipelines.running.replay": ("run", "replay"),
     "pipelines.config": ("config", "load_config"),
-    "raydt.arrays.kernel": ("kernels", "load", "compile_once"),
+    "raydt.arrays.kernel": ("kernels", "load"),
+    "raydt.arrays.kernel_cache": ("kernels", "compile_once"),
     "numba.core.caching": ("kernels", "FunctionCache._load_overload"),
     "pipelines.reporting": ("report", "publish_report"),
 }

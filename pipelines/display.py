@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import escaped
 from pipelines.report.facts import audit_facts
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
-from raydt.arrays.kernel import PREPARATION
+from raydt.arrays.kernel_cache import PREPARATION
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
 from raydt.messages import message

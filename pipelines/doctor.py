@@ -28,7 +28,7 @@ from pipelines.display import Reporter, share
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary, versions
 from pipelines.running.replay import RunResult, replay
-from raydt.arrays.kernel import compile_once
+from raydt.arrays.kernel_cache import compile_once
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from raydt.arrays.kernel import _cache_folder, _stamp, compile_once
+from raydt.arrays.kernel_cache import _cache_folder, _stamp, compile_once
 from raydt.learners import learners
 from raydt.sessions.session import compile_kernels
 

@@ -36,7 +36,7 @@ from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records import WITHDRAWN, Recorder, Recoveries, writing
-from raydt.arrays.kernel import PREPARATION
+from raydt.arrays.kernel_cache import PREPARATION
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError, message_of
 from raydt.exchange.messages import fault
 from raydt.folders.arrays import parsed

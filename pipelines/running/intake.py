@@ -30,7 +30,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.requests import Marks
 from pipelines.saved_runs import no_rows
 from raydt.arrays import kernel
-from raydt.arrays.kernel import compile_once, work_seconds
+from raydt.arrays.kernel_cache import compile_once, work_seconds
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, RestartsSpentError, UpdateError
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.updates import BatchResult, Features, UpdateBatch, cut_at

@@ -35,7 +35,7 @@ from pipelines.running.records import Recorder, Recoveries, writing
 from pipelines.running.requests import Requests
 from pipelines.saved_runs import open_stream, run_meta, state_meta, store_of
 from pipelines.validation import WARMUP_ROWS, divide, divide_ids
-from raydt.arrays.kernel import work_seconds
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.evaluation.scoring import LEVELS
 from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch

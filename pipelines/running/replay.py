@@ -35,7 +35,7 @@ from pipelines.running.records import writing
 from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import config_of, inputs_of, last_state, open_stream, require_run_apart, states_of, store_of
 from pipelines.validation import place
-from raydt.arrays.kernel import work_seconds
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.arrays import MANIFEST, read_manifest
 from raydt.folders.folder import locked

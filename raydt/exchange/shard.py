@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from raydt.arrays.kernel import work_seconds
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.links import Steps, swaps
 from raydt.exchange.messages import (

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Ints
-from raydt.arrays.kernel import work_seconds
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEARNER, MAJORITY, NO_CHANGE, SCORED, dense_ranks, ranks_in, sparse_ranks

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
-from raydt.arrays.kernel import work_seconds
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import InputError, RaydtError, message_of
 from raydt.examples.updates import NUMBERS, BatchResult, Log, Refusal, Targets, UpdateBatch, there
 from raydt.exchange.messages import GroupSnapshot, Parts, Segment, Snapshot

@@ -17,7 +17,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows, is_clean
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
-from raydt.arrays.kernel import compile_once, work_seconds
+from raydt.arrays.kernel_cache import compile_once, work_seconds
 from raydt.errors import HalfAppliedError, InputError
 from raydt.examples.row_owners import joined_by_birth
 from raydt.examples.updates import (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.arrays.kernel import LEVEL
+from raydt.arrays.kernel_cache import LEVEL
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
@@ -122,8 +122,8 @@ def test_nothing_is_compiled_by_typical_uses_after_the_warmup(kind: str) -> None
 #: whether kernels were compiled.
 PROGRAM = """
 import hashlib, pathlib, sys
-from raydt.arrays import compiler, kernel
-kernel.SHIPPED = compiler.SHIPPED = pathlib.Path(sys.argv[2])
+from raydt.arrays import compiler, kernel_cache
+kernel_cache.SHIPPED = compiler.SHIPPED = pathlib.Path(sys.argv[2])
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import _begun
@@ -131,7 +131,7 @@ learner = learners()[sys.argv[1]]
 session, batch = _begun(learner, learner.cases()[0], 1, WorkPlan())
 session.finish()
 found = session.coordinator.predict(batch.X, **({} if batch.sparse is None else {"sparse": batch.sparse}))
-print(session.digest(), hashlib.sha256(found.tobytes()).hexdigest(), kernel.PREPARATION.compiled > 0)
+print(session.digest(), hashlib.sha256(found.tobytes()).hexdigest(), kernel_cache.PREPARATION.compiled > 0)
 """
 
 

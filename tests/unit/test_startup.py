@@ -32,12 +32,11 @@ import raydt
 from pipelines.display import doctor_lines, reporter
 from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
 from raydt.arrays.blocks import arrow_column, is_clean, numpy_column
-from raydt.arrays.kernel import (
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel_cache import (
     LEVEL,
     PREPARATION,
     compile_once,
-    inner_kernel,
-    kernel,
     kernel_sources,
     runs_shipped,
     stamp,
@@ -276,7 +275,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernels as a wheel brings them, compiled for a level of processors by another process: :func:`clean`'s."""
     folder = tmp_path_factory.mktemp("kernels")
     program = (
-        "import numpy as np; from raydt.arrays.kernel import compile_once; from raydt.arrays.blocks import is_clean\n"
+        "import numpy as np; from raydt.arrays.kernel_cache import compile_once\n"
+        "from raydt.arrays.blocks import is_clean\n"
         "compile_once('clean', 'raydt.sessions.session', lambda: is_clean(np.zeros(3, dtype=np.int64)))"
     )
     environment = {"NUMBA_CACHE_DIR": str(folder), "NUMBA_CPU_NAME": LEVEL, "NUMBA_CPU_FEATURES": ""}
@@ -330,10 +330,10 @@ def test_kernels_that_cannot_be_used_are_compiled(
 
 def bring(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have this package bring kernels."""
-    monkeypatch.setattr("raydt.arrays.kernel.SHIPPED", folder)
+    monkeypatch.setattr("raydt.arrays.kernel_cache.SHIPPED", folder)
     monkeypatch.setattr("raydt.arrays.compiler.SHIPPED", folder)
     runs_shipped.cache_clear()
-    monkeypatch.setattr("raydt.arrays.kernel.runs_shipped", runs_shipped.__wrapped__)
+    monkeypatch.setattr("raydt.arrays.kernel_cache.runs_shipped", runs_shipped.__wrapped__)
     monkeypatch.setattr("raydt.arrays.compiler.runs_shipped", runs_shipped.__wrapped__)
 
 
@@ -672,7 +672,7 @@ def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> 
     def run(added: int, edit: str = "") -> tuple[str, set[str]]:
         (tmp_path / "other.py").write_text(KERNEL.format(added=added))
         program = (
-            f"import raydt.arrays.kernel as k; s = k._sources(); s['arrays/blocks.py'] += {edit!r}\n"
+            f"import raydt.arrays.kernel_cache as k; s = k._sources(); s['arrays/blocks.py'] += {edit!r}\n"
             "import other; print(other.product(0.5, 9), sum(other.product.stats.cache_hits.values()))"
         )
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
 from raydt.arrays.blocks import empty, grown, trimmed
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
-from raydt.arrays.kernel import kernel, work_seconds
+from raydt.arrays.kernel import kernel
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.errors import InputError
 from raydt.examples.store import LIVE, ExampleStore, Index, Weighting

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Part
 from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
-from raydt.arrays.kernel import work_seconds
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.scoring import LEVELS

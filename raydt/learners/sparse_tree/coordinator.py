@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import is_one
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints, Slots
-from raydt.arrays.kernel import inner_kernel, kernel, work_seconds
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel_cache import work_seconds
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.store import ExampleStore, Weighting
