@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 import inspect
 import re
 import sys
@@ -402,6 +403,14 @@ class Parametrised(ABC):
             if value is not defaults[name].default
         )
         return f"{type(self).__name__}({changed})"
+
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows: the diagram of scikit-learn if that is installed, else the text."""
+        try:
+            from sklearn.utils import estimator_html_repr
+        except ImportError:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return str(estimator_html_repr(self))
 
     @abstractmethod
     def _threads(self) -> int | None:

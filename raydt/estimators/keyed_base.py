@@ -471,10 +471,10 @@ class KeyedClassifier(Keyed):
     ----------
     estimator : Classifier
         One of raydt's classifiers, not fitted; each key gets a copy.
-    key : str, optional
+    key : str or None, default None
         Column of frames whose values, text or integers, say which model a row belongs to. Without it, calls take
         ``keys``.
-    unknown : {"error", "prior"}, default "error"
+    unknown : {'error', 'prior'}, default 'error'
         What ``predict`` does about rows of keys without a model: refuse them, all in one error, or answer with the
         shares of the classes among the live rows of all keys. ``has_model`` counts them.
 
