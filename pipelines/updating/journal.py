@@ -195,7 +195,7 @@ class Update:
             before: Mapping[str, Any] = at if "row" in at else (members.meta.get("lineage") or [{}])[-1]
             step |= {"keys": len(self._changed), "row": row, "deletions": int(before.get("deletions", 0))}
             extra = {BY_KEY: self._column, "warmup": members.warmup, "row": row, "next_id": 0}
-            first = {
+            first: dict[str, dict[str, Any]] = {
                 "coordinator": members.written(self._figures),
                 "stream": {"source": names.dictionaries(entry.known)},
             }

@@ -9,7 +9,7 @@ shards, which then tell each other the columns of the rows that each has read.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -365,7 +365,7 @@ class ForestCoordinator(SequentialCoordinator):
         if not self._shared:
             if self._stale if former else self._roots is None:
                 raise RuntimeError(message("learners.trees_elsewhere"))
-            return former_roots_of(joined_trees(self._fetched), counted) if former else self._roots
+            return former_roots_of(joined_trees(self._fetched), counted) if former else cast(AnyArray, self._roots)
         if former:
             return np.concatenate([former_roots_of(part.arrays(), counted) for part in self.store.parts])
         return np.concatenate([part.roots(counted) for part in self.store.parts])

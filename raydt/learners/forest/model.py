@@ -423,7 +423,7 @@ def joined_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     width = max(tree.totals.shape[1] for tree in trees)
     totals = [np.pad(tree.totals, [(0, 0), (0, width - tree.totals.shape[1])]) for tree in trees]
     parts = [np.concatenate([tree[i] for tree in trees]) for i in range(4)]
-    return TreeArrays(*parts, np.concatenate(totals))
+    return TreeArrays._make([*parts, np.concatenate(totals)])
 
 
 #: What tells where the children of a node are.
@@ -451,7 +451,7 @@ def former_roots_of(trees: TreeArrays, counted: Counted) -> npt.NDArray[np.uint8
     """Return what ``raydt-digest-2`` has of each tree: the SHA-256 of its arrays, shape (trees, 32). O(nodes)."""
     hashes = np.empty((len(trees.nodes), 32), dtype=np.uint8)
     for number, tree in enumerate(each_tree(trees)):
-        arrays = {"feature": tree.feature, "threshold": tree.threshold, "right": tree.right}
+        arrays: dict[str, AnyArray] = {"feature": tree.feature, "threshold": tree.threshold, "right": tree.right}
         text = digest([*arrays.items(), ("totals", counted.of(tree.totals))])
         hashes[number] = np.frombuffer(bytes.fromhex(text.partition(":")[2]), dtype=np.uint8)
     return hashes

@@ -277,7 +277,9 @@ def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
     need, need_blocks = int(reg[USED]) + nodes, int(reg[BLOCKS_USED]) + inner
     if capacity - int(reg[USED]) + int(reg[SPARE]) < nodes:
         capacity = max(need, capacity + capacity // 2)
-        by_node = {name: grown(getattr(forest, name), capacity) for name in ("nodes", "totals", "hashed")}
+        by_node: dict[str, Any] = {
+            name: grown(getattr(forest, name), capacity) for name in ("nodes", "totals", "hashed")
+        }
         forest = forest._replace(**by_node)
     if blocks - int(reg[BLOCKS_USED]) + int(reg[BLOCKS_SPARE]) < inner:
         blocks = max(need_blocks, blocks + blocks // 2)
