@@ -321,22 +321,22 @@ class OpenChain:
             values["keys"] = sorted(parts, key=lambda part: str(part["key"]))
         named = {"subjects": receipt.subjects, "missing": receipt.missing}
         values |= {name: self.key.hashes(one) for name, one in named.items() if one}
-        values, back = self._known(values)
+        values, back = self._known(values, rolls_back=True)
         return self._write(([] if back is None else [back]) + [values], time)[-1]
 
-    def _known(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def _known(self, values: dict[str, Any], *, rolls_back: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Return the values of an entry, and those of a rollback before it if it is about an older state.
 
-        A model that the chain has by a digest of the former format is named by that one, too.
+        A model that the chain has by a digest of the former format is named by that one, too. The chain is read only
+        for these two.
         """
-        model = values["options_hash"], values["learner"]
-        back = self._rollback_to(values["digest_before"], *model)
-        assert self._newest is not None
-        if back is None and self._newest.get("digest_after", values["digest_before"]) != values["digest_before"]:
+        before, model = values["digest_before"], (values["options_hash"], values["learner"])
+        back = self._rollback_to(before, *model) if rolls_back else None
+        if back is None and (self._newest is None or self._newest.get("digest_after", before) != before):
             former, self._former = self._former(), lambda: None
             if former is not None:
                 back = self._rollback_to(former, *model)
-                if back is not None or self._newest["digest_after"] == former:
+                if back is not None or (self._newest or {}).get("digest_after") == former:
                     values = {**values, "former": former}
         return values, back
 
@@ -354,7 +354,7 @@ class OpenChain:
 
     def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:
         """Append an entry with these ``values``, from ``learner`` on; else as :meth:`append`."""
-        return self._write([self._known(dict(values))[0]], time)[0]
+        return self._write([self._known(dict(values), rolls_back=False)[0]], time)[0]
 
     def append_rollback(
         self, digest: str, options_hash: str, learner: str, *, time: str, note: str = ""

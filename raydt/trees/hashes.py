@@ -1,4 +1,4 @@
-"""Hashes of trees that follow what changed: of one fully dynamic tree, and of the trees of a forest.
+"""Hashes of trees that follow what changed: of one fully dynamic tree, and of many trees.
 
 The hash of a node is that of its numbers and of the hashes of its children (BLAKE2b), so that the root's stands for the
 whole tree, whatever the numbers of its nodes. Invariant: a node with a hash has that of the nodes below it, and so has

@@ -39,7 +39,7 @@ FOUR_SHARDS = message("configs.idle_shards", shards=4, cause="3 features", most=
 def test_every_help_has_an_example_that_parses(command, raydt):
     code, out, _ = raydt(command, "--help")
     assert code == 0
-    example = re.search(r"Example:\s+raydt (.*)", out).group(1).split()
+    example = re.search(r"Example:(?:.*\n)*?.*raydt (.*)", out).group(1).split()
     assert example[0] == command
     assert cli.commands[command].make_context(command, example[1:]).params is not None
 
@@ -179,7 +179,8 @@ def test_the_start_of_ray_is_announced(raydt, job, tmp_path, monkeypatch, comman
     arguments = {"replay": (job, *ray), "sweep": (job, "--grid", "learner.beta=0.1,0.2", *ray), "doctor": ("--ray",)}
     code, out, err = raydt(command, *arguments[command])
     assert (code, out) == (1, "")
-    assert err.splitlines()[-3:] == [STARTING_RAY, "connecting", "error: not now"]
+    lines = [line for line in err.splitlines() if not line.startswith("compiling")]  # as the first run here does
+    assert lines[-3:] == [STARTING_RAY, "connecting", "error: not now"]
     if command == "replay":
         assert STARTING_RAY not in raydt("replay", job, *ray, "--address", "127.0.0.1:1")[2]
 

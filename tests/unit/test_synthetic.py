@@ -416,7 +416,7 @@ def test_columns_of_nulls_agree_with_everything(tmp_path):
         _, y, ids, state = values(source)
         del y[2 * place : 2 * place + 2], ids[2 * place : 2 * place + 2]
         assert (y, ids, state) == wanted[1:]
-    with refused("columns.unusable", InputError, column="n"):
+    with refused("columns.several_unusable_of_file", InputError):
         source_of(tmp_path, deletes, deletes, deletes, op="op")
     rows = next(source_of(tmp_path, FIRST, changed("n", pa.nulls(2)), FIRST).rows(2))
     assert [error.message.id for error in rows.bad.values()] == ["rows.no_value"] * 2

@@ -327,7 +327,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     def gather_digest(self, former: bool = False) -> Exchange[None]:
         """Have the trees hashed where they are; in the former format, fetch them."""
-        if self._shared or self._saved is not None:
+        if self._shared or self._saved is not None or (self._roots is not None and not former):
             return
         if former:
             yield from self.gather_state()
