@@ -146,11 +146,11 @@ def warning_of_unseen(estimator: str) -> Iterator[Unseen]:
         yield outer
         return
     found: Unseen = {}
-    token = _counts.set(found)
+    _counts.set(found)
     try:
         yield found
     finally:
-        _counts.reset(token)
+        _counts.set(None)  # after an interrupt a block may end in another context, which has no token of this one
     for name, (rows, n) in found.items():
         if n >= _MANY_VALUES and rows > n / 2:
             warn(message("estimators.unseen", rows=rows, all=n, name=name, estimator=estimator))

@@ -477,8 +477,6 @@ def test_a_call_has_its_effect_on_all_keys_or_none(trial: Trial) -> None:
     trials(trial, CHANGES[place % len(CHANGES)], FEW)
 
 
-# A generator that is dropped is closed; Python reports an interruption of that, and goes on.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:.* has never seen")
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CALLS)
