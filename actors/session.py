@@ -185,9 +185,8 @@ class Coordinator(Worker):
         epoch, learner, options, features = assignment
         use_cpus(cpus)
         self._most = most_cells(learner.traits(options).divided, plan)
-        compile_missing(
-            learner, options, DIVIDED if self._most == 0 else ONE_MODEL, features
-        )  # as the driver has on its machine
+        # As the driver has on its machine.
+        compile_missing(learner, options, DIVIDED if self._most == 0 else ONE_MODEL, features)
         kernel.load()
         faults.begin_epoch(epoch)
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)

@@ -1,4 +1,4 @@
-"""What a purge leaves of the members of a state: their live examples, and dictionaries with the values of these.
+"""The rest of the members of a state after a purge: live examples, and dictionaries with their values.
 
 Invariant: the digest of a model does not change. A category, token or class that no live example has, and a text id
 that is not live, may be the deleted example itself. Codes are places in a dictionary, so that a value cannot be

@@ -58,7 +58,7 @@ def array_at(typing_context: Any, like: Any, words: Any, number: Any) -> Any:
 
 
 class Addresses:
-    """Return the addresses of some arrays, for kernels; ``more`` numbers come after them.
+    """The addresses of some arrays, for kernels; ``more`` numbers come after them.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How Numba compiles kernels, and where it keeps them: each function is optimised and emitted once, with its kernel.
+"""The compiler and the cache of kernels: each function is optimised and emitted once, with the kernel that calls it.
 
 Numba optimises every function that a kernel calls, emits machine code of it, and does both once more in each kernel
 that inlines the function. Of an inner kernel alone no machine code ever runs: here it is typed and lowered to LLVM's

@@ -1,4 +1,4 @@
-"""What compiled kernels are made from, where they are kept, and the time it takes to have them.
+"""The sources and the places of compiled kernels, and the time it takes to have them.
 
 Numba's cache knows the file of a kernel but not those of the kernels it calls, and it keeps the kernels of each folder
 of sources apart. Ours lies in folders named by the hash of everything that a kernel is compiled from: an upgrade or an

@@ -225,7 +225,7 @@ def _place(nodes: Any, size: Any, leaves: Any, out: Any) -> None:
 
 
 class Outline:
-    """What is known of a tree, ``certified`` or not, from its last visit; of another tree a new one is made."""
+    """Sizes, heights and hashes of the nodes of one tree, ``certified`` or not, as of its last visit."""
 
     def __init__(self, certified: bool) -> None:
         self._certified = certified

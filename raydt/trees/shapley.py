@@ -376,7 +376,7 @@ def _fill(edges: Any, tests: Any, cover: Any, begin: int) -> None:
 
 
 class Factors(NamedTuple):
-    """Return the factors of each node at the points t of the rule, for rows that go elsewhere (0) and there (1)."""
+    """The factors of each node at the points t of the rule, for rows that go elsewhere (0) and there (1)."""
 
     factor: Floats  #: Shape (nodes, q, 2): f of the feature by which the node is reached.
     inverse: Floats  #: Shape (nodes, q, 2): 1 / f, and 0 where f is 0; 1 for the root.
@@ -560,7 +560,7 @@ def _explain(edges: Any, factors: Any, tests: Any, begin: int, outputs: Any, row
 
 @inner_kernel
 def _enter(edges: Any, factors: Any, room: Any, level: int) -> None:
-    """Return which rows of the block go to a node, and the product of its factors. O(q x rows)."""
+    """Find the rows of the block that go to a node, and the product of its factors. O(q x rows)."""
     node = room.node[level]
     before = edges.before[node]
     last = room.node[before]

@@ -1,7 +1,7 @@
 """Digests of small runs: every case of every learner, the first of each with a model for each of a few keys, and every
 shipped config that has its data, with few rows.
 
-``python -m tests.golden.small`` prints those of this version; a change of ``small.json`` is a change of results and
+``python -m tests.golden.small`` writes those of this version; a change of ``small.json`` is a change of results and
 belongs into the changelog.
 """
 
@@ -62,7 +62,7 @@ def _of(run: Any) -> Digests:
 
 
 def main(only: str = "") -> None:
-    """Print all digests, made anew of the configs and cases whose names begin with ``only``."""
+    """Write all digests, made anew of the configs and cases whose names begin with ``only``."""
     found: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
 
     def put(table: str, name: str, make: Callable[[Path], Digests]) -> None:
@@ -78,8 +78,7 @@ def main(only: str = "") -> None:
         put("cases", trial.name, lambda folder: of_case(trial.config(folder), folder))  # noqa: B023
     for trial in filter(lambda one: one.shipped, first_cases()):
         put("keys", trial.name, partial(of_keys, trial))
-    json.dump(found, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    FILE.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_each_command_shows_an_example() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a reader has after the demo and the example of ``replay``, whose runs the others take."""
+    """The folder of a reader after the demo and the example of ``replay``, whose runs the others take."""
     place = tmp_path_factory.mktemp("reader")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)

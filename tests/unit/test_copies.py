@@ -435,7 +435,7 @@ def test_the_config_of_a_training(tmp_path: Path) -> None:
 
 
 def test_one_config_for_every_command(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What train passes over it says; without a stream, replay trains where it has to, and sweeps compare hold-outs."""
+    """Train says what it passes over; without a stream, replay trains where it has to, and sweeps compare hold-outs."""
     base = config_training(tmp_path, output={"report": False})
     deleting = {**base, "stream": {"model": "deletion_log", "deletion_log": "log.csv", "warmup": 5}}
     assert training_config(deleting).stream == Training()

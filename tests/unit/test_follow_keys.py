@@ -97,8 +97,10 @@ def topic(broker: Broker, name: str, seed: int = 0, bad: float = 0.0, changes: i
 @pytest.mark.turns(1)
 @pytest.mark.parametrize(("point", "n"), [("driver.recorded", 7), ("requests.appended", 1)])
 def test_a_run_that_is_cut_is_a_replay_of_what_each_key_gets(
-    broker: Broker, tmp_path: Path, point: str, n: int
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, n: int
 ) -> None:
+    bring = partitions.Partitions._bring  # that waits until all messages have come: a receipt is of those of a plan
+    monkeypatch.setattr(partitions.Partitions, "_bring", lambda self, most, seconds: bring(self, most, seconds + 0.5))
     told = topic(broker, f"cut-{n}")
     with injected(at(n, point=point)), pytest.raises(Gone):
         follow(told.job(), tmp_path / "cut", until_idle=0.0)

@@ -1,4 +1,4 @@
-"""What a notebook asks of the packages: their public names, an import wherever it was started, and how models show."""
+"""Packages in a notebook: their public names, an import wherever it was started, and the display of models."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Splits(NamedTuple):
 
 @kernel
 def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
-    """Return True if a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
+    """Find the pairs of a feature and a row in which the feature is 1; the ones of a row ascend."""
     for i in range(len(rows)):
         out[i] = is_one(indices, indptr[rows[i]], indptr[rows[i] + 1], features[i])
 

@@ -512,7 +512,7 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, t
 
 
 class WalkedBy(NamedTuple):
-    """Return what trees taken together have in common, beside classes and features (``LiveConfidenceTree``)."""
+    """The properties that trees taken together have in common, beside classes and features (``LiveConfidenceTree``)."""
 
     grace: int
     naive: bool

@@ -674,7 +674,7 @@ def _risen(trial: Any, unit: int) -> bool:
 
 @kernel
 def decide(tree: Any, order: Any, period: int, unit: int, verdicts: Any) -> None:
-    """Return what to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes).
+    """Decide for each node, given in preorder; nothing of what is below a node that is restarted. O(nodes).
 
     ``period`` is a count, a row ``unit`` units.
     """

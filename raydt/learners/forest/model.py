@@ -374,7 +374,7 @@ def class_counts(roots: Sequence[Ints]) -> Ints:
 
 
 class Counted(NamedTuple):
-    """Which numbers of ``totals`` a digest has, over ``per_row``.
+    """The numbers of ``totals`` that a digest has, over ``per_row``.
 
     They are those of the classes that live examples have, by their ``codes`` in ascending order of the labels; or of
     numeric labels, by their ``scale``.
@@ -386,7 +386,7 @@ class Counted(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes, Scale | None, int]:
-        """What totals are hashed by: of equal totals the same numbers."""
+        """The numbers by which totals are hashed: the same for equal totals."""
         return self.codes.tobytes(), self.scale, self.per_row
 
     def of(self, totals: Ints) -> Ints:

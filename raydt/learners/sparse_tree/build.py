@@ -93,7 +93,7 @@ def _enter(structure: Any, unit: int, n: int, c1: int) -> int:
 
 @inner_kernel
 def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
-    """Return which of some rows have a 1 in a sparse feature."""
+    """Mark the rows, among some, that have a 1 in a sparse feature."""
     for i in range(len(slots)):
         out[i] = is_one(rows.values, rows.begin[slots[i]], rows.end[slots[i]], feature)
 
