@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -229,9 +229,6 @@ def _read_model(run: ReportedRun, key: str | None) -> None:
 # Losses of a run and how it resumed: its recoveries and its checkpoints, in words and as lines across the charts.
 #
 # Invariant: a run that lost nothing has nothing here, and a summary of a version without these keys is read as it is.
-
-if TYPE_CHECKING:
-    pass
 
 
 def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:

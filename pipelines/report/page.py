@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -20,12 +20,8 @@ from markupsafe import Markup
 import raydt
 from pipelines.config import escaped
 from pipelines.report import charts, facts
-from pipelines.report import charts as svg
-from pipelines.report import facts as tables
-from pipelines.report import folder as recovery
 from pipelines.report.charts import Quality, judged
-from pipelines.report.facts import labels
-from pipelines.report.folder import ReportedRun, read_run
+from pipelines.report.folder import ReportedRun, marked, read_run
 from pipelines.run_folder import fitting
 from raydt.arrays.elementary import Bools, Floats, Ints
 from raydt.folders.folder import Folder
@@ -121,12 +117,12 @@ def _environment() -> Environment:
     environment.filters |= {
         "grouped": grouped,
         "json_data": embedded_json,
-        "svg_path": svg.path,
-        "svg_dots": svg.dots_of,
-        "svg_kind": svg.kind,
-        "svg_grid": svg.grid,
-        "svg_uprights": svg.uprights,
-        "svg_readout": svg.readout,
+        "svg_path": charts.path,
+        "svg_dots": charts.dots_of,
+        "svg_kind": charts.kind,
+        "svg_grid": charts.grid,
+        "svg_uprights": charts.uprights,
+        "svg_readout": charts.readout,
     }
     environment.globals["open_levels"] = OPEN_LEVELS
     return environment
@@ -286,31 +282,18 @@ _QUANTILES = (
 )
 
 
-def keyed_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
-    """Return the article about a run whose table of keys was read; arguments as of ``run_article``."""
+def _of_keys(run: ReportedRun, location: str) -> _Part:
+    """Return the part of a run whose table of keys was read."""
     quality, keys = judged(run.summary), run.keys
-    config = Text(f"{message('reports.no_config')}.", "none")
-    recovered = tables.recoveries(run)
     sections = [
         Section("Keys", _distribution(keys, quality), "keys"),
         Section("Best and worst", _extremes(keys, quality), "extremes"),
         Section("Behind a baseline", _behind(keys, quality), "behind"),
         Section("Time and rows", _skew(run, keys, quality), "skew"),
         Section("Guarantee", audit_blocks(run, location, None), "guarantee"),
-        *([Section("Rows passed over", [tables.skipped_rows(run)], "skipped")] if run.quarantined else []),
-        *([Section("Recovery", recovered, "recovery")] if recovered else []),
-        Section("Configuration", [Code(run.config_text) if run.config_text else config], "config"),
-        Section("Environment and digests", facts.environment(run), "environment"),
+        Section("Rows passed over", [facts.skipped_rows(run)] if run.quarantined else [], "skipped"),
     ]
-    failed = Text(str(run.summary.get("error") or ""), "notice bad", lead="The run failed.")
-    head: list[Block] = [
-        failed,
-        *(Text(f"{note}.", "notice") for note in run.notes),
-        Facts([*_figures(run, keys, quality), audit_figure(run.summary)], "figures"),
-        pairs(facts.facts(run, location)),
-    ]
-    marked = [replace(one, blocks=[recovery.marked(block, run) for block in one.blocks]) for one in sections]
-    return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
+    return _Part([], _figures(run, keys, quality), sections)
 
 
 def _figures(run: ReportedRun, keys: dict[str, Any], quality: Quality) -> list[Fact]:
@@ -413,49 +396,65 @@ def _skew(run: ReportedRun, keys: dict[str, Any], quality: Quality) -> list[Bloc
     said = message("keyed.bound", share=share(largest, 1), times=f"{1 / largest:,.1f}" if largest else "any")
     order = np.argsort(-seconds, kind="stable")[:SHOWN]
     dearest = _table(keys, quality, order, "Keys that took most of the time", total)
-    return [Text(f"{said}."), dearest, *tables.shard_work(run)[1:]]
+    return [Text(f"{said}."), dearest, *facts.shard_work(run)[1:]]
 
 
-def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
-    """Return the article about ``run``; among several, ``label`` names it and ``prefix`` begins anchors."""
+def _of_model(run: ReportedRun, location: str) -> _Part:
+    """Return the part of a run with one model."""
     shown, metrics = run.description.present(run), run.metrics
-    rivals = judged(run.summary).baselines
-    scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
     trained = run.summary.get("holdout") is not None
+    scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
     why = message("reports.few_points" if len(metrics.get("seq", ())) else "reports.no_metrics")
     few, stream = Text("" if trained else f"{why}.", "none"), list[Block]()
     if has_curve(metrics, "seq") and not trained:
         stream = [charts.live_examples(metrics), charts.work_over_stream(metrics, run.description.curves)]
-    quality = Text(f"{_judged_by(run, rivals)}.")
-    scores = Beside([tables.scores(run), tables.alarms(run), tables.confusion(run)])
+    quality = Text(f"{_judged_by(run, judged(run.summary).baselines)}.")
+    scores = Beside([facts.scores(run), facts.alarms(run), facts.confusion(run)])
+    passed_over = [] if trained and not run.quarantined else [*(stream or [few]), facts.skipped_rows(run)]
     audit = audit_blocks(run, location, shown.gap)
-    recovered, config = tables.recoveries(run), Text(f"{message('reports.no_config')}.", "none")
-    skipped = tables.skipped_rows(run)
     sections = [
         Section("Quality", [quality, *(scored or [few]), scores], "quality"),
         replace(shown.model, key="tree"),
         Section("Guarantee", [*shown.guarantee, Heading("audit", "Audit"), *audit], "guarantee"),
         replace(shown.work, key="rebuilds"),
-        *([] if trained and not run.quarantined else [Section("Stream", [*(stream or [few]), skipped], "stream")]),
-        *([Section("Chapters", [tables.chapters(run)], "chapters")] if run.chapters else []),
-        *([Section("Recovery", recovered, "recovery")] if recovered else []),
-        Section("Shards", tables.shard_work(run), "shards"),
-        Section("Configuration", [Code(run.config_text) if run.config_text else config], "config"),
+        Section("Stream", passed_over, "stream"),
+    ]
+    return _Part([against_baselines(run.summary, metrics)], facts.key_figures(run, shown.figures), sections)
+
+
+class _Part(NamedTuple):
+    """The part of an article that differs between a run with one model and one with a model for each key."""
+
+    verdict: list[Text]
+    figures: list[Fact]
+    sections: list[Section]
+
+
+def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
+    """Return the article about ``run``; among several, ``label`` names it and ``prefix`` begins anchors."""
+    part, clock = (_of_keys if run.keys else _of_model)(run, location), run.clock
+    config = Code(run.config_text) if run.config_text else Text(f"{message('reports.no_config')}.", "none")
+    sections = [
+        *part.sections,
+        Section("Chapters", [facts.chapters(run)] if run.chapters else [], "chapters"),
+        Section("Recovery", facts.recoveries(run), "recovery"),
+        Section("Shards", [] if run.keys else facts.shard_work(run), "shards"),
+        Section("Configuration", [config], "config"),
         Section("Environment and digests", facts.environment(run), "environment"),
     ]
     head: list[Block] = [
         Text(str(run.summary.get("error") or ""), "notice bad", lead="The run failed."),
         *(Text(f"{note}.", "notice") for note in [*_ending(run), *run.notes]),
-        against_baselines(run.summary, metrics),
-        Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
+        *part.verdict,
+        Facts([*part.figures, audit_figure(run.summary)], "figures"),
         pairs(facts.facts(run, location)),
     ]
-    clock = run.clock
-    marked = [
-        replace(section, blocks=[timed(recovery.marked(block, run), clock) for block in section.blocks])
+    drawn = [
+        replace(section, blocks=[timed(marked(block, run), clock) for block in section.blocks])
         for section in sections
+        if section.blocks
     ]
-    return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
+    return Article(label or facts.name_of(run, location), facts.what_ran(run), head, drawn, prefix)
 
 
 def _judged_by(run: ReportedRun, rivals: Mapping[str, str]) -> Message:
@@ -495,25 +494,18 @@ def render(runs: Sequence[Path], locations: Sequence[str] | None = None, key: st
     """Return the page about ``runs``; parameters as in :func:`write_report`."""
     locations = [str(run) for run in runs] if locations is None else locations
     with fitting(", ".join(locations)):
-        return _rendered([read_run(run, key) for run in runs], locations)
+        folders = [read_run(run, key) for run in runs]
+        if len(folders) == 1:
+            article = run_article(folders[0], locations[0])
+            return document(article.title, "report", [article])
+        from pipelines.report.compare import compare  # it reads data sets, whose import takes longer than one report
 
-
-def _rendered(folders: list[ReportedRun], locations: Sequence[str]) -> str:
-    if len(folders) == 1:
-        article = _article(folders[0], locations[0])
-        return document(article.title, "report", [article])
-    from pipelines.report.compare import compare  # it reads data sets, whose import takes longer than one report
-
-    named = labels(folders, locations)
-    articles = [
-        _article(folder, location, label, f"run-{number}-")
-        for number, (folder, location, label) in enumerate(zip(folders, locations, named, strict=True), start=1)
-    ]
-    return document(f"{len(folders)} runs", "report", articles, compare(folders, named))
-
-
-def _article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
-    return (keyed_article if run.keys else run_article)(run, location, label, prefix)
+        named = facts.labels(folders, locations)
+        articles = [
+            run_article(folder, location, label, f"run-{number}-")
+            for number, (folder, location, label) in enumerate(zip(folders, locations, named, strict=True), start=1)
+        ]
+        return document(f"{len(folders)} runs", "report", articles, compare(folders, named))
 
 
 # The article about one receipt of a chain: who asked, when, what was deleted, rebuilt, and where copies may remain.
