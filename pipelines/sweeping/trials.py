@@ -14,7 +14,6 @@ import logging
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
@@ -235,115 +234,111 @@ def loaded_all(everything: None, several: Sequence[Config]) -> None:
 
 
 def run_setting(
-    source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None = None
+    source: StoredSource, config: Config, stopped: Callable[[], bool] = lambda: False
 ) -> dict[str, Any] | None:
-    """Run one setting over the rows of its source; ``arm`` is handed a function that ends it early.
+    """Run one setting over the rows of its source, until it is done or ``stopped`` says so.
 
     Returns columns of the sweep's table, and ``curve``, those of its curves; after an error only ``updates``, ``error``
     and ``exit_code``. None if the setting was ended early.
     """
     loaded(config)
-    if by_key(config):
-        return _run_keys(source, config, arm)
     updates = 0
-    moments: list[tuple[int, int, int | None]] = []
+
+    def ends(done: int) -> bool:
+        nonlocal updates
+        updates = done
+        return stopped()
+
     try:
-        stream = make_stream(config.stream, source)
-        features = features_of(source, config.learner)
-
-        def opened() -> InProcessSession:
-            return InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
-
-        holdout: dict[str, Any] = {}
-        if isinstance(stream, TrainingStream) and isinstance(config.stream, Training) and config.stream.holdout:
-            holdout = scored(config, opened(), stream.rest(), features)
-            stream = make_stream(config.stream, source)
-        session = opened()
-        tally = Tally(stream, weighted=config.output.weighted_metrics)
-        intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
-        if arm is not None:
-            arm(intake.stop)
-
-        def note(batch: UpdateBatch, result: BatchResult) -> None:
-            if tally.updates % config.output.metrics_every == 0:
-                moments.append((tally.updates, tally.predictions, tally.statistics.get("leaves")))
-                tally.prequential.mark()
-
-        began = time.thread_time()
-        try:
-            feed(config, session, intake, tally, note)
-        finally:
-            updates = tally.updates
-        cpu_seconds = time.thread_time() - began
-        if intake.error is not None:
-            raise intake.error
-        if intake.stopped:
-            return None
-        metrics = {**tally.metrics(), **holdout.get("metrics", {})}
-        baselines = {**tally.baselines(), **holdout.get("baselines", {})}
-        scores = tally.prequential.take_rows()
-        columns = [*zip(*moments, strict=True), *(scores[name].tolist() for name in ("accuracy", "f1", *WINDOWS))]
-
-        def name(feature: int) -> str:
-            return features.name(feature, source.tokens.to_pylist())
-
-        return {
-            **{name: getattr(tally, name) for name in COUNTS},
-            **({"predictions": holdout["rows"]} if holdout else {}),
-            **{name: metrics[name] for name in (*SCORES, "alarms")},
-            **baselines,
-            "seconds": tally.seconds,
-            **_cost(cpu_seconds, updates),
-            **_work(config.learner, session, name),
-            "curve": dict(zip(CURVE, columns, strict=True)) if moments else {},
-        }
+        return (_run_keys if by_key(config) else _run)(source, config, ends)
     except Exception as error:  # one setting's defect must not end the others
         return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
 
 
-def _run_keys(
-    source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None
-) -> dict[str, Any] | None:
-    """Run one setting with a model for each key, as :func:`run_setting`: without a curve, which each key has."""
+def _run(source: StoredSource, config: Config, ends: Callable[[int], bool]) -> dict[str, Any] | None:
+    """Run one setting with one model; ``ends`` is asked after each batch, with the updates that are done."""
+    moments: list[tuple[int, int, int | None]] = []
+    stream = make_stream(config.stream, source)
+    features = features_of(source, config.learner)
+
+    def opened() -> InProcessSession:
+        return InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
+
+    holdout: dict[str, Any] = {}
+    if isinstance(stream, TrainingStream) and isinstance(config.stream, Training) and config.stream.holdout:
+        holdout = scored(config, opened(), stream.rest(), features)
+        stream = make_stream(config.stream, source)
+    session = opened()
+    tally = Tally(stream, weighted=config.output.weighted_metrics)
+    intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
+
+    def note(batch: UpdateBatch, result: BatchResult) -> None:
+        if ends(tally.updates):
+            intake.stop()
+        if tally.updates % config.output.metrics_every == 0:
+            moments.append((tally.updates, tally.predictions, tally.statistics.get("leaves")))
+            tally.prequential.mark()
+
+    began = time.thread_time()
+    feed(config, session, intake, tally, note)
+    cpu_seconds = time.thread_time() - began
+    if intake.error is not None:
+        raise intake.error
+    if intake.stopped:
+        return None
+    metrics = {**tally.metrics(), **holdout.get("metrics", {})}
+    scores = tally.prequential.take_rows()
+    columns = [*zip(*moments, strict=True), *(scores[name].tolist() for name in ("accuracy", "f1", *WINDOWS))]
+
+    def name(feature: int) -> str:
+        return features.name(feature, source.tokens.to_pylist())
+
+    return {
+        **{name: getattr(tally, name) for name in COUNTS},
+        **({"predictions": holdout["rows"]} if holdout else {}),
+        **{name: metrics[name] for name in (*SCORES, "alarms")},
+        **tally.baselines(),
+        **holdout.get("baselines", {}),
+        "seconds": tally.seconds,
+        **_cost(cpu_seconds, tally.updates),
+        **_work(config.learner, session, name),
+        "curve": dict(zip(CURVE, columns, strict=True)) if moments else {},
+    }
+
+
+def _run_keys(source: StoredSource, config: Config, ends: Callable[[int], bool]) -> dict[str, Any] | None:
+    """Run one setting with a model for each key, as :func:`_run`: without a curve, which each key has."""
     from pipelines.keyed.recorder import job_of
 
-    updates = without_key = 0
-    stops = threading.Event()
-    try:
-        stream = keyed_stream(config, source)
-        session = KeyedSession(job_of(config, stream))
-        if arm is not None:
-            arm(stops.set)
-        began, cpu_began = time.perf_counter(), time.thread_time()
-        for batch in stream.batches(config.cluster.batch_size * ROWS):
-            if stops.is_set():
+    stream, without_key = keyed_stream(config, source), 0
+    session = KeyedSession(job_of(config, stream))
+    began, cpu_began = time.perf_counter(), time.thread_time()
+    for batch in stream.batches(config.cluster.batch_size * ROWS):
+        try:
+            if ends(session.apply(batch).totals["updates"]):
                 return None
-            try:
-                updates = session.apply(batch).totals["updates"]
-            except KeyFailedError as error:  # there is no checkpoint to go back to
-                raise error.__cause__ or error from None
-            without_key += len(stream.take_skipped())
-        result = session.finish()
-        seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu_began
-        totals = result.totals
-        if not totals["updates"] and not totals["skipped"] + without_key:
-            raise no_rows(config)
-        scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
-        return {
-            **{name: totals[name] for name in ("updates", "inserts", "deletes", "predictions", "refused")},
-            "active": totals["inserts"] - totals["deletes"],
-            "skipped": totals["skipped"] + without_key,
-            "no_change": None,
-            "majority": None,
-            **known(pooled_scores(scores, numbers=False)),
-            "alarms": sum(row["alarms"] for row in session.key_rows()),
-            "seconds": seconds,
-            **_cost(cpu_seconds, totals["updates"]),
-            **_work(config.learner, session),
-            "curve": {},
-        }
-    except Exception as error:  # one setting's defect must not end the others
-        return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
+        except KeyFailedError as error:  # there is no checkpoint to go back to
+            raise error.__cause__ or error from None
+        without_key += len(stream.take_skipped())
+    result = session.finish()
+    seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu_began
+    totals = result.totals
+    if not totals["updates"] and not totals["skipped"] + without_key:
+        raise no_rows(config)
+    scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
+    return {
+        **{name: totals[name] for name in ("updates", "inserts", "deletes", "predictions", "refused")},
+        "active": totals["inserts"] - totals["deletes"],
+        "skipped": totals["skipped"] + without_key,
+        "no_change": None,
+        "majority": None,
+        **known(pooled_scores(scores, numbers=False)),
+        "alarms": sum(row["alarms"] for row in session.key_rows()),
+        "seconds": seconds,
+        **_cost(cpu_seconds, totals["updates"]),
+        **_work(config.learner, session),
+        "curve": {},
+    }
 
 
 def _cost(cpu_seconds: float, updates: int) -> dict[str, float | None]:
@@ -562,9 +557,6 @@ class _Sweep:
                 self.parallel = min(cpus(), len(self.configs))
                 order: list[int] = []
 
-                def stopped() -> bool:
-                    return self.interruption.signal is not None
-
                 def parts() -> Iterator[tuple[StoredSource, Sequence[Config]]]:
                     for trial, source in self._read(trials, first):
                         order.extend(trial.settings)
@@ -572,9 +564,9 @@ class _Sweep:
 
                 # Settings begin when every process has imported and loaded what they need, as in this process.
                 several = [*self.configs.values()]
-                for _ in run_tasks(cluster, loaded_all, [(None, [several] * self.parallel)], stopped):
+                for _ in run_tasks(cluster, loaded_all, [(None, [several] * self.parallel)], self._stopped):
                     pass
-                answers = run_tasks(cluster, run_setting, parts(), stopped)
+                answers = run_tasks(cluster, run_setting, parts(), self._stopped)
                 yield ((order[place], answer) for place, answer in answers)
             finally:
                 cluster.close()
@@ -584,34 +576,15 @@ class _Sweep:
     ) -> Iterator[tuple[int, Row | ProcessLostError | None]]:
         """Yield the results of settings in the order of the grid; as many run at once as there are threads."""
         most, self.parallel = max(1, threads() // len(self.configs)), min(threads(), len(self.configs))
-        stops: list[Callable[[], None]] = []
 
         def run(source: StoredSource, index: int, config: Config) -> tuple[int, Row | None]:
-            armed: list[Callable[[], None]] = []
-
-            def arm(stop: Callable[[], None]) -> None:
-                armed.append(stop)
-                stops.append(stop)
-                if self.interruption.signal is not None:
-                    stop()
-
-            try:
-                with limited(most):
-                    return index, run_setting(source, config, arm)
-            finally:
-                for stop in armed:
-                    stops.remove(stop)
-
-        def stop_all() -> None:
-            for stop in [*stops]:
-                stop()
-
-        self.interruption.arm(stop_all)
+            with limited(most):
+                return index, run_setting(source, config, self._stopped)
 
         def settings() -> Iterator[Callable[[], tuple[int, Row | None]]]:
             for trial, source in self._read(trials, first):
                 for index, config in zip(trial.settings, trial.configs, strict=True):
-                    if self.interruption.signal is not None:
+                    if self._stopped():
                         return
                     yield partial(run, source, index, config)
 
@@ -620,6 +593,10 @@ class _Sweep:
         else:
             with closing(in_order(settings(), self.parallel, _BEGUN * self.parallel)) as results:
                 yield from results
+
+    def _stopped(self) -> bool:
+        """Return True once a signal has come."""
+        return self.interruption.signal is not None
 
     def _read(self, trials: Sequence[Trial], first: StoredSource) -> Iterator[tuple[Trial, StoredSource]]:
         """Yield each trial with its rows, read when asked for; settings of one that cannot be read have failed."""
