@@ -300,12 +300,11 @@ class FileSource(EncodedSource):
         self._handed_out = 0
 
     def _batches(
-        self, columns: list[str], start: int, hash_along: bool = False
+        self, columns: list[str], start: int
     ) -> Generator[tuple[pa.RecordBatch, int, DataFile, int], None, None]:
         """Yield record batches with the row number of their first row, their file, and the row there."""
         begin = 0
         for file in self._files:
-            file.hash_along = hash_along
             skip = max(0, start - begin)
             if skip and file is not self._files[-1] and file.count() <= skip:
                 begin += file.count()
@@ -329,7 +328,7 @@ class FileSource(EncodedSource):
         chosen = [file for file, table in zip(self._files, self._tables, strict=True) if not table.empty] or self._files
         width = option or declared_width([file.schema for file in chosen], [file.name for file in chosen])
         if width is None:
-            with closing(self._batches(self._encoder.to_read([column]), 0, hash_along=True)) as batches:
+            with closing(self._batches(self._encoder.to_read([column]), 0)) as batches:
                 columns = (self._encoder.column(batch, column) for batch, *_ in batches)
                 width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
         return width
@@ -339,7 +338,7 @@ class FileSource(EncodedSource):
 
     def _label_counts(self, label: str) -> dict[Any, int]:
         seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
-        with closing(self._batches(self._encoder.to_read([label]), 0, hash_along=True)) as batches:
+        with closing(self._batches(self._encoder.to_read([label]), 0)) as batches:
             for batch, row, _, _ in batches:
                 codes = seen.encode(*self._encoder.read_labels(batch, label, row))
                 new = np.bincount(codes[codes >= 0], minlength=len(seen))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,8 @@ from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, Reading
 from raydt.keyed import source as sent
 from raydt.keyed.source import Sending, SentSource
 from raydt.sources.divided import open_source
-from raydt.sources.files.content import ContentHash
-from raydt.sources.files.datafile import find_files
+from raydt.sources.files.content import content_hash
+from raydt.sources.files.datafile import DataFile, find_files
 from raydt.sources.options import ArrowFiles, CsvFiles, LibsvmFiles, ParquetFiles, SourceOptions
 from tests.refusals import refusal, refused
 
@@ -214,37 +215,33 @@ def test_fingerprint_follows_content_not_path(form, tmp_path):
 
 
 @pytest.mark.parametrize(("size", "whole"), [(0, 4), (3 << 20, 4), (9 << 20, 4), (4 << 20, 4)])
-def test_a_hash_is_that_of_the_bytes_however_they_are_fed(monkeypatch, size, whole):
+def test_a_hash_is_that_of_the_bytes_however_they_are_read(monkeypatch, size, whole):
     monkeypatch.setattr("raydt.sources.files.content.WHOLE_HASH_BYTES", whole << 20)
     data = bytearray(np.random.default_rng(0).bytes(size))
     begins, length = [0], size
     if size > whole << 20:
         begins, length = [b * (size - (1 << 20)) // (whole - 1) for b in range(whole)], 1 << 20
     wanted = hashlib.sha256(b"".join(data[at : at + length] for at in begins)).hexdigest()
-    pieces = [(at, 700_001) for at in range(0, size, 700_001)]
-    for feeds in ([], [(0, 64), (0, 1 << 20)], pieces, [(5, 9), (0, 3 << 20)]):
-        content, read = ContentHash(size), []
-        for at, n in feeds:
-            content.feed(bytes(data[at : at + n]), at)
+    for most in (1 << 30, 700_001):
+        read = []
 
-        def read_at(n, at, read=read):
-            read.append(n)
-            return bytes(data[at : at + n])
+        def read_at(n, at, read=read, most=most):
+            read.append(min(n, most))
+            return bytes(data[at : at + read[-1]])
 
-        assert content.hexdigest(read_at) == content.hexdigest(read_at) == wanted
-        assert sum(read) <= (0 if feeds == pieces else len(begins) * length)
+        assert content_hash(size, read_at) == wanted
+        assert sum(read) == len(begins) * length
 
 
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.zst", "t.libsvm", "t.libsvm.bz2"])
-def test_labels_are_read_and_hashed_together(tmp_path, name):
+def test_a_file_whose_labels_were_read_is_the_same_source(tmp_path, name):
     lines = [f"{i % 3} {1 + i % 7}:1" if "libsvm" in name else f"{i},{i % 3}" for i in range(300_000)]
     with pa.output_stream(str(tmp_path / name)) as file:
         file.write("\n".join(["1 1:1" if "libsvm" in name else "a,y", *lines, ""]).encode())
     kind, reading = (LibsvmFiles, Reading(sparse=True)) if "libsvm" in name else (CsvFiles, Reading())
     source = open_source(kind(path=name, positive="majority"), tmp_path, reading)
     (file,) = source._files
-    assert file._content._fed == (tmp_path / name).stat().st_size
     assert file.content_hash() == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
     assert source.identity() == open_source(kind(path=name), tmp_path, reading).identity()
 
@@ -559,16 +556,34 @@ def refused_ahead(folder: Path) -> InputError:
 def test_a_scan_that_is_broken_off_reads_no_further(
     scan: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed, inside, reads = ContentHash.feed, list[int](), list[int]()
+    inside, reads, lock = list[int](), list[int](), RLock()
+    open_stream = DataFile.open_stream
 
-    def slow(content: ContentHash, data: bytes, at: int) -> None:
-        inside.append(at)
-        time.sleep(0.05)
-        reads.append(at)
-        feed(content, data, at)
-        inside.pop()
+    class Slow:
+        """A file of Python, which a thread of Arrow reads ahead."""
 
-    monkeypatch.setattr(ContentHash, "feed", slow)
+        def __init__(self, file: DataFile) -> None:
+            self._stream = open_stream(file)
+
+        @property
+        def closed(self) -> bool:
+            return bool(self._stream.closed)
+
+        def read(self, size: int) -> bytes:
+            with lock:
+                if self.closed:
+                    return b""
+                inside.append(size)
+                time.sleep(0.05)
+                reads.append(size)
+                inside.pop()
+                return bytes(self._stream.read(size))
+
+        def close(self) -> None:
+            with lock:
+                self._stream.close()
+
+    monkeypatch.setattr(DataFile, "open_stream", lambda file: pa.PythonFile(Slow(file), mode="r"))
     kept = scan(tmp_path)  # noqa: F841 - an error keeps the frames in which a reader may live
     assert not inside
     assert reads
@@ -580,6 +595,7 @@ def test_a_scan_that_is_broken_off_reads_no_further(
 PROGRAM = """
 import sys
 from pathlib import Path
+from threading import RLock
 from raydt.errors import InputError
 from tests.unit.test_sources_files import CsvFiles, open_source
 try:

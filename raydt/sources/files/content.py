@@ -1,15 +1,10 @@
-"""The hash of a file's bytes, taken along with a read of the file where there is one.
-
-Invariant: the hash does not depend on who fed which bytes, since only bytes that follow those fed before are taken.
-"""
+"""What a file holds: its faults, its columns compared with those of other files, and the hash of its bytes."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import RLock
-from typing import Any
 
 import pyarrow as pa
 
@@ -211,65 +206,18 @@ WHOLE_HASH_BYTES = 256 << 20
 _BLOCK = 1 << 20
 
 
-class ContentHash:
-    """SHA-256 of a file of ``size`` bytes: all of them up to 256 MiB, else 256 evenly spread blocks of 1 MiB."""
+def content_hash(size: int, read_at: Callable[[int, int], bytes]) -> str:
+    """Return the SHA-256 of a file: of all bytes up to 256 MiB, else of 256 evenly spread blocks of 1 MiB.
 
-    def __init__(self, size: int) -> None:
-        begins, length, blocks = range(1), size, WHOLE_HASH_BYTES // _BLOCK
-        if size > WHOLE_HASH_BYTES:
-            begins, length = range(blocks), _BLOCK
-        self._ranges = [(at, at + length) for at in (b * (size - length) // max(1, blocks - 1) for b in begins)]
-        self._digest = hashlib.sha256()
-        self._fed = 0  # bytes of the file, from its beginning, that were fed or are not hashed
-        self._lock = RLock()  # Arrow reads ahead in a thread
-
-    def feed(self, data: bytes, at: int) -> None:
-        """Take the bytes from ``at`` on, as far as they follow those that were fed before."""
-        with self._lock:
-            end = at + len(data)
-            if not at <= self._fed < end:
-                return
-            for begin, stop in self._ranges:
-                low, high = max(begin, self._fed), min(stop, end)
-                if low < high:
-                    self._digest.update(memoryview(data)[low - at : high - at])
-            self._fed = end
-
-    def hexdigest(self, read_at: Callable[[int, int], bytes]) -> str:
-        """Return the hash; ``read_at(n, place)`` gives what was not fed."""
-        with self._lock:
-            for begin, stop in self._ranges:
-                while (at := max(begin, self._fed)) < stop and (data := read_at(min(_BLOCK, stop - at), at)):
-                    self._fed = at
-                    self.feed(data, at)
-            return self._digest.hexdigest()
-
-
-class HashedStream:
-    """A file object over an opened stream that feeds the hash with what is read.
-
-    A thread of Arrow may read ahead: :meth:`close` waits for its read, and none follows.
+    ``read_at(n, place)`` returns up to ``n`` bytes of the file.
     """
-
-    def __init__(self, stream: Any, content: ContentHash) -> None:
-        self._stream, self._content, self._at, self._lock = stream, content, 0, RLock()
-
-    @property
-    def closed(self) -> bool:
-        """Return True once the stream is closed."""
-        return bool(self._stream.closed)
-
-    def read(self, size: int) -> bytes:
-        """Read up to so many bytes; none once the stream is closed."""
-        with self._lock:
-            if self.closed:
-                return b""
-            data: bytes = self._stream.read(size)
-            self._content.feed(data, self._at)
-            self._at += len(data)
-            return data
-
-    def close(self) -> None:
-        """Close the stream."""
-        with self._lock:
-            self._stream.close()
+    begins, length, blocks = range(1), size, WHOLE_HASH_BYTES // _BLOCK
+    if size > WHOLE_HASH_BYTES:
+        begins, length = range(blocks), _BLOCK
+    digest = hashlib.sha256()
+    for begin in (b * (size - length) // max(1, blocks - 1) for b in begins):
+        at, stop = begin, begin + length
+        while at < stop and (data := read_at(min(_BLOCK, stop - at), at)):
+            digest.update(data)
+            at += len(data)
+    return digest.hexdigest()

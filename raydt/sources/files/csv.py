@@ -153,8 +153,6 @@ class CsvDataFile(DataFile):
         with self.open_stream() as source:
             while len(data) < block and (piece := source.read(block - len(data))):
                 data += piece
-        if self.codec() is None:
-            self._content.feed(data, 0)
         is_whole = len(data) < block
         header = data[: data.find(b"\n")]
         self._delimiter = next((sign for sign in self._delimiters if sign.encode() in header), self._delimiters[0])

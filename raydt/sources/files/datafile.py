@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from raydt.errors import InputError, shortage
 from raydt.messages import Message, message
 from raydt.redaction import marked, quoted
-from raydt.sources.files.content import END_BYTES, ContentHash, HashedStream, diagnosis, without_flaws
+from raydt.sources.files.content import END_BYTES, content_hash, diagnosis, without_flaws
 
 # Table formats whose folders hold more than the table's rows: Delta, Iceberg, Hudi, Paimon.
 #
@@ -79,7 +79,6 @@ def refuse_tables_above(filesystem: Any, paths: Iterable[str]) -> None:
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?[]")
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,6 @@ class DataFile(ABC):
     untyped: frozenset[str] = frozenset()  #: Columns whose type is a guess because no value was seen (text formats).
     seekable = False  #: Reading from a later row does not cost reading the rows before it.
     in_threads = True  #: Whether Arrow may decode columns in threads of its own.
-    hash_along = False  #: Whether a stream of the bytes takes :meth:`content_hash` along.
 
     def __init__(self, place: FilePlace) -> None:
         self.place, self.name = place, place.name
@@ -244,7 +242,7 @@ class DataFile(ABC):
         #: lost. Whoever reads takes them out.
         self.flaws: dict[int, InputError] = {}
         self._absent: dict[str, pa.DataType] = {}  # columns that the file lacks, and is read as if it had them, empty
-        self._content = ContentHash(place.size)
+        self._hash: str | None = None  # once it was asked for
         try:
             with reading(self.name, self.kind):
                 self._open()
@@ -345,16 +343,7 @@ class DataFile(ABC):
 
     def open_stream(self) -> Any:
         """The bytes in their order, decompressed if the name says so."""
-        path, codec = self.place.path, self.codec()
-        if not self.hash_along:
-            return self.place.filesystem.open_input_stream(path)
-        hashed = HashedStream(self.place.filesystem.open_input_stream(path, compression=None), self._content)
-        stream = pa.PythonFile(hashed, mode="r")
-        return stream if codec is None else pa.CompressedInputStream(stream, codec)
-
-    def codec(self) -> str | None:
-        """Return the name of the compression that the end of the path stands for."""
-        return next((codec for end, codec in _CODECS.items() if self.place.path.endswith(end)), None)
+        return self.place.filesystem.open_input_stream(self.place.path)
 
     def described(self, rows: int | None) -> dict[str, Any]:
         """The file as it is: the last component of its path, ``rows`` as given, size, and :meth:`content_hash`."""
@@ -362,10 +351,12 @@ class DataFile(ABC):
         return {"name": name, "rows": rows, "bytes": self.place.size, "sha256": self.content_hash()}
 
     def content_hash(self) -> str:
-        """Return the hash of the bytes (:class:`ContentHash`), of which those that were hashed are not read again."""
+        """Return the hash of the bytes (:func:`raydt.sources.files.content.content_hash`), which are read once."""
         self.require_unchanged()
-        with reading(self.name), self.open_input() as file:
-            return self._content.hexdigest(file.read_at)
+        if self._hash is None:
+            with reading(self.name), self.open_input() as file:
+                self._hash = content_hash(self.place.size, file.read_at)
+        return self._hash
 
 
 # Parquet files, read by row group: a seek decodes only the row groups from the wanted one on.
