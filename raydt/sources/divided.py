@@ -339,7 +339,7 @@ class DividedReading:
                 unwanted.append(start)
                 with closing(self._whole(start)) as found:
                     for rows in found:
-                        yield _until(rows, stop)
+                        yield rows.part(0, min(len(rows), stop - rows.start))
                         position = min(stop, rows.start + len(rows))
                         if position == stop:
                             break
@@ -388,7 +388,7 @@ class DividedReading:
             for rows in found:
                 cut = max(0, start - rows.start)
                 if cut < len(rows):
-                    yield _from(rows, cut) if cut else rows
+                    yield rows.part(cut, len(rows)) if cut else rows
 
 
 def _problem(reports: Sequence[BlockReport], length: int | None) -> Message | None:
@@ -402,12 +402,3 @@ def _problem(reports: Sequence[BlockReport], length: int | None) -> Message | No
         if length is not None and report.rows not in (None, length):
             return message("sources.shard_unlike", shard=shard, rows=report.rows, length=length)
     return None
-
-
-def _from(rows: Rows, cut: int) -> Rows:
-    return Rows(**rows[cut:].columns(), bad={place - cut: error for place, error in rows.bad.items() if place >= cut})
-
-
-def _until(rows: Rows, stop: int) -> Rows:
-    length = min(len(rows), stop - rows.start)
-    return Rows(**rows[:length].columns(), bad={place: e for place, e in rows.bad.items() if place < length})

@@ -545,6 +545,23 @@ class EncodedSource:
     _encoder: RowEncoder
     _handed_out: int
 
+    def _describe(self, options: FileOptions) -> None:
+        """Say of the rows what the options and the encoder say of them."""
+        encoder = self._encoder
+        self.features, self.rules = encoder.features, options.rules
+        self.id_kind, self.id_column = encoder.id_kind, options.id
+        self.subject_kind, self.subject_column = encoder.subject_kind, options.subject
+        self.key_kind, self.key_column = encoder.key_kind, options.key
+        self.is_changelog, self.has_labels = options.op is not None, options.label is not None
+
+    def times(self) -> TimeColumn | None:
+        """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
+        return self._encoder.times()
+
+    def require_ts(self) -> TimeColumn:
+        """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
+        return self._encoder.require_ts()
+
     @property
     def classes(self) -> list[Any]:
         """Labels in the order of their codes, as known from the rows handed out so far."""

@@ -109,13 +109,7 @@ class FileSource(EncodedSource):
             self._encoder.set_width(self._width(options.n_features, self._encoder.sparse))
         elif options.n_features is not None:
             raise InputError(message("columns.no_lists"), file=files[0].name)
-        self.features = self._encoder.features
-        self.rules = options.rules
-        self.id_kind, self.id_column = self._encoder.id_kind, options.id
-        self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
-        self.key_kind, self.key_column = self._encoder.key_kind, options.key
-        self.is_changelog = options.op is not None
-        self.has_labels = options.label is not None
+        self._describe(options)
         if options.positive is not None and options.label is not None:
             counts = self._label_counts(options.label)
             if not counts and self.n_rows == 0:
@@ -145,11 +139,11 @@ class FileSource(EncodedSource):
 
     def require_ts(self) -> TimeColumn:
         """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
-        return self._agreeing(self._encoder.require_ts())
+        return self._agreeing(super().require_ts())
 
     def times(self) -> TimeColumn | None:
         """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
-        column = self._encoder.times()
+        column = super().times()
         return None if column is None else self._agreeing(column)
 
     def _agreeing(self, column: TimeColumn) -> TimeColumn:
@@ -552,9 +546,8 @@ class StoredSource:
         for chunk in self.chunks:
             cut = max(0, start - chunk.start)
             if cut < len(chunk):
-                copies = {name: column[cut:].copy() for name, column in chunk.columns().items()}
-                bad = {position - cut: error for position, error in chunk.bad.items() if position >= cut}
-                yield Rows(**copies, bad=bad)
+                rest = chunk.part(cut, len(chunk))
+                yield replace(rest, **{name: column.copy() for name, column in rest.columns().items()})
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based), as the original has them. O(log n)."""

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from raydt.encoding.columns import TimeColumn
 from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import CLASSES, QUERY, Reading
@@ -90,7 +89,7 @@ class FollowedSource(EncodedSource):
     that is raised.
     """
 
-    complete, is_changelog, n_rows = False, True, None
+    complete, n_rows = False, None
     known_classes, positive = 0, None
 
     def __init__(self, options: LiveOptions, live: LiveSource, reading: Reading = CLASSES) -> None:
@@ -109,14 +108,9 @@ class FollowedSource(EncodedSource):
         self._new_encoder = partial(_encoder_of, options, schema, live.name, envelope, reading)
         self._encoder = self._new_encoder()
         self._schema = [[name, str(schema.field(name).type)] for name in self._encoder.parts]
-        self.features = self._encoder.features
+        self._describe(options)
         self._chunk_rows = max(64, min(CHUNK_ROWS, CHUNK_CELLS // max(1, len(self.features.names))))
-        self.rules = options.rules
-        self.id_kind = self._encoder.id_kind
-        self.id_column: str | None = options.id
-        self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
-        self.key_kind, self.key_column = self._encoder.key_kind, options.key
-        self.has_labels, self.target_dtype = options.label is not None, self._encoder.labels.dtype
+        self.target_dtype = self._encoder.labels.dtype
         self._steps: deque[Step] = deque()
         self.restored: Step | None = None  #: The newest plan of which the state that was restored has all rows.
         self._handed_out = 0
@@ -291,14 +285,6 @@ class FollowedSource(EncodedSource):
     def count_rows(self) -> int:
         """Rows handed out so far."""
         return self._handed_out
-
-    def times(self) -> TimeColumn | None:
-        """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
-        return self._encoder.times()
-
-    def require_ts(self) -> TimeColumn:
-        """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
-        return self._encoder.require_ts()
 
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Dictionaries as known before ``row``, and the plan that this row is in; ``rows`` where it comes after it.
