@@ -188,7 +188,7 @@ class Case:
     missing: bool = False  #: numbers and categories may be missing
     weighted: bool = False  #: rows have weights
     warmup: int = 0  #: leading rows that build the model at once
-    #: With these options instead, and hundreds of rows at once, its kernels are compiled: others than for few rows.
+    #: With these options, and hundreds of rows at once, kernels are compiled once more: others than for few rows.
     many: Mapping[str, Any] = field(default_factory=dict)
     #: Where the work is done; the default leaves all of it to shards with stores of their own.
     plan: WorkPlan = WorkPlan(local_work_limit=0, shared_store=False)

@@ -490,8 +490,8 @@ OF_A_PURGED_STATE = (
 
 #: Rows of the stream of a case, and indices that its sparse features are drawn from.
 _ROWS, _WIDTH = 60, 5
-#: Rows of the stream of a case with many of them.
-_MANY_ROWS = 300
+#: Rows of the stream of a case with many of them, and rows that are predicted at once.
+_MANY_ROWS, _MANY_PREDICTED = 300, 1_000
 
 
 class Use(Flag):
@@ -537,21 +537,26 @@ def _concerning(
     learner: Learner, options: LearnerOptions | None, uses: Use, features: Features | None, weighted: bool
 ) -> list[tuple[int, Use]]:
     """Return the numbers of the cases whose kernels are needed, of all cases without options, each with its uses."""
-    cases = [(n, case) for n, case in enumerate(learner.cases()) if options is None or learner.concerns(case, options)]
+    cases = [(n, case) for n, case in enumerate(_cases(learner)) if options is None or learner.concerns(case, options)]
     if features is not None:
         weighted = weighted or bool(getattr(options, "class_weight", None))
-        # More than 256 bins need other kernels, and are in a case with weights, which change none of those.
-        cases = [(n, case) for n, case in cases if weighted or not case.weighted or case.many]
+        cases = [(n, case) for n, case in cases if weighted or not case.weighted]
         alike = [(n, case) for n, case in cases if case.sparse == (features.sparse > 0)]
         cases = alike or cases  # not every learner has a case of each kind
     return [(number, use) for number, _ in cases for use in Use if use in uses]
+
+
+def _cases(learner: Learner) -> list[Case]:
+    """Return the learner's cases, each with few rows and then with many if it has options for those."""
+    cases = learner.cases()
+    return [each for case in cases for each in ([dataclasses.replace(case, many={}), case] if case.many else [case])]
 
 
 @functools.cache
 def _run(kind: str, number: int, use: Use) -> None:
     """Run a case for a use; with shards, as the plan of the case has them."""
     learner = learners()[kind]
-    case = learner.cases()[number]
+    case = _cases(learner)[number]
     if use is Use.ALONE:
         _drive(learner, case, 1, WorkPlan())
     elif use is Use.SHARDS:
@@ -577,6 +582,7 @@ def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
     session, batch = _begun(learner, case, shards, plan)
     session.digest()
     session.restore(*session.state())
+    session.digest()  # of trees that nothing has made again yet
     session.finish()
     session.model()
     _predict(session, case, batch)
@@ -589,10 +595,12 @@ def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
 
 
 def _predict(session: InProcessSession, case: Case, batch: UpdateBatch) -> None:
-    sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
-    session.coordinator.predict(batch.X, **sparse)
-    if case.classes:
-        session.coordinator.predict_proba(batch.X, case.classes, **sparse)
+    rows = np.arange(len(batch.X))
+    for asked in (rows, np.resize(rows, _MANY_PREDICTED)):
+        sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse[asked]}
+        session.coordinator.predict(batch.X[asked], **sparse)
+        if case.classes:
+            session.coordinator.predict_proba(batch.X[asked], case.classes, **sparse)
 
 
 def _drive_together(learner: Learner, case: Case) -> None:

@@ -30,7 +30,8 @@ LEARNER = learners()["fudyadt"]
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
     """Kernels are compiled as for users: no test has said yet from when on work is divided."""
-    compile_kernels(LEARNER)
+    for learner in learners().values():
+        compile_kernels(learner)
 
 
 def signatures() -> dict[str, int]:
@@ -95,7 +96,6 @@ def test_nothing_is_compiled_after_the_warmup() -> None:
 
 @every_case("kernels compiled before", never)
 def test_nothing_is_compiled_for_a_case_after_the_warmup(trial: Trial, tmp_path: Path) -> None:
-    compile_kernels(trial.learner)
     before = signatures()
     stream = trial.stream(tmp_path)
     for shards in (1, 3):
@@ -106,6 +106,8 @@ def test_nothing_is_compiled_for_a_case_after_the_warmup(trial: Trial, tmp_path:
             session.coordinator.predict(batch.X, sparse=batch.sparse)
         session.finish()
         session.digest()
+        rows = np.resize(np.arange(len(batch.X)), 1_000)
+        session.coordinator.predict(batch.X[rows], sparse=None if batch.sparse is None else batch.sparse[rows])
     assert_nothing_compiled(before)
 
 

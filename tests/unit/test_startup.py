@@ -50,7 +50,7 @@ from raydt.learners.fudyadt.build import Listing, new_scratch, sort_columns
 from raydt.learners.fudyadt.histograms import SHORT, fill_codes
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
 from raydt.messages import message
-from raydt.sessions.session import ONE_MODEL, _concerning
+from raydt.sessions.session import ONE_MODEL, _cases, _concerning
 from raydt.trees.records import floor_product
 from tests.refusals import refused
 from tests.volume import examples
@@ -340,12 +340,12 @@ def bring(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def test_rows_without_weights_or_sparse_features_need_no_kernels_for_those() -> None:
     plain, wide = Features(("a",), (False,)), Features(("a",), (False,), sparse=3)
     for learner in learners().values():
-        options, cases = learner.Options.model_validate({"kind": learner.kind}), learner.cases()
+        options, cases = learner.Options.model_validate({"kind": learner.kind}), _cases(learner)
         for features, weighted in ((plain, False), (plain, True), (wide, False)):
             numbers = {number for number, _ in _concerning(learner, options, ONE_MODEL, features, weighted)}
             found = [cases[number] for number in numbers]
             assert found
-            assert weighted or not any(case.weighted and not case.many for case in found)
+            assert weighted or not any(case.weighted for case in found)
             assert len({case.sparse for case in found}) == 1
             assert all(case.classes for case in found)
 
@@ -657,7 +657,7 @@ def test_a_kernel_takes_only_kernels_constants_and_records_from_elsewhere(path: 
 
 KERNEL = """
 from raydt.arrays.kernel import kernel
-from raydt.sessions.session import ONE_MODEL, _concerning, is_clean
+from raydt.sessions.session import ONE_MODEL, _cases, _concerning, is_clean
 from raydt.trees.records import floor_product
 @kernel
 def product(rate, size):

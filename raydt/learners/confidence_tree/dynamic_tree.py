@@ -260,7 +260,8 @@ class LiveConfidenceTree:
         scratch = np.empty_like(tree.counts[:1])
         made, due, rows_scored = walk(tree, self.examples, rows, path, rules, out, scratch, self.inherits)
         of_rows = asked[:rows_scored], priors[:rows_scored]
-        return StepWindow(path, CountedRows(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
+        counted_in = np.ascontiguousarray(deltas[:, :made])  # one layout, for which kernels are compiled once
+        return StepWindow(path, CountedRows(entries[:made], counted_in, checks[:due], owns[:due], *of_rows))
 
     def roll_back(self, window: StepWindow, changes: list[LeafSplit], altered: Bools) -> Ints:
         """Roll back the steps after a split at its leaf; these steps, to process again.

@@ -115,10 +115,11 @@ class ConfidenceTree(Learner):
         slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
         normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
         inherited = normal | {"leaf_prediction": "adaptive_inherited", "drift_period": 3, "grace_period": 3}
+        drifting = hasty | {"drift_period": 3, "renew_bins": 3}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
             Case("three classes", slow, classes=3, warmup=6),
-            Case("weights", hasty | {"drift_period": 3, "renew_bins": 3}, sparse=True, weighted=True, warmup=6),
+            Case("weights", drifting, sparse=True, weighted=True, warmup=6, many=drifting),  # steps are rolled back
             Case("balanced", hasty | {"class_weight": "balanced"}, missing=True, warmup=6),
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),

@@ -265,17 +265,19 @@ class GBDT(Learner):
         balanced, wide = updated | {"class_weight": "balanced"}, {"max_bins": 1024}
         return (
             Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20, plan=outgrown),
-            Case("two classes, updated", small | retrained | {"early_stopping": True}, missing=True, warmup=20),
+            Case(
+                "two classes, updated", small | retrained | {"early_stopping": True}, missing=True, warmup=20, many=wide
+            ),
             Case("three classes", small | {"derivative_tolerance": 0.5} | updated, sparse=True, classes=3, warmup=12),
             Case("three classes, updated", small | changed, sparse=True, classes=3, warmup=12),
             Case("numbers", numbers | {"update_every": "auto"}, classes=0, warmup=12),
-            Case("numbers, updated", numbers | never, classes=0, warmup=12),
-            Case("two classes, weighted", small | balanced, weighted=True, warmup=16, many=wide),
-            Case("numbers, weighted", numbers | updated, classes=0, weighted=True, warmup=12, many=wide),
+            Case("numbers, updated", numbers | never, classes=0, warmup=12, many=wide),
+            Case("two classes, weighted", small | balanced, weighted=True, warmup=16),
+            Case("numbers, weighted", numbers | updated, classes=0, weighted=True, warmup=12),
         )
 
     def concerns(self, case: Case, options: GBDTOptions) -> bool:
-        """Kernels are compiled again for more than 256 bins; weights need no others."""
+        """Kernels are compiled again for more than 256 bins."""
         return super().concerns(case, options) and (not case.many or options.max_bins > 256)
 
 
