@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.arrays.kernel import kernel
-from raydt.audits.recorded_tree import _rounded_difference
+from raydt.audits.best_splits import Variance, rounded_difference
 from raydt.examples.updates import INSERT, NUMBERS_FROM, NUMBERS_TO, UNIT, UpdateBatch
 from raydt.examples.updates import out_of_range_targets as out_of_range
 from raydt.learners.base import auto_epsilon, epsilon_bound
-from raydt.learners.fudyadt.recompute import Variance
 from raydt.trees.counted_tree import (
     COLUMNS,
     MOST_EXAMPLES,
@@ -591,7 +590,7 @@ def test_sums_of_weights_are_exact(labels: list[tuple[int, int]], limit: int, da
 @given(st.integers(0, 2**56), st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**56))
 def test_a_difference_of_products_is_rounded_once(a: int, b: int, c: int, d: int) -> None:
     assert _difference(a, b, c, d) == float(a * b - c * d)
-    assert _rounded_difference(*np.array([[a], [b], [c], [d]]))[0] == float(a * b - c * d)
+    assert rounded_difference(*np.array([[a], [b], [c], [d]]))[0] == float(a * b - c * d)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.25, 1 / 3])

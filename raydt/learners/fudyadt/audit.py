@@ -4,7 +4,7 @@
 recomputation, and every node is what BUILD makes of the examples it was built from. *Feasibility*: Definition 3.1
 of the paper, as ``docs/explanation/guarantees.md`` amends it, at every node on the live examples.
 
-Nothing of the fast path is imported (``recompute``). Not here: a replay of the updates one by one; that a rebuild
+Nothing of the fast path is imported. Not here: a replay of the updates one by one; that a rebuild
 happened no earlier, and no higher up, than Algorithm 1 asks for is checked by the tests' twin.
 """
 
@@ -12,16 +12,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from raydt.arrays.elementary import AnyArray
+from raydt.arrays.elementary import AnyArray, Bools, Ints
+from raydt.audits.best_splits import (
+    Best,
+    Gini,
+    RankedColumn,
+    Variance,
+    WeightedGini,
+    WeightedVariance,
+    best_splits,
+    ranked_columns,
+)
 from raydt.audits.bins import counted_weights
 from raydt.audits.recorded_tree import (
     FOREVER,
+    LEFT,
+    RIGHT,
     AuditReport,
+    BuildHistory,
     MalformedTreeError,
     RecordedTree,
     compare_counters,
@@ -35,7 +50,6 @@ from raydt.audits.recorded_tree import (
     report_of,
 )
 from raydt.examples.updates import UNIT, Features, History
-from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance, WeightedGini, WeightedVariance
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:
@@ -47,6 +61,133 @@ REPLAY_CELLS = 100_000_000
 ROUNDING = 1e-12
 #: Mass per example by which certificates stay below beta.
 MARGIN = 1e-12
+
+
+@dataclass(frozen=True)
+class SplitConditions:
+    """Conditions under which BUILD splits: alpha, k + 1, h (the largest int64 for none), and the impurity."""
+
+    alpha: Fraction
+    min_samples_split: int
+    max_depth: int
+    impurity: Gini
+
+    @property
+    def half_alpha(self) -> Fraction:
+        """Impurity up to which BUILD makes a leaf."""
+        return self.impurity.half(self.alpha)
+
+    def sizes(self, statistics: Ints) -> Ints:
+        """Examples at each node."""
+        return self.impurity.sizes(statistics)
+
+    def may_split(self, statistics: Ints, depth: Ints) -> Bools:
+        """Return, for each node, True if neither size nor depth makes it a leaf."""
+        return np.asarray((self.sizes(statistics) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
+
+    def exceeds(self, statistics: Ints, bound: Fraction, *, or_equals: bool = False) -> Bools:
+        """Return, for each node, True if g(S) > bound (or >=), exactly."""
+        p, q = bound.numerator * self.impurity.square, bound.denominator
+        sizes, numerators = self.sizes(statistics).tolist(), self.impurity.numerators(statistics)
+        squares = self.impurity.squares(sizes)
+        excess = [numerator * q - p * square for square, numerator in zip(squares, numerators, strict=True)]
+        return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
+
+
+class Recomputed(BuildHistory):
+    """Everything that a history says about a recorded tree, sampled beyond ``budget`` cells. O(depth x cells x log)."""
+
+    def __init__(
+        self,
+        tree: RecordedTree,
+        features: Features,
+        rules: SplitConditions,
+        history: History,
+        budget: int,
+        weight: Ints | None = None,
+    ) -> None:
+        super().__init__(tree, features, history, weight)
+        n, self.rules = len(tree), rules
+        self.labels = rules.impurity.labels(history.y)
+        self.live = np.zeros((n, rules.impurity.width), np.int64)  #: Statistics of S(v).
+        self.built = np.zeros_like(self.live)  #: Statistics of S0(v).
+        self.m0 = np.zeros(n)  #: Mass that the split of v left on S0(v); that of S0(v) for a leaf.
+        self.gone = np.zeros(n, np.int64)  #: Examples of S0(v) that have been deleted.
+        self.live_score = np.full(n, -1.0)  #: Best score on S(v); -1 where none was searched or exists.
+        self.replayed = np.zeros(n, np.bool_)  #: Nodes whose S0(v) asks for a split and was searched for the best one.
+        #: That best split; score -1 where nothing separates S0(v).
+        self.built_score, self.built_feature, self.built_threshold = np.full(n, -1.0), np.full(n, -1), np.zeros(n)
+        self.built_left = np.zeros(n, np.bool_)  #: Whether missing numbers go left at it.
+
+        sampled = _sample(rules.impurity.in_rows(tree.s).astype(np.int64), len(features), budget)
+        place = np.zeros(n, np.int64)
+        for depth, (rows, node, right) in enumerate(self.levels()):
+            at = np.flatnonzero(tree.depth == depth)
+            place[at] = np.arange(len(at))
+            self._look_at_now(at, rows, place[node])
+            if self.complete:
+                then = self.look_back(rows, node, right)
+                self._look_at_build(at, rows[then], place[node[then]], ~right[then], sampled[at])
+        self.live_counts = rules.impurity.counts(self.live)
+        self.built_counts = rules.impurity.counts(self.built)
+
+    def _look_at_now(self, at: Ints, rows: Ints, local: Ints) -> None:
+        """Live counts and best scores of the nodes ``at`` one level; ``local`` is each row's place in ``at``."""
+        rows, local = rows[self.alive[rows]], local[self.alive[rows]]
+        counts = self.live[at] = self._count(local, rows, len(at))
+        wanted = self.rules.may_split(counts, self.tree.depth[at])
+        wanted &= self.rules.exceeds(counts, self.rules.alpha, or_equals=True)
+        wanted |= self.tree.feature[at] >= 0
+        self.live_score[at] = self._search(at, wanted, counts, rows, local)[0]
+
+    def _look_at_build(self, at: Ints, rows: Ints, local: Ints, left: Bools, sampled: Bools) -> None:
+        """Statistics of S0 and the best splits of it for the nodes ``at`` one level."""
+        counts = self.built[at] = self._count(local, rows, len(at))
+        dead = ~self.alive[rows]
+        self.gone[at] = self.added(local[dead], rows[dead], len(at))
+        left &= self.tree.feature[at][local] >= 0
+        on_left = self._count(local[left], rows[left], len(at))  # nothing of a leaf
+        self.m0[at] = self.rules.impurity.mass(on_left) + self.rules.impurity.mass(counts - on_left)
+        wanted = sampled & self.rules.may_split(counts, self.tree.depth[at])
+        wanted &= self.rules.exceeds(counts, self.rules.half_alpha)
+        self.replayed[at] = wanted
+        found = self._search(at, wanted, counts, rows, local)
+        self.built_score[at], self.built_feature[at], self.built_threshold[at], self.built_left[at] = found
+
+    def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
+        weight = None if self.weight is None else self.weight[rows]
+        return self.rules.impurity.count(local, self.labels[rows], nodes, weight)
+
+    def sides(self) -> Ints:
+        """Return the side of missing numbers at each node; where BUILD has chosen it and S0 was searched, the best."""
+        by_gain = np.where(self.built_left, LEFT, RIGHT)
+        return np.where(self.lacking & self.replayed, by_gain, super().sides())
+
+    def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> Best:
+        """Best splits of those of the nodes ``at`` one level that are ``wanted``."""
+        rows, local = rows[wanted[local]], local[wanted[local]]
+        there = np.where(wanted[:, None], counts, 0)
+        weight = None if self.weight is None else self.weight[rows]
+        columns = self._columns if len(rows) else []
+        return best_splits(columns, self.rules.impurity, rows, self.labels[rows], weight, local, there)
+
+    @cached_property
+    def _columns(self) -> list[RankedColumn]:  # no leaf of one class needs them
+        return ranked_columns(self)
+
+
+def _sample(s: Ints, d: int, budget: int) -> Bools:
+    """The nodes whose build-time set is searched: all within the budget, else a fixed scattered choice."""
+    cells = np.maximum(s, 0) * d
+    if cells.sum() <= budget:
+        return np.ones(len(s), np.bool_)
+    scattered = np.argsort(np.arange(len(s), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    chosen = np.zeros(len(s), np.bool_)
+    for v in scattered.tolist():
+        if cells[v] <= budget:
+            chosen[v] = True
+            budget -= int(cells[v])
+    return chosen
 
 
 def audit(
@@ -214,7 +355,7 @@ def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, f
 
     v = np.flatnonzero(inner)
     gap = np.zeros(len(tree))
-    gap[v] = best[v] - rules.impurity.scores(counts[tree.left[v]], counts[v]) / n2[v]
+    gap[v] = best[v] - np.maximum(rules.impurity.split_scores(counts[tree.left[v]], counts[v]), 0.0) / n2[v]
 
     splittable = rules.may_split(counts, tree.depth) & rules.exceeds(counts, Fraction(0))
     impure_leaf = ~inner & splittable & rules.exceeds(counts, rules.alpha, or_equals=True)

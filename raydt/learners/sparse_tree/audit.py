@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.audits.best_splits import Gini, WeightedGini, best_splits, ranked_columns
 from raydt.audits.bins import BucketLimits, compare_group, counted_weights, score_of_counts
 from raydt.audits.recorded_tree import (
     FOREVER,
@@ -27,14 +27,11 @@ from raydt.audits.recorded_tree import (
     BuildHistory,
     MalformedTreeError,
     RecordedTree,
-    best_of,
-    best_splits,
     compare_counters,
     compare_counts,
     compare_nodes,
     compare_rows,
     compare_warmup,
-    each,
     found,
     noted,
     report_of,
@@ -85,7 +82,8 @@ class RecountedSparseTree(BuildHistory):
         super().__init__(tree, features, history, weight)
         self.unit = 1 if weight is None else UNIT  #: A row is so many units of a count.
         self.y = history.y.astype(np.int64)
-        self._entropy, self._columns = entropy, self.ranked_columns()
+        self._entropy, self._columns = entropy, ranked_columns(self)
+        self._gini = (Gini if weight is None else WeightedGini)(2)
         self.now = Sets.none(len(tree))  #: Of S(v).
         self.then = Sets.none(len(tree))  #: Of S0(v), of a complete history.
         self.counted: list[FeatureCounts] = []  #: Features of S(v), one part for each level of the tree.
@@ -111,7 +109,9 @@ class RecountedSparseTree(BuildHistory):
         sets.impurity[at] = score_of_counts(self._entropy, n, c1, zero, zero, self.unit)
         sets.score[at] = score_of_counts(self._entropy, n, c1, n1, c11, self.unit)
         if self._columns and len(at):
-            gain = self._dense_gain(rows, local, np.stack([n - c1, c1], axis=1))
+            weight = None if self.weight is None else self.weight[rows]
+            counts = np.stack([n - c1, c1], axis=1)
+            gain = best_splits(self._columns, self._gini, rows, y, weight, local, counts)[0]
             square = np.maximum(n.astype(np.float64) * n, 1.0)
             sets.dense[at] = np.where(gain >= 0, sets.impurity[at] - gain / square, np.inf)
         counted = self._count(rows, local)
@@ -119,14 +119,6 @@ class RecountedSparseTree(BuildHistory):
         scores = score_of_counts(self._entropy, *of_nodes, self.unit)
         np.minimum.at(sets.least, at[counted.node], scores)
         return FeatureCounts(at[counted.node], counted.feature, counted.n1, counted.c11)
-
-    def _dense_gain(self, rows: Ints, node: Ints, counts: Ints) -> Floats:
-        """Gain of the best dense split of each node, times the square of its count; below 0 where there is none."""
-        if self.weight is None:
-            return best_splits(self._columns, rows, self.y[rows], node, counts)[0]
-        of_rows = rows, self.y[rows], self.weight[rows], node, counts
-        tasks = [partial(column.best_splits_of_weights, *of_rows) for column in self._columns]
-        return best_of(len(counts), each(tasks, len(rows)))[0]
 
     def _count(self, rows: Ints, node: Ints) -> FeatureCounts:
         """Count the features of rows by their node."""
