@@ -19,7 +19,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.ending import RunResult
 from pipelines.running.intake import Attending, write_failure
 from pipelines.running.plans import with_address
-from pipelines.running.replay import Manner, begin, resume
+from pipelines.running.replay import begin, resume
 from raydt.audits.recorded_tree import AuditReport, noted
 from raydt.errors import ConfigError
 from raydt.examples.updates import DTYPE, UNIT, History
@@ -83,7 +83,7 @@ def follow(
         loaded = load_config(config, with_address(overrides, address))
         if not isinstance(loaded.source, LiveOptions):
             raise ConfigError(message("live.has_an_end", kind=loaded.source.kind))
-        return begin(loaded, out, Manner(config, overwrite, progress, attend))
+        return begin(loaded, out, given=config, overwrite=overwrite, progress=progress, attend=attend)
     except Exception as error:
         said = message_of(error)
         # Of other errors of a config nothing has been changed, and the run can go on without what was given.

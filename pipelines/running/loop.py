@@ -9,10 +9,14 @@ is what would have come out without the loss.
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -20,28 +24,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actors.cluster import Bundle, starts_ray
+from actors.placement import Placement
 from actors.telemetry import Meter, Telemetry
-from pipelines.chapters import Chapter, ClosedStates
+from pipelines.chapters import Chapter, ClosedStates, earlier, expire, is_closed
 from pipelines.config import Config
-from pipelines.display import Reporter
-from pipelines.keyed.recorder import recorder_of
-from pipelines.logs import LogContext
-from pipelines.run_folder import RunFolder
+from pipelines.display import STARTING_RAY, Reporter
+from pipelines.keyed.recorder import recorder_of, sessions_of
+from pipelines.logs import LogContext, log_to
+from pipelines.run_folder import BEGINNING, CHAPTERS, RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
-from pipelines.running.ending import Ending, Interruption, Past, RunResult, kept, new_id
+from pipelines.running.ending import Ending, Interruption, Past, RunResult, kept, new_id, write_report
 from pipelines.running.intake import Incarnations, Intake, RestartBudget, feed
-from pipelines.running.plans import warnings_of
+from pipelines.running.plans import PlanLog, features_of, warnings_of
 from pipelines.running.records import Recorder, Recoveries, writing
-from pipelines.running.requests import Requests
+from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import open_stream, run_meta, state_meta, store_of
-from pipelines.validation import WARMUP_ROWS, divide, divide_ids
+from pipelines.validation import WARMUP_ROWS, divide, divide_ids, place
 from raydt.arrays.kernel_cache import work_seconds
-from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
+from raydt.errors import ConfigError, InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.evaluation.scoring import LEVELS
 from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
 from raydt.folders.checkpoint import CheckpointContent, Copies
+from raydt.folders.folder import locked
 from raydt.keyed.stream import ROWS, KeyedStream, KeyWeights
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import WeightSum
@@ -49,6 +56,7 @@ from raydt.messages import message
 from raydt.presentation.charts import duration
 from raydt.sessions.session import Session
 from raydt.sources.base import SourceIdentity
+from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream, Tally, known
 from raydt.streams.windows import ALL_ROWS, Rest, Training, TrainingStream
 
@@ -134,6 +142,149 @@ class Incarnation:
             self.begun = checkpoint
 
 
+#: What is done with a live source before a run reads it.
+Attend = Callable[[FollowedSource, RunFolder], None]
+
+# A job: a run that is begun or resumed, in one folder or in chapters, one after another.
+#
+# Invariant: a chapter begins when its config is written, which is after the one before it was closed. So wherever a
+# process is killed, the newest chapter is either open, and resumes like any run, or closed, and the next one begins.
+
+
+class Manner(NamedTuple):
+    """The way in which a process works on a run; as of :func:`pipelines.replay`."""
+
+    began: float  #: Seconds of work before.
+    progress: Reporter | None = None
+    attend: Attend | None = None  #: What is done with a live source, and the run folder, before it is read.
+
+
+class Position(NamedTuple):
+    """The position at which a process takes up a run in chapters."""
+
+    number: int = 1  #: Of a chapter.
+    past: Past | None = None  #: Of that chapter; None if it is to begin.
+    meta: dict[str, Any] | None = None  #: Of its newest checkpoint.
+
+
+class Job:
+    """The work on a run that a process begins, or resumes where the run is ``past``.
+
+    A run is worked on as a whole, or chapter by chapter with the same session; ``data`` is the identity of the source
+    of its stream.
+    """
+
+    incarnations: Incarnations
+    requests: Requests | None  #: Receipts of what the source asks for, if the run writes some.
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        stream: Stream,
+        data: SourceIdentity,
+        interruption: Interruption,
+        manner: Manner,
+        past: Past | None = None,
+    ) -> None:
+        self.config, self.stream, self.data, self.interruption = config, stream, data, interruption
+        self._folder, self._manner, self._past = folder, manner, past
+        self.id = past.id if past is not None else new_id()  #: All chapters have that of the first.
+        self._features, self._progress = features_of(stream.source, config.learner), manner.progress or Reporter()
+        if config.placement.shards is not None:
+            self._announce(config.placement)
+        if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
+            self._progress.stage(STARTING_RAY)
+
+    def work(self, position: Position | None = None) -> RunResult:
+        """Work on the run until it ends, from the position of its newest chapter, if it is kept in chapters."""
+        config, before = self.config, self._past.epoch if self._past is not None else 0
+        make = sessions_of(config, self.stream)
+        with (
+            Incarnations(config, self._features, before, self._place, make) as self.incarnations,
+            requests_of(config, self._folder, self.stream) as self.requests,
+        ):
+            if config.follow.in_chapters:
+                return self._in_chapters(*(position or Position()))
+            return self._on(self._folder, self._past)[0]
+
+    def _in_chapters(self, number: int, past: Past | None, meta: dict[str, Any] | None) -> RunResult:
+        run, config, going_on = self._folder, self.incarnations.config, None
+        with ThreadPoolExecutor(1, thread_name_prefix="raydt-report") as reports:  # of closed chapters
+
+            def report(folder: RunFolder) -> None:
+                if config.output.report and not folder.has("report.html"):
+                    reports.submit(copy_context().run, _report_closed, folder)
+
+            for folder in filter(is_closed, run.chapters()):
+                report(folder)
+            new = not run.has("config.yaml")
+            if new:
+                with writing(run.location):
+                    run.write_text("config.yaml", config.to_yaml())
+            try:
+                while True:
+                    chapter = Chapter.of(run, number, meta)
+                    with locked(chapter.folder):
+                        chapter.folder.sweep()
+                        result, going_on = self._on(chapter.folder, past, chapter, going_on)
+                    if going_on is None:
+                        if result.status == "completed" and config.output.report:
+                            write_report(run)
+                        return result
+                    fault("chapter.closed")
+                    report(chapter.folder)
+                    expire(run, config)
+                    gc.collect()  # what a chapter leaves: a command looks for garbage seldom (``pipelines.cli``)
+                    number, past, meta = number + 1, None, None
+            except BaseException:
+                if new and not run.chapters():
+                    for name in BEGINNING:
+                        run.delete(name)
+                    run.discard(CHAPTERS)
+                raise
+
+    def _on(
+        self, folder: RunFolder, past: Past | None, chapter: Chapter | None = None, going_on: GoingOn | None = None
+    ) -> tuple[RunResult, GoingOn | None]:
+        """Work on what is in a folder until it ends; what the next chapter goes on with, if one is to follow."""
+        run: Run | None = None
+        config, manner = self.incarnations.config, self._manner
+        try:
+            if past is None:
+                with writing(folder.location):  # before the log: with its config, a run can be resumed
+                    folder.write_text("config.yaml", config.to_yaml())
+            with log_to(folder, config.output.quote_values) as context:
+                if isinstance(source := self.stream.source, FollowedSource):
+                    source.plans = PlanLog(folder, before=earlier(folder))
+                    if manner.attend is not None and source.pause is None:
+                        manner.attend(source, self._folder)
+                run = Run(self, folder, context, past, chapter, going_on)
+                began = manner.began if going_on is None else work_seconds()
+                return run.run(self._progress, began), run.going_on
+        except BaseException:
+            if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
+                for name in BEGINNING:
+                    folder.delete(name)
+            raise
+
+    def _place(self, free: Sequence[Bundle]) -> Config:
+        """Return the config with a number of shards, from what is free on each node of the cluster."""
+        placed = self.config.placed(place(self.config, self._features, self.stream.source.n_rows, free))
+        self._announce(placed.placement)
+        return placed
+
+    def _announce(self, placement: Placement) -> None:
+        self._progress.stage(message("runs.starting", learner=self.config.learner.kind, where=placement.in_words()))
+
+
+def _report_closed(folder: RunFolder) -> None:
+    """Write the report of a closed chapter, unless another process is at work there."""
+    with suppress(ConfigError), locked(folder):
+        if folder.has("summary.json"):
+            write_report(folder)
+
+
 log = logging.getLogger(__name__)
 
 #: Messages read ahead of a session on Ray.
@@ -144,11 +295,11 @@ SHOW_SECONDS = 0.2
 
 
 class Run:
-    """One run, from its first update (or the checkpoint it resumes from) to its summary.
+    """One run folder of a job, from its first update (or the checkpoint it resumes from) to its summary.
 
-    ``stream`` is at its beginning, and every incarnation restores it; ``data`` is the identity of its source,
-    ``context`` that of the log, ``past`` of a run that resumes. ``begun`` tells whether an update could be applied:
-    until then, nothing of a run that is resumed has changed.
+    The stream is at its beginning, and every incarnation restores it; ``context`` is that of the log, ``past`` of a run
+    that resumes. ``begun`` tells whether an update could be applied: until then, nothing of a run that is resumed has
+    changed.
 
     Of a run that is kept in chapters it is one ``chapter``, and ``going_on`` is what the one before has handed over:
     then the stream is where that has ended.
@@ -156,18 +307,15 @@ class Run:
 
     def __init__(
         self,
+        job: Job,
         folder: RunFolder,
-        incarnations: Incarnations,
-        interruption: Interruption,
-        stream: Stream,
-        data: SourceIdentity,
         context: LogContext,
         past: Past | None = None,
         chapter: Chapter | None = None,
         going_on: GoingOn | None = None,
     ) -> None:
-        self.id = past.id if past is not None else new_id()  #: All chapters have that of the first.
-        self.requests: Requests | None = None  #: Receipts of what the source asks for, if the run writes some.
+        incarnations, interruption, stream, data = job.incarnations, job.interruption, job.stream, job.data
+        self.id, self.requests = job.id, job.requests
         self.config = config = incarnations.config
         self.chapter, self._handed = chapter, going_on
         self.folder, self.data, self.context = folder, data, context
@@ -223,7 +371,7 @@ class Run:
                 raise
             error = raised
         finally:
-            with contextlib.suppress(SystemExit):
+            with suppress(SystemExit):
                 self.interruption.hold()  # whatever comes now, it must be possible to write down how the run has ended
             progress.stop()
             self.checkpointer.close()
@@ -497,6 +645,6 @@ class Run:
         if self._latest is None or not self.begun:
             self.folder.discard_beginning()
             return None
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             progress.stop()
         return self.ending.cut_short(self._latest.recorder, self.stream.source, self.undivided)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from actors.cluster import Bundle, starts_ray
-from actors.placement import Placement
-from pipelines.chapter_loop import in_chapters, position_of
-from pipelines.chapters import Chapter, earlier, run_of
+from pipelines.chapters import is_closed, run_of
 from pipelines.config import Config, load_config
-from pipelines.display import STARTING_RAY, Reporter
-from pipelines.keyed.recorder import sessions_of
+from pipelines.display import Reporter
 from pipelines.logs import log_to
 from pipelines.receipts import may_quote, quoting
-from pipelines.run_folder import BEGINNING, RunFolder, fitting
+from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
-from pipelines.running.ending import Interruption, Past, RunResult, new_id, past_of, read_summary, write_report
-from pipelines.running.intake import Incarnations
-from pipelines.running.loop import GoingOn, Run
+from pipelines.running.ending import Interruption, Past, RunResult, past_of, read_summary, write_report
+from pipelines.running.loop import Attend, Job, Manner, Position
 from pipelines.running.plans import (
-    PlanLog,
     clear_place_of_states,
     features_of,
     location_of,
@@ -31,8 +25,6 @@ from pipelines.running.plans import (
     require_place_of_states,
     with_address,
 )
-from pipelines.running.records import writing
-from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import config_of, inputs_of, last_state, open_stream, require_run_apart, states_of, store_of
 from pipelines.validation import place
 from raydt.arrays.kernel_cache import work_seconds
@@ -44,23 +36,10 @@ from raydt.parallel import limited
 from raydt.sources.base import FileOptions, SourceIdentity
 from raydt.sources.divided import files_of
 from raydt.sources.live.base import LiveOptions
-from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import Changelog
 
 __all__ = ["RunResult", "replay", "resume"]
-
-#: What is done with a live source before a run reads it.
-Attend = Callable[[FollowedSource, RunFolder], None]
-
-
-class Manner(NamedTuple):
-    """The way in which a run begins; as of :func:`replay`."""
-
-    given: Config | Mapping[str, Any] | str | Path
-    overwrite: bool = False
-    progress: Reporter | None = None
-    attend: Attend | None = None  #: What is done with a live source, and the run folder, before it is read.
 
 
 def replay(
@@ -108,19 +87,26 @@ def replay(
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
     loaded = load_config(config, with_address(overrides, address))
-    return begin(loaded, out, Manner(config if given is None else given, overwrite, progress))
+    return begin(loaded, out, given=config if given is None else given, overwrite=overwrite, progress=progress)
 
 
-def begin(config: Config, out: str | Path | None, manner: Manner) -> RunResult:
-    """Begin a run; see :func:`replay`."""
-    progress = manner.progress or Reporter()
-    began = work_seconds()
+def begin(
+    config: Config,
+    out: str | Path | None,
+    *,
+    given: Config | Mapping[str, Any] | str | Path,
+    overwrite: bool = False,
+    progress: Reporter | None = None,
+    attend: Attend | None = None,
+) -> RunResult:
+    """Begin a run; see :func:`replay`, and :func:`resume` for ``attend``."""
+    manner = Manner(work_seconds(), progress, attend)
     threads = limited(config.cluster.most_threads)
     with Interruption() as interruption, quoting(config.output.quote_values), threads:
         location = location_of(out, config.name)
-        require_run_apart(RunFolder(location), config, inputs_of(config, manner.given))
+        require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
-        folder = RunFolder.create(location, overwrite=manner.overwrite)
+        folder = RunFolder.create(location, overwrite=overwrite)
         try:
             if isinstance(config.source, LiveOptions):
                 config = config.from_source(config.source.settled())
@@ -128,11 +114,9 @@ def begin(config: Config, out: str | Path | None, manner: Manner) -> RunResult:
             config = config.placed(place(config, features_of(source, config.learner), source.n_rows))
             with _sole_writer(config, folder, new=True):
                 if config.checkpoint.path is not None:
-                    clear_place_of_states(states_of(config, folder), overwrite=manner.overwrite)
+                    clear_place_of_states(states_of(config, folder), overwrite=overwrite)
                 interruption.on_cut(folder.discard_beginning)
-                start = _Start(config, stream, progress, began, manner.attend)
-                work = _RunWork(start, folder, source.identity(), interruption)
-                return in_chapters(work, folder) if config.follow.in_chapters else work.whole()
+                return Job(config, folder, stream, source.identity(), interruption, manner).work()
         except BaseException:
             folder.discard_if_empty()
             raise
@@ -182,7 +166,7 @@ def resume(
         as of :func:`replay`.
     """
     progress = progress or Reporter()
-    began = work_seconds()
+    manner = Manner(work_seconds(), progress, attend)
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
         if (found := run_of(folder)) is not None:
@@ -210,10 +194,8 @@ def resume(
             if config.follow.in_chapters:
                 if state is not None:
                     raise ConfigError(message("runs.no_update_of_chapters").at(folder.location))
-                past, position = position_of(config, folder, stream, data)
-                start = _Start(config.named(past.name), stream, progress, began, attend)
-                work = _RunWork(start, folder, data, interruption, past)
-                return in_chapters(work, folder, position)
+                past, position = _position(config, folder, stream, data)
+                return Job(config.named(past.name), folder, stream, data, interruption, manner, past).work(position)
             summary = _summary(folder)
             store = store_of(config, folder)
             adoption = Adoption(config, folder, store, state) if state is not None else None
@@ -223,8 +205,7 @@ def resume(
                 with log_to(folder, config.output.quote_values):
                     adoption.run(data, stream)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
-            start = _Start(config.named(past.name), stream, progress, began, attend)
-            return _RunWork(start, folder, data, interruption, past).whole()
+            return Job(config.named(past.name), folder, stream, data, interruption, manner, past).work()
 
 
 @contextmanager
@@ -242,90 +223,15 @@ def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Ite
                 yield
 
 
-class _Start:
-    """A run that ``began``; the place of its work is set as soon as that is known."""
-
-    def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float, attend: Attend | None) -> None:
-        self.config, self.stream, self.progress, self.began, self.attend = config, stream, progress, began, attend
-        self.features = features_of(stream.source, config.learner)
-        if config.placement.shards is not None:
-            self._announce(config.placement)
-        if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
-            progress.stage(STARTING_RAY)
-
-    def place(self, free: Sequence[Bundle]) -> Config:
-        """The config with a number of shards, from what is free on each node of the cluster."""
-        placed = self.config.placed(place(self.config, self.features, self.stream.source.n_rows, free))
-        self._announce(placed.placement)
-        return placed
-
-    def _announce(self, placement: Placement) -> None:
-        self.progress.stage(message("runs.starting", learner=self.config.learner.kind, where=placement.in_words()))
-
-
-class _RunWork:
-    """The work on a run: on the whole of it, or on one chapter after another, with the same session."""
-
-    def __init__(
-        self,
-        start: _Start,
-        folder: RunFolder,
-        data: SourceIdentity,
-        interruption: Interruption,
-        past: Past | None = None,
-    ) -> None:
-        self._start, self._folder, self._data, self.interruption, self.past = start, folder, data, interruption, past
-        self.config = start.config
-        self._requests: Requests | None = None
-        self._id = past.id if past is not None else new_id()
-
-    @contextmanager
-    def begun(self) -> Iterator[Incarnations]:
-        """Have a place where the sessions are, and the receipts of the run at hand."""
-        start, before = self._start, self.past.epoch if self.past is not None else 0
-        make = sessions_of(start.config, start.stream)
-        with (
-            Incarnations(start.config, start.features, before, start.place, make) as incarnations,
-            requests_of(start.config, self._folder, start.stream) as self._requests,
-        ):
-            yield incarnations
-
-    def whole(self) -> RunResult:
-        """Work on the run until it ends."""
-        with self.begun() as incarnations:
-            return self.on(self._folder, incarnations, self.past)[0]
-
-    def on(
-        self,
-        folder: RunFolder,
-        incarnations: Incarnations,
-        past: Past | None,
-        chapter: Chapter | None = None,
-        going_on: GoingOn | None = None,
-    ) -> tuple[RunResult, GoingOn | None]:
-        """Work on what is in a folder until it ends; what the next chapter goes on with, if one is to follow."""
-        run: Run | None = None
-        config, start = incarnations.config, self._start
-        try:
-            if past is None:
-                with writing(folder.location):  # before the log: with its config, a run can be resumed
-                    folder.write_text("config.yaml", config.to_yaml())
-            with log_to(folder, config.output.quote_values) as context:
-                if isinstance(source := start.stream.source, FollowedSource):
-                    source.plans = PlanLog(folder, before=earlier(folder))
-                    if start.attend is not None and source.pause is None:
-                        start.attend(source, self._folder)
-                run = Run(
-                    folder, incarnations, self.interruption, start.stream, self._data, context, past, chapter, going_on
-                )
-                run.requests, run.id = self._requests, self._id
-                began = start.began if going_on is None else work_seconds()
-                return run.run(start.progress, began), run.going_on
-        except BaseException:
-            if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
-                for name in BEGINNING:
-                    folder.delete(name)
-            raise
+def _position(config: Config, run: RunFolder, stream: Stream, data: SourceIdentity) -> tuple[Past, Position]:
+    """Return the past of a run in chapters, by the newest one, and where it is to be taken up."""
+    newest = run.newest()
+    meta = newest_meta(config, data, stream, store_of(config, newest))
+    past = past_of(newest, _summary(newest) or None, meta)
+    if (found := run_of(newest)) is None:  # not even the first chapter has begun
+        return past, Position()
+    number = found[1]
+    return past, Position(number + 1) if is_closed(newest) else Position(number, past, meta)
 
 
 def _existing(run: str | Path) -> RunFolder:

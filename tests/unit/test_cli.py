@@ -151,7 +151,7 @@ def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch)
     def interrupted(*_):
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("pipelines.running.replay.Incarnations", interrupted)
+    monkeypatch.setattr("pipelines.running.loop.Incarnations", interrupted)
     code, out, err = raydt("replay", job, "--out", tmp_path / "run")
     assert (code, out) == (130, "")
     assert err.endswith("\ninterrupted\n")
