@@ -6,7 +6,7 @@ A curve has at most ``POINTS`` points; rows of the metrics table are merged for 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -202,18 +202,19 @@ def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
 UNIT = 1000.0
 
 
-def path(shape: Shape | None) -> str:
-    """Return the path of a shape; of a line without its dots."""
+def path(shape: Shape | None, across: Callable[[Any], Any] = np.asarray) -> str:
+    """Return the path of a shape, of a line without its dots; ``across`` gives the places of its x, as of a chart."""
     match shape:
         case Line(x, y, step):
-            known, parts = np.isfinite(y), list[str]()
+            known, parts, at = np.isfinite(y), list[str](), across(x)
             for i in np.flatnonzero(known).tolist():
-                across, level = _place(x[i]), _place(1.0 - y[i])
+                place, level = _place(at[i]), _place(1.0 - y[i])
                 begins = i == 0 or not known[i - 1]
-                parts.append(f"M{across} {level}" if begins else f"H{across}V{level}" if step else f"L{across} {level}")
+                parts.append(f"M{place} {level}" if begins else f"H{place}V{level}" if step else f"L{place} {level}")
             return "".join(parts)
         case Box(x, y, width, height):
-            rows = zip(*(column.tolist() for column in (x, y, width, height)), strict=True)
+            left = across(x)
+            rows = zip(*(column.tolist() for column in (left, y, across(x + width) - left, height)), strict=True)
             return "".join(
                 f"M{_place(a)} {_place(1 - b - h)}h{_place(w)}v{_place(h)}h{_place(-w)}z"
                 for a, b, w, h in rows
@@ -222,14 +223,14 @@ def path(shape: Shape | None) -> str:
     return ""
 
 
-def dots_of(shape: object) -> str:
+def dots_of(shape: object, across: Callable[[Any], Any] = np.asarray) -> str:
     """Return the dots on a line, at the points without neighbours."""
     if not isinstance(shape, Line):
         return ""
-    known, down = np.isfinite(shape.y), 1.0 - shape.y
+    known, at, down = np.isfinite(shape.y), across(shape.x), 1.0 - shape.y
     before, after = np.append(False, known[:-1]), np.append(known[1:], False)
     drawn = known & ~before & ~after
-    return "".join(f"M{_place(shape.x[i])} {_place(down[i])}h0" for i in np.flatnonzero(drawn).tolist())
+    return "".join(f"M{_place(at[i])} {_place(down[i])}h0" for i in np.flatnonzero(drawn).tolist())
 
 
 def kind(shape: object) -> str:
@@ -244,7 +245,7 @@ def grid(panel: Panel) -> str:
 
 def uprights(chart: Chart) -> str:
     """Return the lines from top to bottom; those that fall on one another are drawn once."""
-    return "".join(f"M{place} 0V1000" for place in dict.fromkeys(map(_place, chart.uprights)))
+    return "".join(f"M{place} 0V1000" for place in dict.fromkeys(map(_place, chart.across(chart.uprights))))
 
 
 def readout(chart: Chart) -> str:
@@ -252,7 +253,7 @@ def readout(chart: Chart) -> str:
     values = [mark.values for panel in chart.panels for mark in panel.marks]
     if not len(chart.at) or not any(values):
         return ""
-    at = [round(float(place), 4) for place in chart.at]
+    at = [round(float(place), 4) for place in chart.across(chart.at)]
     return json.dumps(
         {"at": at, "names": [escaped(name) for name in chart.names], "values": values}, separators=(",", ":")
     )

@@ -342,6 +342,8 @@ class Chart:
     span: int = 0  #: updates of the axis, 0 if it counts something else; all charts over the stream are read together
     wide: bool = False  #: needs a whole row of the page
     uprights: tuple[float, ...] = ()  #: shares of the axis with a dashed line across all panels
+    #: Places on the page of shares of the axis: over event time, updates lie closer together here than there.
+    across: Callable[[Any], AnyArray] = np.asarray
 
     @property
     def label(self) -> str:
@@ -648,35 +650,11 @@ def timed(block: B, clock: Clock | None) -> B:
     low, high = clock.ends
     axis, span = time_axis(low, high, clock.moments), float(block.span)
 
-    def moved(shares: Any) -> Floats:
+    def across(shares: Any) -> Floats:
         return axis.at(clock.at(np.asarray(shares, dtype=np.float64) * span))
 
     times = clock.at(np.multiply(block.at, span)).tolist()
     names = [f"{name}, {clock.word(time)}" for name, time in zip(block.names, times, strict=True)]
-    changed: Any = replace(
-        block,
-        panels=tuple(_panel(panel, moved) for panel in block.panels),
-        ticks=axis.ticks,
-        unit=in_words(low, clock.latest, clock.word),
-        at=moved(block.at).tolist(),
-        names=names,
-        uprights=tuple(moved(block.uprights).tolist()),
-    )
+    unit = in_words(low, clock.latest, clock.word)
+    changed: Any = replace(block, ticks=axis.ticks, unit=unit, names=names, across=across)
     return changed  # type: ignore[no-any-return]
-
-
-def _panel(panel: Panel, moved: Any) -> Panel:
-    def mark(one: Mark) -> Mark:
-        return replace(one, shape=None if one.shape is None else _shape(one.shape, moved))
-
-    shade = None if panel.shade is None else _box(panel.shade, moved)
-    return replace(panel, marks=tuple(map(mark, panel.marks)), shade=shade)
-
-
-def _shape(shape: Shape, moved: Any) -> Shape:
-    return _box(shape, moved) if isinstance(shape, Box) else replace(shape, x=moved(shape.x))
-
-
-def _box(box: Box, moved: Any) -> Box:
-    left = moved(box.x)
-    return replace(box, x=left, width=moved(box.x + box.width) - left)
