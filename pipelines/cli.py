@@ -16,11 +16,7 @@ from collections.abc import Sequence
 import click
 
 import raydt
-from pipelines import commands as inspection
-from pipelines import commands as models
-from pipelines import commands as proofs
-from pipelines import commands as runs
-from pipelines import commands as states
+from pipelines import commands
 from pipelines.config import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
 from raydt.messages import message
@@ -75,25 +71,12 @@ def cli(verbose: bool) -> None:
     logging.basicConfig(handlers=[shown])
 
 
-for _command in (
-    runs.demo,
-    runs.train,
-    runs.replay,
-    runs.follow,
-    runs.resume,
-    runs.sweep,
-    models.predict,
-    models.serve,
-    models.export,
-    states.update,
-    states.purge,
-    proofs.audit,
-    proofs.verify,
-    inspection.report,
-    inspection.validate,
-    inspection.doctor,
+for _name in (
+    *("demo", "train", "replay", "follow", "resume", "sweep"),
+    *("predict", "serve", "export", "update", "purge"),
+    *("audit", "verify", "report", "validate", "doctor"),
 ):
-    cli.add_command(_command)
+    cli.add_command(getattr(commands, _name))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -508,9 +508,7 @@ class Config(BaseModel):
 
     def read_again(self) -> Config:
         """Return the config to read what a run has read: bad rows that it has passed over were skipped."""
-        config = self.model_copy(update={"stream": self.stream.model_copy(update={"on_error": "skip"})})
-        config._name, config._placement = self._name, self._placement
-        return config
+        return self.model_copy(update={"stream": self.stream.model_copy(update={"on_error": "skip"})})
 
     def named(self, name: str) -> Config:
         """Return this config with another name."""
@@ -520,9 +518,7 @@ class Config(BaseModel):
 
     def from_source(self, source: Any) -> Config:
         """Return the same config with other options of its source."""
-        config = self.model_copy(update={"source": source})
-        config._name = self._name
-        return config
+        return self.model_copy(update={"source": source})
 
     @property
     def placement(self) -> Placement:
