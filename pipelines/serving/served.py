@@ -38,7 +38,15 @@ MOST_CELLS = 1 << 22
 #: Escapes of JSON that come in pairs in text; one alone cannot be encoded.
 _SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")
 
-_NUMBERS = frozenset({int, float, bool, type(None)})
+#: Types of JSON that a column takes beside null, and the message about any other; of categories by their kind.
+_NUMBERS = frozenset({int, float, bool}), "serving.no_number"
+_CATEGORIES: dict[type | None, tuple[frozenset[type], str]] = {
+    str: (frozenset({str}), "serving.no_text"),
+    int: (frozenset({str, int}), "serving.no_text"),
+    float: (frozenset({int, float}), "serving.no_number"),
+    bool: (frozenset({bool}), "serving.no_number"),
+    None: (frozenset({str, int, float, bool}), "serving.no_scalar"),
+}
 
 
 class RequestTable(NamedTuple):
@@ -166,17 +174,24 @@ class RequestReader:
         return sorted(found)
 
 
-def _numbers(values: Sequence[Any], name: str) -> Any:
-    """Numbers of a column, missing ones as NaN."""
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        return values
-    if not kinds <= _NUMBERS:
-        row, value = next((row, value) for row, value in enumerate(values) if type(value) not in _NUMBERS)
-        raise _not(value, row, name, "serving.no_number")
-    for row, value in enumerate(values) if int in kinds else ():
+def _require(values: Sequence[Any], name: str, taken: tuple[frozenset[type], str]) -> None:
+    """Refuse (InputError) a value of another type than those taken, and an integer that no float is equal to."""
+    types, id = taken
+    found = set(map(type, values)) - {type(None)}
+    for row, value in enumerate(values) if int in found or not found <= types else ():
+        if value is not None and type(value) not in types:
+            if isinstance(value, list | dict):
+                raise InputError(message("serving.no_scalar"), row=row, column=name)
+            raise InputError(message(id, value=quoted(value, 40)), row=row, column=name)
         if type(value) is int and abs(value) > LARGEST_INTEGER:
             raise error_of(Fault("inexact", name), row=row)
+
+
+def _numbers(values: Sequence[Any], name: str) -> Any:
+    """Numbers of a column, missing ones as NaN."""
+    if set(map(type, values)) == {float}:
+        return values
+    _require(values, name, _NUMBERS)
     return [np.nan if value is None else value for value in values]
 
 
@@ -191,18 +206,7 @@ def _kind(known: Sequence[Any]) -> type | None:
 
 def _categories(values: Sequence[Any], name: str, kind: type | None) -> pa.Array:
     """A column of categories as the model knows them."""
-    for row, value in enumerate(values):
-        if value is None:
-            continue
-        if isinstance(value, list | dict):
-            raise InputError(message("serving.no_scalar"), row=row, column=name)
-        whole = type(value) is int
-        if kind in (str, int) and not isinstance(value, str) and not (kind is int and whole):
-            raise _not(value, row, name, "serving.no_text")
-        if (kind is float and type(value) not in (int, float)) or (kind is bool and not isinstance(value, bool)):
-            raise _not(value, row, name, "serving.no_number")
-        if whole and abs(value) > LARGEST_INTEGER:
-            raise error_of(Fault("inexact", name), row=row)
+    _require(values, name, _CATEGORIES[kind])
     if kind in (str, int, None):
         return pa.array([None if v is None else v if isinstance(v, str) else str(v) for v in values], pa.string())
     return pa.array(values, pa.bool_() if kind is bool else pa.float64())
@@ -219,12 +223,6 @@ def _lists(values: Sequence[Any], name: str, *, tokens: bool) -> pa.Array:
         if not tokens and any(one is not None and abs(one) > LARGEST_INTEGER for one in value or ()):
             raise InputError(message("serving.no_list", what=what), row=row, column=name)
     return pa.array(values, pa.list_(pa.string() if tokens else pa.int64()))
-
-
-def _not(value: Any, row: int, name: str, id: str) -> InputError:
-    if isinstance(value, list | dict):
-        return InputError(message("serving.no_scalar"), row=row, column=name)
-    return InputError(message(id, value=quoted(value, 40)), row=row, column=name)
 
 
 #: Models of keys that stay in memory, ready.
