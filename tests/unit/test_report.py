@@ -27,6 +27,7 @@ from scipy import stats
 import pipelines.report
 from pipelines import replay
 from pipelines.display import run_lines
+from pipelines.report import charts
 from pipelines.report.charts import ACCURACY, SQUARED_ERROR
 from pipelines.report.compare import compare, compared, differences, flat, winner
 from pipelines.report.facts import labels, recoveries
@@ -536,11 +537,15 @@ def test_a_chart_over_updates_becomes_one_over_time() -> None:
     clock = Clock.of(table["seq"], np.array([100, 100 + 30, 100 + 300, 100 + 400]), False, 100)
     found = timed(chart, clock)
     assert isinstance(found, Chart)
-    assert found.at == pytest.approx([0.0375, 0.075, 0.75, 1.0])  # update 10 has the time of the first
+    places = found.across(found.at).tolist()
+    assert places == pytest.approx([0.0375, 0.075, 0.75, 1.0])  # update 10 has the time of the first
     line = found.panels[0].marks[0].shape
     assert isinstance(line, Line)
-    assert line.x.tolist() == pytest.approx(found.at)
-    assert found.uprights == pytest.approx((0.075,))
+    assert found.across(line.x).tolist() == pytest.approx(places)
+    assert re.findall(r"[ML]([\d.]+) ", charts.path(line, found.across)) == ["37.5", "75", "750", "1000"]
+    assert found.across(found.uprights).tolist() == pytest.approx([0.075])
+    assert charts.uprights(found) == "M75 0V1000"
+    assert json.loads(charts.readout(found))["at"] == [0.0375, 0.075, 0.75, 1.0]
     assert found.names[-1] == "update 40, 500"
     assert found.unit == "event time, from 100 to 500"
     assert timed(chart, None) is chart
