@@ -349,6 +349,35 @@ def unlike_integers(texts: pa.Array, *, padded: bool = False) -> Bools | None:
     return unlike if unlike.any() else None
 
 
+def read_ids(
+    column: pa.Array, kind: pa.DataType, name: str, faults: Faults, needed: Mask | None = None, *, padded: bool | None
+) -> pa.Array:
+    """Return a column of ids as integers or text, as ``kind`` says, null where there is none, and mark its faults.
+
+    Integers may be written as text: ``padded`` with zeros in front, only as usual, or (None) in any way.
+    """
+    column = id_values(column)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), kind)
+    if pa.types.is_floating(column.type):
+        whole, wrong = whole_ids(column)
+        faults.mark("not_whole", name, wrong, needed, column, bits=exact_bits(column.type))
+        return whole
+    if not is_text(column.type) or is_text(kind):
+        return column
+    read, wrong = parse_integers(column)
+    faults.mark("not_kind", name, wrong, needed, column, kind=in_words(kind))
+    if padded is not None:
+        faults.mark("other_spelling", name, unlike_integers(column, padded=padded), needed, column)
+    return read
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
 def _unreadable(texts: pa.Array, kind: pa.DataType, start: int = 0) -> list[int]:
     """Places of the texts that cannot be read, by halving: O(log n) conversions for each."""
     try:
@@ -531,12 +560,14 @@ def error_of(
 # reading ahead, and a bad row gives none. A token that a list repeats says no more than once: the feature is 1.
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Return True if a column of this type holds lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
 def holds_tokens(kind: pa.DataType) -> bool:
     """Return True if a column of this type holds lists of text, plain or in dictionaries."""
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    value = kind.value_type
-    return is_text(value.value_type if pa.types.is_dictionary(value) else value)
+    return is_list(kind) and holds_text(kind.value_type)
 
 
 def different(columns: Iterable[pa.Array]) -> int:

@@ -24,6 +24,7 @@ from raydt.encoding.columns import (
     in_words,
     inexact,
     infinite,
+    is_list,
     missing,
     named_features,
     unconverted,
@@ -44,14 +45,12 @@ N_FEATURES = b"n_features"
 
 def holds_indices(kind: pa.DataType) -> bool:
     """Return True if a column of this type holds lists of integers, or lists that are all empty."""
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))
+    return is_list(kind) and bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))
 
 
 def is_empty_list(kind: pa.DataType) -> bool:
     """Return True if a column of this type holds lists without any value, which could be of any kind."""
-    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_null(kind.value_type))
+    return is_list(kind) and bool(pa.types.is_null(kind.value_type))
 
 
 def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Reading) -> str | None:

@@ -6,7 +6,6 @@ and 0 for the rest, both known before the first row.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,17 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from raydt.arrays.elementary import Bools, Floats, Int32s
-from raydt.encoding.columns import LARGEST_INTEGER, Dictionary, Faults, Mask, inexact, infinite, missing, numbers
+from raydt.encoding.columns import (
+    LARGEST_INTEGER,
+    Dictionary,
+    Faults,
+    Mask,
+    inexact,
+    infinite,
+    missing,
+    numbers,
+    one_batch,
+)
 from raydt.errors import ConfigError
 from raydt.examples.updates import CODES, NUMBERS, OP_NAMES, OUT_OF_RANGE
 from raydt.examples.updates import out_of_range_targets as out_of_range
@@ -309,7 +318,7 @@ def json_rows(texts: Sequence[bytes], schema: pa.Schema) -> tuple[pa.RecordBatch
                 row = pa.RecordBatch.from_pylist([sound_part(text, schema)], schema)
                 flaws[place] = message("live.no_row", text=quoted(text.decode(errors="replace")))
         parts.append(row)
-    rows = _one_batch(pa.Table.from_batches(parts, schema))
+    rows = one_batch(pa.Table.from_batches(parts, schema))
     return rows, _rounded(rows, texts) | flaws
 
 
@@ -381,23 +390,32 @@ def _sound(value: Any, kind: pa.DataType) -> Any:
         return None
 
 
-def _together(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:
-    """Parse texts at once; None if Arrow does not find one row in each."""
+def parse_json(data: bytes, rows: int, schema: pa.Schema | None) -> pa.Table:
+    """Return the rows of JSON objects, of a schema or with all that they have; ``pa.ArrowInvalid`` unless so many."""
     import pyarrow.json as pajson  # needed for what is read only: a slow import
 
+    behaviour = "infer" if schema is None else "ignore"
+    parse = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour)
+    reading = pajson.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    table = pajson.read_json(pa.BufferReader(data), reading, parse)
+    if table.num_rows != rows:
+        raise pa.ArrowInvalid("a text holds several values")
+    return table
+
+
+def _together(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:
+    """Parse texts at once; None if Arrow does not find one row in each."""
     joined, between = b"\n".join(texts), len(texts) - 1
     # A text that ends with a brace is not completed by the next one, which begins with one.
     apart = joined[:1] == b"{" and joined[-1:] == b"}" and joined.count(b"}\n{") == between
     if not apart or joined.count(b"\n") != between:
         return None
-    parse = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    reading = pajson.ReadOptions(use_threads=False, block_size=len(joined) + 1)
     try:
-        rows = _one_batch(pajson.read_json(io.BytesIO(joined), reading, parse).select(schema.names))
+        rows = one_batch(parse_json(joined, len(texts), schema).select(schema.names))
         rows.validate(full=True)  # texts are UTF-8
     except pa.ArrowException:
         return None
-    return rows if len(rows) == len(texts) else None
+    return rows
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:
@@ -411,10 +429,6 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
             raise ValueError(value)
         return int(value)
     return value
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return (table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)])[0]
 
 
 # Two states of some rows to the changes between them.

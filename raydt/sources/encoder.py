@@ -30,6 +30,7 @@ from raydt.encoding.columns import (
     Dictionary,
     Fault,
     Faults,
+    IdKind,
     Mask,
     NullValues,
     TimeColumn,
@@ -38,24 +39,21 @@ from raydt.encoding.columns import (
     column_kinds,
     equal_to,
     error_of,
-    exact_bits,
     holds_text,
     holds_tokens,
     id_kind,
-    id_values,
     in_words,
     is_text,
     missing,
     numbers,
     objects,
     parse,
-    parse_integers,
     plain,
     read_as,
+    read_ids,
     time_column,
     times,
     unlike_integers,
-    whole_ids,
 )
 from raydt.encoding.features import FeatureEncoder, LostFeatures, find_indices
 from raydt.encoding.labels import Labels, NumericLabels, read_operations, without_ids
@@ -263,16 +261,10 @@ class RowEncoder:
         features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
         self._encoder = FeatureEncoder(features, reading, self.tokens)
         self.lost = LostFeatures(features)
-        self.id_kind: Literal["row", "integer", "text"] = "row"
-        if self._id is not None:
-            self.id_kind = self._kind_of_ids(self._id, "columns.not_ids")
-        self.subject_kind: Literal["integer", "text"] | None = None
-        if self._subject is not None:
-            self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects")
+        self.id_kind: Literal["row", "integer", "text"] = self._kind_of_ids(self._id, "columns.not_ids") or "row"
+        self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects")
+        self.key_kind = self._kind_of_ids(self._key, "columns.not_keys")
         self.keys = Dictionary()
-        self.key_kind: Literal["integer", "text"] | None = None
-        if self._key is not None:
-            self.key_kind = self._kind_of_ids(self._key, "columns.not_keys")
         self._reading = reading
         if reading.regression and self._label is not None:
             if holds_text(self._types[self._label]) and self._label not in untyped:
@@ -292,8 +284,10 @@ class RowEncoder:
         """Names and kinds of the features."""
         return self._encoder.features
 
-    def _kind_of_ids(self, name: str, refusal: str) -> Literal["integer", "text"]:
-        """Return the kind of a column of ids or subjects, and read it as such from now on."""
+    def _kind_of_ids(self, name: str | None, refusal: str) -> IdKind | None:
+        """Return the kind of a column of ids, subjects or keys, and read it as such from now on; None without one."""
+        if name is None:
+            return None
         stored = self._types[name]
         kind = id_kind(stored)
         if kind is None:
@@ -437,21 +431,20 @@ class RowEncoder:
         return names if self._envelope is None else self._envelope.columns(names)
 
     def _typed(self, column: pa.Array, name: str, needed: Mask | None, faults: Faults) -> pa.Array:
-        names_rows = name in (self._id, self._subject, self._key)
-        column, kind = id_values(column) if names_rows else plain(column), self._types[name]
+        kind = self._types[name]
+        if name in (self._id, self._subject, self._key):
+            padded = name in self._integers if self._rules >= 4 else None
+            return read_ids(column, kind, name, faults, needed, padded=padded)
+        column = plain(column)
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), kind)
-        if names_rows and pa.types.is_floating(column.type):
-            whole, wrong = whole_ids(column)
-            faults.mark("not_whole", name, wrong, needed, column, bits=exact_bits(column.type))
-            return whole
         nulls = self._nulls if self.parts[name] == "feature" and name not in self._encoder.categories else None
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
             return column if nulls is None or name == self.sparse else nulls.without_numbers(column)
         is_number = name in self._numbers
         is_whole = is_number and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
         as_kind = pa.float64() if is_whole else kind
-        read, wrong = parse_integers(column) if names_rows else parse(column, as_kind, nulls)
+        read, wrong = parse(column, as_kind, nulls)
         read = read if nulls is None else nulls.without_numbers(read)
         if is_whole:
             faults.mark("inexact", name, np.abs(numbers(read)) >= LARGEST_INTEGER, needed)
@@ -464,9 +457,8 @@ class RowEncoder:
                 nothing = np.asarray(pc.is_in(trimmed, pa.array(sorted(WORDS_FOR_NOTHING), trimmed.type)))
                 faults.mark("word_for_nothing", name, wrong & nothing, needed, trimmed, kind=words)
             faults.mark("not_number" if is_number else "not_kind", name, wrong, needed, column, kind=words)
-        if self._rules >= 4 and pa.types.is_integer(kind) and (names_rows or (name == self._label and not is_number)):
-            padded = name in self._integers
-            faults.mark("other_spelling", name, unlike_integers(column, padded=padded), needed, column)
+        if self._rules >= 4 and pa.types.is_integer(kind) and name == self._label and not is_number:
+            faults.mark("other_spelling", name, unlike_integers(column), needed, column)
         return read
 
     def _ids(self, columns: Mapping[str, pa.Array], numbers: Ints) -> tuple[Ints, npt.NDArray[np.object_] | None]:

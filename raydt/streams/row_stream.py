@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -340,11 +340,12 @@ def _spelled_now(policy: Any) -> Any:
     return "fail" if policy == "error" else policy
 
 
-class RowStreamOptions(BaseModel, ABC):
-    """Options all stream models share; each model's own options extend this one and know how to make the stream."""
+class RowStreamOptions(BaseModel):
+    """Options all stream models share; each model's own options extend this one and name the stream."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
+    stream: ClassVar[type[RowStream]]  #: What :meth:`make` opens.
     warmup: int = Field(
         0,
         ge=0,
@@ -357,9 +358,9 @@ class RowStreamOptions(BaseModel, ABC):
         "followed: go to the next once a newer row of its id is good, or deletes it",
     )
 
-    @abstractmethod
     def make(self, source: Source, base_dir: str | Path = ".") -> Stream:
-        """The stream over ``source``; relative paths are relative to ``base_dir``."""
+        """Return the stream over ``source``; relative paths are relative to ``base_dir``."""
+        return self.stream(self, source)
 
 
 class RowStream(ABC):

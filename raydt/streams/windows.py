@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,23 +25,6 @@ from raydt.redaction import marked
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import ActiveList, Duration, microseconds, spelled
 from raydt.streams.row_stream import END, RowReader, RowStream, RowStreamOptions
-
-
-class SlidingWindow(RowStreamOptions):
-    """The most recent ``window`` rows are live."""
-
-    model: Literal["sliding_window"] = "sliding_window"
-    window: int = Field(1000, ge=1, description="number of live examples once the window is full (W)")
-
-    @model_validator(mode="after")
-    def _fits(self) -> SlidingWindow:
-        if self.warmup > self.window:
-            raise ValueError(message("streams.warmup_beyond_window", warmup=self.warmup, window=self.window))
-        return self
-
-    def make(self, source: Source, base_dir: str | Path = ".") -> SlidingWindowStream:
-        """The stream over ``source``."""
-        return SlidingWindowStream(self, source)
 
 
 class SlidingWindowStream(RowStream):
@@ -88,37 +70,25 @@ class SlidingWindowStream(RowStream):
         self._active = ActiveList(state["active"])
 
 
+class SlidingWindow(RowStreamOptions):
+    """The most recent ``window`` rows are live."""
+
+    stream = SlidingWindowStream
+    model: Literal["sliding_window"] = "sliding_window"
+    window: int = Field(1000, ge=1, description="number of live examples once the window is full (W)")
+
+    @model_validator(mode="after")
+    def _fits(self) -> SlidingWindow:
+        if self.warmup > self.window:
+            raise ValueError(message("streams.warmup_beyond_window", warmup=self.warmup, window=self.window))
+        return self
+
+
 # Stream model ``time_window``: examples live for a while, by event time.
 #
 # Invariant: the active examples are younger than ``duration``, seen from the largest event time so far. ``lateness``,
 # by which a row may be out of order, is less than ``duration``, so that a row is never expired when it arrives. A row
 # whose id is live at its time is bad, too; its time counts.
-
-
-class TimeWindow(RowStreamOptions):
-    """Rows are inserted, and deleted when they are ``duration`` older than the latest event time."""
-
-    model: Literal["time_window"] = "time_window"
-    duration: Duration = Field(
-        description="age at which an example is deleted: 30s, 5m, 1h30m, 7d, ...; a number if source.ts holds integers"
-    )
-    lateness: Duration = Field(0, description="how far a row may be behind the latest event time; less than duration")
-
-    @model_validator(mode="after")
-    def _fits(self) -> TimeWindow:
-        if self.duration == 0:
-            raise ValueError(message("streams.no_duration"))
-        if self.lateness and isinstance(self.lateness, str) != isinstance(self.duration, str):
-            raise ValueError(message("streams.mixed_units"))
-        if _length(self.lateness) >= _length(self.duration):
-            raise ValueError(
-                message("streams.lateness_beyond_duration", lateness=self.lateness, duration=self.duration)
-            )
-        return self
-
-    def make(self, source: Source, base_dir: str | Path = ".") -> TimeWindowStream:
-        """The stream over ``source``."""
-        return TimeWindowStream(self, source)
 
 
 def _length(duration: str | int) -> int:
@@ -253,6 +223,29 @@ class TimeWindowStream(RowStream):
         self._expiries = SortedList(zip(state["active_ts"].tolist(), before, state["active"].tolist(), strict=True))
 
 
+class TimeWindow(RowStreamOptions):
+    """Rows are inserted, and deleted when they are ``duration`` older than the latest event time."""
+
+    stream = TimeWindowStream
+    model: Literal["time_window"] = "time_window"
+    duration: Duration = Field(
+        description="age at which an example is deleted: 30s, 5m, 1h30m, 7d, ...; a number if source.ts holds integers"
+    )
+    lateness: Duration = Field(0, description="how far a row may be behind the latest event time; less than duration")
+
+    @model_validator(mode="after")
+    def _fits(self) -> TimeWindow:
+        if self.duration == 0:
+            raise ValueError(message("streams.no_duration"))
+        if self.lateness and isinstance(self.lateness, str) != isinstance(self.duration, str):
+            raise ValueError(message("streams.mixed_units"))
+        if _length(self.lateness) >= _length(self.duration):
+            raise ValueError(
+                message("streams.lateness_beyond_duration", lateness=self.lateness, duration=self.duration)
+            )
+        return self
+
+
 # Stream model ``batches``: the active set goes through a list of sizes, up by insertions, down by deletions.
 #
 # On the way up the inactive rows of the source are inserted in their order, those that were never inserted and those
@@ -273,36 +266,6 @@ def _step(value: Any) -> Any:
 _Rows = Annotated[int, Field(ge=0)]
 _Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Step = Annotated[_Rows | _Share, BeforeValidator(_step)]
-
-
-class Batches(RowStreamOptions):
-    """The set of live examples grows and shrinks to each of ``steps`` in turn."""
-
-    model: Literal["batches"] = "batches"
-    steps: list[Step] = Field(
-        min_length=1,
-        description="sizes of the set of live examples, one after the other: a number of rows, or a share of all, such "
-        "as 0.5",
-    )
-    removal_order: Literal["fifo", "lifo", "random"] = Field(
-        "fifo", description="examples to delete first: fifo the oldest, lifo the newest, random drawn uniformly"
-    )
-    seed: int = Field(7, description="seed of removal_order: random; any integer")
-
-    @model_validator(mode="after")
-    def _fits(self) -> Batches:
-        if any(step == 1 and isinstance(step, int) for step in self.steps) and any(
-            isinstance(step, float) for step in self.steps
-        ):
-            raise ValueError(message("streams.mixed_steps"))
-        first = self.steps[0]
-        if isinstance(first, int) and self.warmup > first:
-            raise ValueError(message("streams.warmup_beyond_step", warmup=self.warmup, first=first))
-        return self
-
-    def make(self, source: Source, base_dir: str | Path = ".") -> BatchesStream:
-        """The stream over ``source``."""
-        return BatchesStream(self, source)
 
 
 class BatchesStream(RowStream):
@@ -425,17 +388,34 @@ class BatchesStream(RowStream):
         self._removed = True
 
 
+class Batches(RowStreamOptions):
+    """The set of live examples grows and shrinks to each of ``steps`` in turn."""
+
+    stream = BatchesStream
+    model: Literal["batches"] = "batches"
+    steps: list[Step] = Field(
+        min_length=1,
+        description="sizes of the set of live examples, one after the other: a number of rows, or a share of all, such "
+        "as 0.5",
+    )
+    removal_order: Literal["fifo", "lifo", "random"] = Field(
+        "fifo", description="examples to delete first: fifo the oldest, lifo the newest, random drawn uniformly"
+    )
+    seed: int = Field(7, description="seed of removal_order: random; any integer")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Batches:
+        if any(step == 1 and isinstance(step, int) for step in self.steps) and any(
+            isinstance(step, float) for step in self.steps
+        ):
+            raise ValueError(message("streams.mixed_steps"))
+        first = self.steps[0]
+        if isinstance(first, int) and self.warmup > first:
+            raise ValueError(message("streams.warmup_beyond_step", warmup=self.warmup, first=first))
+        return self
+
+
 # Stream model ``incremental``: every row is inserted, nothing is deleted.
-
-
-class Incremental(RowStreamOptions):
-    """Every row is inserted."""
-
-    model: Literal["incremental"] = "incremental"
-
-    def make(self, source: Source, base_dir: str | Path = ".") -> IncrementalStream:
-        """The stream over ``source``."""
-        return IncrementalStream(self, source)
 
 
 class IncrementalStream(RowStream):
@@ -447,6 +427,13 @@ class IncrementalStream(RowStream):
             self._reader.finish()
             return None
         return self._batch(np.full(len(rows), INSERT, dtype=np.int8), rows.id, rows, rows.row)
+
+
+class Incremental(RowStreamOptions):
+    """Every row is inserted."""
+
+    stream = IncrementalStream
+    model: Literal["incremental"] = "incremental"
 
 
 # Stream model ``training``: all rows are inserted as one warm-up, so that they build the model in one step.
@@ -461,24 +448,6 @@ ALL_ROWS = 1 << 40
 _KEY = stream_key(0, "training holdout")
 
 
-class Training(RowStreamOptions):
-    """All rows train the model at once; a share of them is held out first, for a score."""
-
-    model: Literal["training"] = "training"
-    warmup: int = Field(ALL_ROWS, ge=ALL_ROWS, le=ALL_ROWS, exclude=True, description="all rows; not to be set")
-    holdout: float = Field(
-        0.2,
-        ge=0.0,
-        lt=1.0,
-        description="share of the rows, by a hash of the id, that a model trained on the others is scored on, before "
-        "all rows train the model; 0: no score",
-    )
-
-    def make(self, source: Source, base_dir: str | Path = ".") -> TrainingStream:
-        """The stream over ``source``."""
-        return TrainingStream(self, source)
-
-
 class TrainingStream(IncrementalStream):
     """Update t inserts the t-th good row."""
 
@@ -489,6 +458,21 @@ class TrainingStream(IncrementalStream):
     def rest(self) -> Rest:
         """Return the stream that inserts the rows that are not held out, over the same source, at its beginning."""
         return Rest(self._options, self.source)
+
+
+class Training(RowStreamOptions):
+    """All rows train the model at once; a share of them is held out first, for a score."""
+
+    stream = TrainingStream
+    model: Literal["training"] = "training"
+    warmup: int = Field(ALL_ROWS, ge=ALL_ROWS, le=ALL_ROWS, exclude=True, description="all rows; not to be set")
+    holdout: float = Field(
+        0.2,
+        ge=0.0,
+        lt=1.0,
+        description="share of the rows, by a hash of the id, that a model trained on the others is scored on, before "
+        "all rows train the model; 0: no score",
+    )
 
 
 class Rest(TrainingStream):

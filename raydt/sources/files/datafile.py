@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from raydt.arrays.elementary import Ints
 from raydt.errors import InputError, shortage
 from raydt.messages import Message, message
 from raydt.redaction import marked, quoted
@@ -390,16 +391,28 @@ class ParquetDataFile(DataFile):
 
     def _read(self, columns: list[str], start: int, size: int, together: int) -> Iterator[pa.RecordBatch]:
         """Batches from row ``start`` on, none of which crosses from one lot of ``together`` row groups to another."""
-        first = int(np.searchsorted(self._ends, start, side="right"))
-        skip = start - (int(self._ends[first - 1]) if first else 0)
+        first, skip = _part_of(start, self._ends)
         groups = range(first, len(self._ends))
+        lots = [list(groups[begin : begin + together]) for begin in range(0, len(groups), together)]
         with self.open_input() as source, _opened(source) as file:
-            for begin in range(0, len(groups), together):
-                lot = list(groups[begin : begin + together])
-                for batch in file.iter_batches(size, row_groups=lot, columns=columns, use_threads=self.in_threads):
-                    if skip < batch.num_rows:
-                        yield batch.slice(skip)
-                    skip = max(0, skip - batch.num_rows)
+            for lot in lots:
+                batches = file.iter_batches(size, row_groups=lot, columns=columns, use_threads=self.in_threads)
+                skip = yield from _without_first(batches, skip)
+
+
+def _part_of(row: int, ends: Ints) -> tuple[int, int]:
+    """Return which part of a file has a row, and its place there; ``ends`` are the rows behind each part."""
+    part = int(np.searchsorted(ends, row, side="right"))
+    return part, row - (int(ends[part - 1]) if part else 0)
+
+
+def _without_first(batches: Iterable[pa.RecordBatch], skip: int) -> Generator[pa.RecordBatch, None, int]:
+    """Yield the rows of batches but the first ``skip``; return how many are still to be skipped."""
+    for batch in batches:
+        if skip < batch.num_rows:
+            yield batch.slice(skip)
+        skip = max(0, skip - batch.num_rows)
+    return skip
 
 
 def _opened(source: Any) -> pq.ParquetFile:
@@ -440,16 +453,10 @@ class ArrowDataFile(DataFile):
         with self.open_input() as source:
             if self._ends is not None:
                 reader = pa.ipc.open_file(source, options=options)
-                first = int(np.searchsorted(self._ends, start, side="right"))
-                skip = start - (int(self._ends[first - 1]) if first else 0)
-                batches = (reader.get_batch(index) for index in range(first, len(self._ends)))
+                first, skip = _part_of(start, self._ends)
+                yield from _without_first(map(reader.get_batch, range(first, len(self._ends))), skip)
             else:
-                skip = start
-                batches = iter(pa.ipc.open_stream(source, options=options))
-            for batch in batches:
-                if skip < batch.num_rows:
-                    yield batch.slice(skip)
-                skip = max(0, skip - batch.num_rows)
+                yield from _without_first(pa.ipc.open_stream(source, options=options), start)
 
 
 # A table in memory, read as a file is: what a caller passes in place of a path.

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.json as pajson
 
 from raydt.encoding.columns import NullValues, in_words
-from raydt.encoding.labels import rounded_integers, sound_part
+from raydt.encoding.labels import parse_json, rounded_integers, sound_part
 from raydt.errors import InputError
 from raydt.examples.updates import NEWEST_RULES
 from raydt.messages import Message, message
@@ -70,7 +69,7 @@ class JsonLinesDataFile(DataFile):
             try:
                 found = [self._kinds(_parsed(lines, None))]
             except pa.ArrowInvalid:  # values of several kinds, or no JSON: line by line
-                found = [self._kinds(table) for line in lines if (table := _row_of(line)) is not None]
+                found = [self._kinds(table) for line in lines if (table := _attempted([line], None)) is not None]
             for one in found:
                 kind = _merged(kind, one) or kind
         self.n_rows = rows
@@ -168,15 +167,7 @@ def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
     # A line that ends with a brace is not completed by the next one, which begins with one.
     if not all(line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}") for line in lines):
         raise pa.ArrowInvalid("a line is no object")
-    data = b"\n".join(lines) + b"\n"
-    behaviour = "infer" if schema is None else "ignore"
-    table = pajson.read_json(
-        pa.BufferReader(data),
-        read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour),
-    )
-    if table.num_rows != len(lines):
-        raise pa.ArrowInvalid("a line holds several values")
+    table = parse_json(b"\n".join(lines) + b"\n", len(lines), schema)
     if schema is None:
         return table
     return pa.table([table.column(name) for name in schema.names], schema=schema) if len(schema) else table
@@ -190,11 +181,6 @@ def _sound(line: bytes, schema: pa.Schema) -> bytes:
     except (ValueError, TypeError, pa.ArrowInvalid):
         return _NULL
     return part
-
-
-def _row_of(line: bytes) -> pa.Table | None:
-    """Return the row of one line; None if it is no object."""
-    return _attempted([line], None)
 
 
 def _attempted(lines: list[bytes], schema: pa.Schema | None) -> pa.Table | None:

@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from raydt.encoding.columns import one_batch
 from raydt.encoding.labels import netted
 from raydt.errors import InputError, RaydtError
 from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sources.live.base import OP, HistoryGoneError, LiveOptions, Part, Plan, SourceAwayError, library
-from raydt.sources.live.tables import TableFile, first_line, one_batch, plain_type, scan
+from raydt.sources.live.tables import TableFile, first_line, plain_type, scan
 
 #: Features of a table's protocol with which files are read as without them.
 _READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType", "variantType-preview"}

@@ -62,12 +62,6 @@ def _value(value: Any, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(value).cast(kind)
 
 
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch."""
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a column is read: text is not a view, nor large."""
     return pa.string() if pa.types.is_string_view(kind) or pa.types.is_large_string(kind) else kind
