@@ -23,7 +23,7 @@ from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import quoting_as_its_run
 from pipelines.serving.application import MOST_BYTES, Application, Response, SnapshotReader, problem
 from raydt.errors import ConfigError
-from raydt.messages import Message, message
+from raydt.messages import message
 
 #: Bytes of request line and headers, connections at a time, and seconds that a request or a pause may take.
 MOST_HEAD, MOST_CONNECTIONS, PATIENCE_SECONDS = 16 << 10, 1024, 60.0
@@ -145,7 +145,9 @@ class Connection(asyncio.Protocol):
         end = self._received.find(_END, 0, MOST_HEAD)
         if end < 0:
             if len(self._received) >= MOST_HEAD:
-                self._refuse(problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _too_large_head()))
+                self._refuse(
+                    problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message("serving.large_head", most=MOST_HEAD))
+                )
             return False
         try:
             head = _head(bytes(self._received[:end]))
@@ -187,10 +189,6 @@ class Connection(asyncio.Protocol):
                 transport.write_eof()
             except OSError:  # the client has reset the connection meanwhile
                 transport.abort()
-
-
-def _too_large_head() -> Message:
-    return message("serving.large_head", most=MOST_HEAD)
 
 
 def _now() -> float:

@@ -53,7 +53,6 @@ from pipelines.sweeping.grid import (
     against_baselines,
     best,
     curves_of,
-    pooled,
     read_grid,
     settings_of,
     table_of,
@@ -650,7 +649,8 @@ class _Sweep:
             buffer = pa.BufferOutputStream()
             pq.write_table(content, buffer, compression="zstd")
             self.folder.publish(name, memoryview(buffer.getvalue()))
-        axes, rows = pooled(self.axes, self.rows)
+        plain = {index: config.resolved() for index, config in self.configs.items()}
+        runs = Settings(self.axes, self.rows, plain, self.curves)
         summary: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "name": self.first.name,
@@ -662,8 +662,8 @@ class _Sweep:
             "trials": len({config.source.model_dump_json() for config in self.configs.values()}),
             "done": len(self.rows),
             "failed": sum("error" in row for row in self.rows),
-            "best": winners(axes, rows),
-            "verdict": against_baselines(rows),
+            "best": winners(runs.axes, runs.rows),
+            "verdict": against_baselines(runs.rows),
             "learner": self.first.learner.kind,
             "rows": source.n_rows,
             "backend": self.cluster.backend,
@@ -677,14 +677,12 @@ class _Sweep:
             "positive": source.positive,
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        top, command = best(rows).get("accuracy"), ""
+        top, command = best(runs.rows).get("accuracy"), ""
         if top is not None:
-            sets = sets_of(self.first, self.configs[top["setting"]], (axis.key for axis in axes))
+            sets = sets_of(self.first, self.configs[top["setting"]], (axis.key for axis in runs.axes))
             words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
             command = shlex.join(["raydt", "replay", f"{self.folder.location}/config.yaml", *words])
-        plain = {index: config.resolved() for index, config in self.configs.items()}
         facts = sweep_facts(summary, self.folder.location)
-        runs = Settings(self.axes, self.rows, plain, self.curves)
         shown = runs.article(summary, facts, command, self.first.to_yaml())
         self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
         lines = terminal(*runs.tables(), pairs([*facts, ("page", f"{self.folder.location}/sweep.html")]))

@@ -1,8 +1,9 @@
 """A model as one of treelite, ONNX, LightGBM or scikit-learn, from its neutral description alone.
 
-One module for each format: :func:`build` makes an object of the format's library from a
-:class:`~raydt.trees.shapley.TreeSum`, and :func:`write` puts it into a file. Outputs before the link are equal in
-every bit to those of the learner. What a format cannot say is refused.
+One module for each format: ``build(trees, interface)`` makes an object of the format's library from a
+:class:`~raydt.trees.shapley.TreeSum` whose origin is 0, ``write(model, path)`` puts it into a file and returns what its
+reader has to be told, ``LIBRARIES`` are what it needs, by the names that pip knows, and ``SUFFIX`` is the ending of its
+files. Outputs before the link are equal in every bit to those of the learner. What a format cannot say is refused.
 
 Not here: what each learner's model means as trees (``tree_sum`` of its predictor).
 """
@@ -11,10 +12,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from types import ModuleType
+from typing import Any, get_args
 
 from raydt.errors import InputError
 from raydt.export.paths import FormatName, Interface
@@ -27,29 +28,15 @@ __all__ = ["FORMATS", "FormatName", "Interface", "build", "suffix_of", "write"]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 
 
-class _Format(Protocol):
-    """A module of a format."""
-
-    #: Libraries that it needs, by the names that pip knows, and the ending of its files.
-    LIBRARIES: tuple[str, ...]
-    SUFFIX: str
-
-    def build(self, trees: TreeSum, interface: Interface) -> Any:
-        """Make the library's object."""
-
-    def write(self, model: Any, path: Path) -> Mapping[str, Any]:
-        """Write it to a file; what its reader has to be told, for the second file."""
-
-
-def _module(to: str) -> _Format:
+def _module(to: str) -> ModuleType:
     if to not in FORMATS:
         raise InputError(message("export.no_format", format=to, formats=", ".join(FORMATS)))
-    return cast(_Format, importlib.import_module(f"raydt.export.to_{to}"))
+    return importlib.import_module(f"raydt.export.to_{to}")
 
 
 def suffix_of(to: FormatName) -> str:
     """Return the ending of files of a format."""
-    return _module(to).SUFFIX
+    return str(_module(to).SUFFIX)
 
 
 def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
@@ -57,7 +44,7 @@ def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
     module = _module(to)
     interface.labels(trees)
     try:
-        return module.build(trees, interface)
+        return module.build(trees.with_origin_as_tree(), interface)
     except ImportError as error:
         raise _missing(to, module, error) from error
 
@@ -86,6 +73,6 @@ def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path
     return beside
 
 
-def _missing(to: str, module: _Format, error: ImportError) -> InputError:
+def _missing(to: str, module: ModuleType, error: ImportError) -> InputError:
     needed = " and ".join(module.LIBRARIES)
     return InputError(message("export.no_library", format=to, libraries=needed, reason=str(error)))

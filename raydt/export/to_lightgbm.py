@@ -34,7 +34,6 @@ def build(trees: TreeSum, interface: Interface) -> Any:
 
 
 def _text(trees: TreeSum) -> str:
-    trees = trees.with_origin_as_tree()
     _require_possible(trees)
     k, width = trees.outputs, trees.dense + trees.sparse
     objective = {

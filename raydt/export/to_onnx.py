@@ -26,7 +26,6 @@ def build(trees: TreeSum, interface: Interface) -> Any:
     """Build an ``onnx.ModelProto``: from ``X``, float64 (n, columns), to ``scores`` and, of classes, ``shares``."""
     from onnx import TensorProto, checker, helper, numpy_helper
 
-    trees = trees.with_origin_as_tree()
     names = {
         "table": trees.value[trees.feature < 0],
         "axis": np.array(1, dtype=np.int64),

@@ -39,7 +39,6 @@ def build(trees: TreeSum, interface: Interface) -> Any:
     from sklearn.compose import ColumnTransformer
     from sklearn.pipeline import Pipeline
 
-    trees = trees.with_origin_as_tree()
     tests = _tests(trees)
     width = trees.dense + trees.sparse
     transformer = ColumnTransformer(tests.steps)

@@ -21,7 +21,6 @@ def build(trees: TreeSum, interface: Interface) -> Any:
     """Build a ``treelite.Model``; ``treelite.gtil.predict(model, X, pred_margin=True)`` gives the outputs."""
     from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
-    trees = trees.with_origin_as_tree()
     several = trees.outputs > 1
     task = "kMultiClf" if several else "kBinaryClf" if trees.link == "logistic" else "kRegressor"
     after = {"identity": "identity_multiclass" if several else "identity", "logistic": "sigmoid", "softmax": "softmax"}
