@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ ON_RAY = re.compile(r"/test_(keyed_)?ray(_audit|_channel)?\.py::|::TestOnRay::")
 
 #: Seconds that each file has taken in this run.
 SECONDS: Counter[str] = Counter()
+
+# Hundreds of processes import the same modules. What one has compiled is kept, also where the shell says otherwise.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests work with one thread each unless they ask for more: several processes share the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
