@@ -1,4 +1,4 @@
-"""The private Ray that the nets of a session share, and the states at the end of every case's stream."""
+"""What the nets of a session share: a private Ray, a run of every case, and the states at the end of its stream."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import pipelines
 from raydt.streams.base import history_of
 from tests.cases import CASES, Trial
 from tests.crews import crew, number_of
@@ -21,6 +22,19 @@ def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each case has a number of threads, which its name draws; a module whose tests draw it says the most."""
     with crew(getattr(request.module, "MOST_THREADS", number_of(request.node.nodeid))):
         yield
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], pipelines.RunResult]:
+    """A finished run of a case in this process, which no test changes."""
+
+    @functools.cache
+    def run(name: str) -> pipelines.RunResult:
+        trial = next(trial for trial in CASES if trial.name == name)
+        folder = tmp_path_factory.mktemp("run")
+        return pipelines.replay(trial.config(folder), folder / "run")
+
+    return lambda trial: run(trial.name)
 
 
 @pytest.fixture(scope="session")

@@ -106,8 +106,8 @@ def test_what_is_loaded_predicts_and_goes_on(trial: Trial, tmp_path: Path) -> No
 
 
 @every_case("an update of a run", turn=1)
-def test_an_update_of_a_run(trial: Trial, tmp_path: Path) -> None:
-    run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
+def test_an_update_of_a_run(trial: Trial, run_of, tmp_path: Path) -> None:
+    run = run_of(trial)
     new = table_of([{**row, "id": f"new {i}"} for i, row in enumerate(examples(9, 6))])
     columns = ["id", *trial.columns["features"], trial.columns["label"], *(["weight"] if trial.case.weighted else [])]
     pq.write_table(new.select(columns), tmp_path / "new.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import random
@@ -311,23 +310,10 @@ def test_state_follows_the_live_examples(trial: Trial, tmp_path: Path, monkeypat
 Components = dict[str, dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def run_of(tmp_path_factory: pytest.TempPathFactory):
-    """A run of a case with deleted rows among those of its segments."""
-
-    @functools.cache
-    def run(name: str) -> Path:
-        folder = tmp_path_factory.mktemp("run")
-        trial = next(trial for trial in CASES if trial.name == name)
-        return Path(pipelines.replay(trial.config(folder), folder / "run").path)
-
-    return lambda trial: run(trial.name)
-
-
-def audited(run: Path, folder: Path, change: Callable[[Components], None]) -> AuditReport:
+def audited(run: pipelines.RunResult, folder: Path, change: Callable[[Components], None]) -> AuditReport:
     """The audit after a change of the last state."""
     copy = folder / "run"
-    shutil.copytree(run, copy)
+    shutil.copytree(run.path, copy)
     state = max((copy / "checkpoints").glob("[0-9]*"), key=lambda place: int(place.name))
     folders = {"": state, "../rows/": state.parent / "rows"}
     names = {entry["name"] for entry in json.loads((state / "manifest.json").read_text())["files"]} | {"manifest.json"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import random
 import re
@@ -32,7 +31,7 @@ from raydt.learners import learners
 from raydt.sessions.saved_model import find_model, open_model
 from raydt.sessions.session import InProcessSession
 from raydt.streams.deletion_log import Changelog
-from tests.cases import CASES, Trial, change_log, every_case, never, one_of_each, open_state
+from tests.cases import Trial, change_log, every_case, never, one_of_each, open_state
 from tests.refusals import refused
 from tests.small_tables import examples, table_of, written
 from tests.storage_faults import Gone, at, cut
@@ -59,19 +58,6 @@ def results(run: pipelines.RunResult) -> dict[str, object]:
         if name not in HOW
     }
     return {"digest": run.digest, "updates": run.summary["updates"], **columns}
-
-
-@pytest.fixture(scope="module")
-def run_of(tmp_path_factory: pytest.TempPathFactory):
-    """A finished run of a case."""
-
-    @functools.cache
-    def run(name: str) -> pipelines.RunResult:
-        trial = next(trial for trial in CASES if trial.name == name)
-        folder = tmp_path_factory.mktemp("run")
-        return pipelines.replay(trial.config(folder), folder / "run")
-
-    return lambda trial: run(trial.name)
 
 
 def test_every_learner_has_cases() -> None:
