@@ -120,7 +120,7 @@ class ShardMachine(Machine):
             while received is not None or steps is not self._pass:
                 parts = steps.send(received)
                 self._pass = steps
-                sent += [Swap(self.shard.index, to, copied(frame)) for to, frame in self._links.begin(parts)]
+                sent += [Swap(self.shard.index, to, frame) for to, frame in self._links.begin(parts)]
                 received = self._links.complete()
         except StopIteration as end:
             self._pass = None if steps is self._pass else self._pass  # a repeated message may come during a pass
