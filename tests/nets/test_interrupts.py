@@ -293,12 +293,6 @@ def refuses(call: Callable[[], Any]) -> bool:
     return False
 
 
-def require_sound(e: Any, before: Any) -> None:
-    """Check that what ``save`` writes after a change that was broken off are the examples before it."""
-    assert refuses(lambda: e.partial_fit([[0.0]], [0]))
-    assert live(e._sound()) == live(before)
-
-
 def require_refusal(e: Any, data: Data, before: Any, folder: Path) -> None:
     """Check that everything is refused but ``save`` of the examples before, and ``fit``."""
     X, y = data.both(data.new)
@@ -326,15 +320,38 @@ def require_refusal(e: Any, data: Data, before: Any, folder: Path) -> None:
     assert e.audit().ok
 
 
-def trials(trial: Trial, name: str, kinds: dict[str, int], seed: int = 0) -> Counter[str]:
+class Struck:
+    """What a net of interrupts asks of estimators of one kind, around a call that was struck."""
+
+    data = staticmethod(Data)
+    fingerprint, after = staticmethod(fingerprint), staticmethod(after)
+
+    def require_sound(self, e: Any, before: Any, data: Any, *, fully: bool) -> None:
+        """Check what an estimator that refuses still gives: the examples before the change; some of them ``fully``."""
+        assert refuses(lambda: e.partial_fit([[0.0]], [0]))
+        assert live(e._sound()) == live(before)
+        if fully:
+            with tempfile.TemporaryDirectory() as folder:
+                require_refusal(e, data, before, Path(folder))
+
+    def require_whole(self, e: Any, where: str) -> None:
+        """Check now and then that an estimator that answers is whole, also where it is saved."""
+        assert e.audit().ok, where
+        with tempfile.TemporaryDirectory() as folder:
+            e.save(Path(folder) / "state", with_examples=True)
+            assert load_model(Path(folder) / "state").digest() == e.digest(), where
+
+
+def trials(trial: Trial, name: str, kinds: dict[str, int], seed: int = 0, of: Struck | None = None) -> Counter[str]:
     """Strike so often of each kind in one call; how the model was afterwards."""
-    data, draw, moments = Data(trial, late=name == "partial_fit"), random.Random(f"{trial.name} {name} {seed}"), {}
+    of = of or Struck()
+    data, draw, moments = of.data(trial, late=name == "partial_fit"), random.Random(f"{trial.name} {name} {seed}"), {}
     call, start = data.calls()[name], data.estimator()
     done = copy.deepcopy(start)
     call(done)
     states = {"before": start, "after": done}
-    seen = {repr(fingerprint(copy.deepcopy(e), data)): when for when, e in reversed(states.items())}
-    later = {when: after(copy.deepcopy(e), data) for when, e in states.items()}
+    seen = {repr(of.fingerprint(copy.deepcopy(e), data)): when for when, e in reversed(states.items())}
+    later = {when: of.after(copy.deepcopy(e), data) for when, e in states.items()}
     found: Counter[str] = Counter()
     for kind, times in kinds.items():
         for i in range(times):
@@ -343,22 +360,16 @@ def trials(trial: Trial, name: str, kinds: dict[str, int], seed: int = 0) -> Cou
             where = f"{trial.name}, {name}, {kind} {i}"
             if refuses(e.digest):
                 assert (raised, kind == "signal", name in (*READS, "fit")) == (True, False, False), where
-                require_sound(e, start)
-                if i % 16 == 0:
-                    with tempfile.TemporaryDirectory() as folder:
-                        require_refusal(e, data, start, Path(folder))
+                of.require_sound(e, start, data, fully=i % 16 == 0 or not found[f"{kind}: refused"])
                 found[f"{kind}: refused"] += 1
                 continue
-            when = seen.get(repr(fingerprint(e, data)))
+            when = seen.get(repr(of.fingerprint(e, data)))
             assert when is not None, f"between: {where}"
             assert raised or when == "after" or name in READS, where
             found[f"{kind}: {when}"] += 1
             if i % 8 == 0:
-                assert e.audit().ok, where
-                with tempfile.TemporaryDirectory() as folder:
-                    e.save(Path(folder) / "state", with_examples=True)
-                    assert load_model(Path(folder) / "state").digest() == e.digest(), where
-            assert after(e, data) == later[when], where
+                of.require_whole(e, where)
+            assert of.after(e, data) == later[when], where
     return found
 
 

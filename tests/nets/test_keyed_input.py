@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import resource
 import shutil
 import tempfile
@@ -32,7 +31,8 @@ from raydt.keyed.groups import digest_of, group_of, in_order
 from raydt.keyed.packing import keys_of, open_keys
 from raydt.learners import learners
 from tests.cases import CASES, Trial, every_case, first_cases, one_of_each
-from tests.nets.test_interrupts import FEW, READS, Call, Data, fingerprint, live, refuses, struck, with_estimator
+from tests.nets.test_interrupts import FEW, Call, Data, Struck, fingerprint, live, refuses, with_estimator
+from tests.nets.test_interrupts import trials as trials_of
 from tests.refusals import refused
 from tests.small_tables import Row
 
@@ -435,36 +435,30 @@ def require_refusal(e: Any, data: KeyedData, before: Any) -> None:
     assert all(model.audit().ok for model in e.models_.values())
 
 
+class KeyedStruck(Struck):
+    """The same of the models of several keys."""
+
+    data = staticmethod(KeyedData)
+    fingerprint, after = staticmethod(keyed_fingerprint), staticmethod(keyed_after)
+
+    def require_sound(self, e: Any, before: Any, data: Any, *, fully: bool) -> None:
+        assert {key: live(model._sound()) for key, model in e.models_.items()} == {
+            key: live(model) for key, model in before.models_.items()
+        }
+        if fully:
+            require_refusal(e, data, before)
+
+    def require_whole(self, e: Any, where: str) -> None:
+        """Fingerprints compare the digests of all keys."""
+
+
 def trials(trial: Trial, name: str, kinds: dict[str, int], seed: int = 0) -> Counter[str]:
     """Strike so often of each kind in one call; how the models were afterwards."""
-    data, draw, moments = KeyedData(trial, late=name == "partial_fit"), random.Random(f"{trial.name} {name} {seed}"), {}
-    call, start = data.calls()[name], data.estimator()
-    done = copy.deepcopy(start)
-    call(done)
-    states = {"before": start, "after": done}
-    seen = {repr(keyed_fingerprint(copy.deepcopy(e), data)): when for when, e in reversed(states.items())}
-    later = {when: keyed_after(copy.deepcopy(e), data) for when, e in states.items()}
+    data = KeyedData(trial, late=name == "partial_fit")
+    done = data.estimator()
+    data.calls()[name](done)
     assert ("late" in done.models_) == (name in ("partial_fit", "replace_examples"))
-    examples = {key: live(model) for key, model in start.models_.items()}
-    found: Counter[str] = Counter()
-    for kind, times in kinds.items():
-        for i in range(times):
-            e = copy.deepcopy(start)
-            raised = struck(e, call, kind, draw, moments)
-            where = f"{trial.name}, {name}, {kind} {i}"
-            if refuses(e.digest):
-                assert (raised, kind == "signal", name in (*READS, "fit")) == (True, False, False), where
-                assert {key: live(model._sound()) for key, model in e.models_.items()} == examples, where
-                if not found[f"{kind}: refused"]:
-                    require_refusal(e, data, start)
-                found[f"{kind}: refused"] += 1
-                continue
-            when = seen.get(repr(keyed_fingerprint(e, data)))
-            assert when is not None, f"between: {where}"
-            assert raised or when == "after" or name in READS, where
-            assert keyed_after(e, data) == later[when], where
-            found[f"{kind}: {when}"] += 1
-    return found
+    return trials_of(trial, name, kinds, seed, KeyedStruck())
 
 
 @pytest.mark.filterwarnings("ignore:.* has never seen")
