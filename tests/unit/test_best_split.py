@@ -416,7 +416,13 @@ MUTANTS = {
 }
 
 
-def run(tree: Path, sequences: int) -> int:
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where kernels of mutants are kept: those that no mutant changes are compiled once."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+def run(tree: Path, kernels: Path, sequences: int) -> int:
     """Exit code of the known cases and the sequences under the sources in ``tree``: 0 equal, 7 a digest differs."""
     code = (
         "import sys, numpy as np\n"
@@ -436,14 +442,14 @@ def run(tree: Path, sequences: int) -> int:
         "        sys.exit(7)\n"
     )
     path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tree / "cache")}
+    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(kernels)}
     return subprocess.run([sys.executable, "-c", code], env=environment, cwd=tree, check=False).returncode
 
 
-@pytest.mark.nightly  # each compiles all kernels
+@pytest.mark.nightly  # each compiles the kernels of the forest
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
+def test_a_mutant_is_caught(name: str, kernels: Path, tmp_path: Path) -> None:
     module, old, new = MUTANTS[name]
     for folder in ("tests", "examples", "pipelines", "actors"):
         (tmp_path / folder).symlink_to(ROOT / folder)
@@ -452,7 +458,7 @@ def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
     text = path.read_text()
     assert text.count(old) == 1, "the text to replace is not there"
     path.write_text(text.replace(old, new))
-    assert run(tmp_path, 2000) == 7  # most within 100, features taken for constant after 1,260
+    assert run(tmp_path, kernels, 2000) == 7  # most within 100, features taken for constant after 1,260
 
 
 # -- sparse splits oracle --------------------------------------------------------------------------------------------
