@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from pipelines import replay, resume
-from pipelines.cli import cli
 from pipelines.saved_runs import find_state
 from raydt.errors import ModelFileError, RaydtError
 from raydt.exchange.messages import injected
@@ -28,17 +26,10 @@ from tests import volume
 from tests.cases import Trial, change_log, every_case, first_cases, open_state
 from tests.small_tables import table_of, written
 from tests.storage_faults import Gone, at
+from tests.unit.updatable import live_names, private_key, raydt_command
 
 UPDATES, KEY, OTHER_KEY = 90, "0f" * 32, "1e" * 32
 FORMER = Path(__file__).parents[1] / "former"
-
-
-def raydt(*arguments: Any) -> tuple[int, Any]:
-    """Exit code and result of a command; the error that it ends with is raised."""
-    given = CliRunner().invoke(cli, [*map(str, arguments), "--json"], standalone_mode=False)
-    if given.exception is not None:
-        raise given.exception
-    return given.return_value, json.loads(given.stdout)
 
 
 class Story(NamedTuple):
@@ -48,14 +39,6 @@ class Story(NamedTuple):
     states: tuple[Path, Path]  #: After one update, and after two.
     chain: Path  #: Of the two updates.
     gone: tuple[set[str], set[str]]  #: Ids deleted by the requests of the run, and by the updates.
-
-
-def live(state: Path) -> set[str]:
-    """Ids of the examples of a state, read from its arrays."""
-    saved = open_state(state)[0]
-    stream = saved.components["stream"]
-    names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
-    return {str(names.get(one, one)) for one in saved.arrays["id"].tolist()}
 
 
 def log_of(trial: Trial, seed: int) -> list[dict[str, Any]]:
@@ -87,12 +70,12 @@ def config_of(trial: Trial, folder: Path, seed: int) -> dict[str, Any]:
 def story(trial: Trial, folder: Path, seed: int, sign: list[Any]) -> Story:
     config, draw = config_of(trial, folder, seed), random.Random(seed)
     run, chain = Path(replay(config, folder / "run").path), folder / "chain.jsonl"
-    chosen, states, last = sorted(draw.sample(sorted(live(run)), 4)), [], run
+    chosen, states, last = sorted(draw.sample(sorted(live_names(run)), 4)), [], run
     for number in range(2):
         listed = folder / f"gone-{number}.csv"
         listed.write_text("\n".join(["id", *chosen[2 * number : 2 * number + 2], ""]))
         given = ["--receipts", chain, "--receipt-key", folder / "key", *sign, "--note", f"CASE-{number}"]
-        raydt("update", last, "--delete", listed, "--out", folder / f"state-{number}", *given)
+        raydt_command("update", last, "--delete", listed, "--out", folder / f"state-{number}", *given)
         last = folder / f"state-{number}"
         states.append(last)
     return Story(run, (states[0], states[1]), chain, (deleted_in(log_of(trial, seed)), set(chosen)))
@@ -208,7 +191,7 @@ def is_of_one_model(lines: Lines) -> bool:
 def attempt(*command: Any) -> tuple[int, Any] | None:
     """Return what a command says; None if it refuses in one error."""
     try:
-        return raydt(*command)
+        return raydt_command(*command)
     except RaydtError:
         return None
 
@@ -246,16 +229,6 @@ def test_every_command_refuses_a_mixed_chain_or_tells_the_truth(trial: Trial, tm
         the_update_says(mine, other, draw, told, forging, tmp_path / "scratch")
 
 
-def private_key(path: Path) -> Path:
-    pytest.importorskip("cryptography")
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    key = Ed25519PrivateKey.generate()
-    path.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
-    return path
-
-
 def asked_of(gone: set[str], there: set[str], draw: random.Random) -> list[str]:
     """Options that ask for some ids that are gone and some that are there."""
     names = draw.sample(sorted(gone), min(2, len(gone))) + draw.sample(sorted(there), 2)
@@ -264,17 +237,17 @@ def asked_of(gone: set[str], there: set[str], draw: random.Random) -> list[str]:
 
 def require_true_stories(one: Story) -> None:
     """Nothing is mixed: every command confirms it."""
-    there, key = live(one.run), one.chain.with_name("key")
+    there, key = live_names(one.run), one.chain.with_name("key")
     ids = [word for name in sorted(one.gone[0]) for word in ("--id", name)]
-    code, found = raydt("verify", one.run, *ids, "--receipt-key", key)
+    code, found = raydt_command("verify", one.run, *ids, "--receipt-key", key)
     assert (code, found["gaps"]) == (0, []), found
     require_truth((code, found), one.gone[0], there, "the truth")
     ids = [word for name in sorted(one.gone[1]) for word in ("--id", name)]
-    code, found = raydt("verify", one.chain, one.states[1], *ids, "--receipt-key", key)
+    code, found = raydt_command("verify", one.chain, one.states[1], *ids, "--receipt-key", key)
     assert (code, found["equal"]) == (0, True), found
-    require_truth((code, found), one.gone[1], live(one.states[1]), "the truth")
-    there = live(one.states[0])
-    code, found = raydt("verify", one.chain, one.states[0], *ids, "--receipt-key", key)
+    require_truth((code, found), one.gone[1], live_names(one.states[1]), "the truth")
+    there = live_names(one.states[0])
+    code, found = raydt_command("verify", one.chain, one.states[0], *ids, "--receipt-key", key)
     assert (code, found["older_than"], found["live"]) == (3, 2, 0), found
     require_truth((code, found), one.gone[1] - there, there, "an older state")
     assert not any(name["contradicts"] for name in found["ids"]), found
@@ -289,7 +262,7 @@ def the_run_says(mine: Story, other: Story, draw: random.Random, told: str, forg
         return
     told = f"{told}: {how.how} in the folder of the run"
     file.write_bytes(how.content)
-    there = live(mine.run)
+    there = live_names(mine.run)
     try:
         given = asked_of(mine.gone[0], there, draw)
         found = attempt("verify", mine.run, *given, "--receipt-key", key)
@@ -320,7 +293,7 @@ def the_update_says(mine: Story, other: Story, draw: random.Random, told: str, f
         return
     told = f"{told}: {how.how} for the chain of the updates"
     chain.write_bytes(how.content)
-    there = live(state)
+    there = live_names(state)
     given = asked_of(mine.gone[1], there, draw)
     found = attempt("verify", chain, state, *given, "--receipt-key", key)
     require_truth(found, mine.gone[1], there, told)
@@ -420,9 +393,9 @@ def test_no_command_appends_the_first_receipt_of_a_model_to_the_chain_of_another
         config["output"] |= {"receipts": False, "receipt_key": None}
         runs.append(Path(replay(config, tmp_path / f"run-{seed}").path))
     (tmp_path / "key").write_text(KEY)
-    (tmp_path / "gone.csv").write_text(f"id\n{min(live(runs[0]))}\n")
+    (tmp_path / "gone.csv").write_text(f"id\n{min(live_names(runs[0]))}\n")
     delete = ["--delete", tmp_path / "gone.csv", "--missing", "skip", "--out", tmp_path / "state"]
-    raydt("update", runs[0], *delete, *given)
+    raydt_command("update", runs[0], *delete, *given)
     assert attempt("verify", chain, runs[0], "--receipt-key", tmp_path / "key")
     assert attempt("verify", chain, runs[1], "--receipt-key", tmp_path / "key") is None
     for command in (["update", runs[1], *delete[:-1], tmp_path / "none"], ["purge", runs[1]]):

@@ -42,7 +42,7 @@ from raydt.sessions.receipt_chain import (
 from raydt.sessions.session import InProcessSession
 from tests.oracles.digests import leaf_of, receipt_rows
 from tests.refusals import refused
-from tests.unit.updatable import ids_file, replayed, table
+from tests.unit.updatable import ids_file, raydt_command, replayed, table
 
 # -- receipt ---------------------------------------------------------------------------------------------------------
 # What a receipt says of each deletion is what a look at the tree before and after it says.
@@ -155,10 +155,12 @@ KEY = Key(bytes(range(32)))
 
 
 def raydt(*arguments: Any, plain: bool = False) -> Any:
-    result = CliRunner().invoke(cli, [*map(str, arguments), *([] if plain else ["--json"])], standalone_mode=False)
+    if not plain:
+        return raydt_command(*arguments)[1]
+    result = CliRunner().invoke(cli, [*map(str, arguments)], standalone_mode=False)
     if result.exception is not None:
         raise result.exception
-    return result.stdout if plain else json.loads(result.stdout)
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -288,13 +290,6 @@ def test_what_is_deleted_is_what_a_replay_of_all_states_says(steps: list[tuple[b
 
 # -- receipts command ------------------------------------------------------------------------------------------------
 # ``update --receipts`` and ``verify RECEIPTS [STATE]``: what holds is confirmed, and what does not is told.
-
-
-def raydt_command(*arguments: Any) -> tuple[int, Any]:
-    result = CliRunner().invoke(cli, [*map(str, arguments), "--json"], standalone_mode=False)
-    if result.exception is not None:
-        raise result.exception
-    return result.return_value, json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")

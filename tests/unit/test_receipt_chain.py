@@ -26,6 +26,7 @@ from raydt.sessions.receipt import Entry, encoded, sealed
 from raydt.sessions.receipt_chain import Key, OpenChain, Origin, Signer, append, opened, read_chain
 from tests.fuzz.mutations import mutated
 from tests.refusals import refused
+from tests.unit.updatable import private_key
 
 KEY = Key(bytes(range(32)))
 #: Ids of so many digits cannot be in a file by chance.
@@ -207,18 +208,10 @@ def test_a_model_that_the_chain_has_by_the_former_format_is_no_gap(tmp_path: Pat
     assert (read.course.rollback_to(old, receipts[0].options_hash, "fudyadt") or {})["rolled_back"] == 1
 
 
-def _private_key() -> bytes:
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    key = Ed25519PrivateKey.generate()
-    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-
-
 def test_signatures(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     file, pem = tmp_path / "receipts.jsonl", tmp_path / "key.pem"
-    pem.write_bytes(_private_key())
+    private_key(pem)
     signer = Signer(pem)
     tree = FullyDynamicTreeClassifier().fit(np.eye(4), [0, 1, 0, 1])
     append(file, tree.forget([0]), KEY, time="", signer=signer)
@@ -305,7 +298,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Receipts and purges, signed, of this format."""
     pytest.importorskip("cryptography")
     folder = tmp_path_factory.mktemp("signed")
-    (folder / "key.pem").write_bytes(_private_key())
+    private_key(folder / "key.pem")
     signer, file = Signer(folder / "key.pem"), folder / "receipts.jsonl"
     tree = FullyDynamicTreeClassifier().fit(np.arange(24.0).reshape(12, 2), [0, 1] * 6)
     append(file, tree.forget([0, 3], note="CASE-17"), KEY, time="", signer=signer)

@@ -15,8 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization as form
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines import replay, resume
@@ -30,6 +28,7 @@ from raydt.sessions.receipt_chain import Key, Signer, read_chain
 from tests.live_tables import LiveTable, rows_of
 from tests.storage_faults import Gone, at, few_in_memory
 from tests.unit.test_follow import changed, job
+from tests.unit.updatable import private_key
 
 # -- requests --------------------------------------------------------------------------------------------------------
 # Deletions that come through the source are in the chain of receipts: each once, wherever the run was cut.
@@ -326,12 +325,6 @@ def test_a_run_that_dies_before_its_config_is_written_begins_again(
 # Receipts of requests that are signed, and of a run that has taken in an update from elsewhere.
 
 
-def private_key(path: Path) -> str:
-    key = Ed25519PrivateKey.generate()
-    path.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
-    return str(path)
-
-
 def some_deletions(table: LiveTable, *ids: int) -> None:
     for id in ids:
         DeltaTable(table.path).delete(f"id = {id}")
@@ -339,7 +332,7 @@ def some_deletions(table: LiveTable, *ids: int) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2])
 def test_a_run_signs_each_receipt_also_after_a_kill(tmp_path: Path, cut: int) -> None:
-    table, run, first = LiveTable(tmp_path / "table"), tmp_path / "run", private_key(tmp_path / "first.pem")
+    table, run, first = LiveTable(tmp_path / "table"), tmp_path / "run", str(private_key(tmp_path / "first.pem"))
     some_deletions(table, 7, 8, 9)
     given = job(table, output={"report": False, "receipt_sign": first})
     with injected(at(cut, point="requests.appended")), pytest.raises(Gone):

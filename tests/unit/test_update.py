@@ -29,10 +29,9 @@ from raydt.examples.updates import UNIT
 from raydt.exchange.messages import injected
 from raydt.folders.arrays import load_folder, read_manifest, save_folder
 from raydt.messages import message
-from tests.cases import open_state
 from tests.refusals import refused
 from tests.storage_faults import Gone, at, cut
-from tests.unit.updatable import COLUMNS, ids_file, replayed, table
+from tests.unit.updatable import COLUMNS, ids_file, live_names, replayed, table
 
 # -- update ----------------------------------------------------------------------------------------------------------
 # ``update``: what it writes, what it refuses, and that a refusal leaves nothing behind.
@@ -311,13 +310,6 @@ def written(path: Path, rows: pa.Table) -> Path:
     return path
 
 
-def live(place: Path) -> set[str]:
-    saved, _ = open_state(place)
-    stream = saved.components["stream"]
-    names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True))
-    return {names[code] for code in saved.arrays["id"].tolist()}
-
-
 STREAMS = {
     "incremental": {"model": "incremental"},
     "window": WINDOW,
@@ -330,7 +322,7 @@ STREAMS = {
 @pytest.mark.parametrize("name", list(STREAMS))
 def test_a_stream_that_chooses_its_deletions_forgets_what_an_update_deleted(tmp_path: Path, name: str) -> None:
     run = stopped(tmp_path, STREAMS[name], **({"ts": "ts"} if name == "time" else {}))
-    gone = sorted(live(run / "checkpoints"))[:5]
+    gone = sorted(live_names(run / "checkpoints"))[:5]
     new = table(0, 3).set_column(0, "key", pa.array(["new a", gone[0], "k0199"]))
     new = new.set_column(3, "y", pa.array(["a new class", "yes", "no"]))
     update(
@@ -344,8 +336,8 @@ def test_a_stream_that_chooses_its_deletions_forgets_what_an_update_deleted(tmp_
     update(run, delete=ids_file(tmp_path / "last.csv", ["k0199"]), out=tmp_path / "again")
     ended = pipelines.resume(run, state=tmp_path / "again")
     assert ended.summary["refused"] == 0
-    assert live(run) >= {"new a", gone[0], "k0199"}
-    assert not set(gone[1:]) & live(run)
+    assert live_names(run) >= {"new a", gone[0], "k0199"}
+    assert not set(gone[1:]) & live_names(run)
     assert "a new class" in ended.summary["classes"]
     assert audit_run(run).ok
     if name == "window":
@@ -368,7 +360,7 @@ def test_a_later_deletion_of_a_deleted_example_is_refused(tmp_path: Path, on_err
         pipelines.resume(run, state=tmp_path / "again")  # where it had stopped: the id is live once more
     else:
         assert pipelines.resume(run, state=tmp_path / "state").summary["refused"] == 1
-    assert not {"k0003", "k0004"} & live(run)
+    assert not {"k0003", "k0004"} & live_names(run)
     assert audit_run(run).ok
 
 
@@ -390,7 +382,7 @@ def test_a_completed_run_takes_an_update_in(tmp_path: Path) -> None:
     assert summary["model_digest"] == receipt.digest_after
     assert verify_receipts(tmp_path / "receipts.jsonl", run, key=str(key))["ok"]
     assert audit_run(run).ok
-    assert "k0003" not in live(run)
+    assert "k0003" not in live_names(run)
     assert [path.name for path in (run / "checkpoints").iterdir() if path.name.isdecimal()] == ["201"]
     assert pipelines.resume(run).digest == receipt.digest_after
 
@@ -409,7 +401,7 @@ def test_a_checkpoint_without_the_update_is_refused(tmp_path: Path) -> None:
         with refused("runs.updated_since", ConfigError):
             pipelines.resume(run)
     pipelines.resume(run, state=tmp_path / "state")
-    assert "k0003" not in live(run)
+    assert "k0003" not in live_names(run)
 
 
 def row_numbers(folder: Path, run: Path) -> Path:
@@ -418,7 +410,7 @@ def row_numbers(folder: Path, run: Path) -> Path:
 
 
 def deleted(folder: Path, run: Path) -> Path:
-    gone = ids_file(folder / "gone.csv", sorted(live(run / "checkpoints"))[:1])
+    gone = ids_file(folder / "gone.csv", sorted(live_names(run / "checkpoints"))[:1])
     update(run / "checkpoints", delete=gone, out=folder / "state")
     return folder / "state"
 

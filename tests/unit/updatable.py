@@ -1,7 +1,8 @@
-"""Small jobs and runs that are updated."""
+"""Small jobs and runs that are updated, commands with their results, and keys that sign."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
 
 import pipelines
+from pipelines.cli import cli
+from tests.cases import open_state
 
 # -- updatable -------------------------------------------------------------------------------------------------------
 # A fixed sequence of examples and runs over its beginning, for tests of ``update``.
@@ -47,6 +52,37 @@ def replayed(folder: Path, **source: Any) -> Path:
 def ids_file(file: Path, ids: list[Any], name: str = "id") -> Path:
     pacsv.write_csv(pa.table({name: ids}), file)
     return file
+
+
+def live_names(state: Path) -> set[str]:
+    """Ids of the examples of a state, read from its arrays."""
+    saved = open_state(state)[0]
+    stream = saved.components["stream"]
+    names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
+    return {str(names.get(one, one)) for one in saved.arrays["id"].tolist()}
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+# What a command gives, and a key with which it may sign.
+
+
+def raydt_command(*arguments: Any) -> tuple[int, Any]:
+    """Exit code and result of a command; the error that it ends with is raised."""
+    ended = CliRunner().invoke(cli, [*map(str, arguments), "--json"], standalone_mode=False)
+    if ended.exception is not None:
+        raise ended.exception
+    return ended.return_value, json.loads(ended.stdout)
+
+
+def private_key(path: Path) -> Path:
+    """A file with a key of its own, for ``--sign``."""
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    path.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
+    return path
 
 
 # -- small job -------------------------------------------------------------------------------------------------------
