@@ -224,6 +224,17 @@ def test_the_promised_bound_lies_below_the_provable_one(alpha: float, beta: floa
     assert Fraction(promised) < epsilon_bound(alpha, beta, min_samples_split)
 
 
+def require_feasible(stream: Stream, promise: tuple[float, float], rule: Rule, **options: Any) -> None:
+    """No promise is violated after any update."""
+    alpha, beta = promise
+    epsilon = rule(alpha, beta, options["min_samples_split"])
+    twin = FudyadtTwin(stream.categorical, epsilon=epsilon, alpha=alpha, **options)
+    for batch in stream.batches([1]):
+        twin.process(batch)
+        if twin.warmup_left == 0:
+            assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
+
+
 @examples(40)
 @given(
     streams(max_events=90),
@@ -235,15 +246,7 @@ def test_the_promised_bound_lies_below_the_provable_one(alpha: float, beta: floa
 def test_random_streams_stay_feasible(
     stream: Stream, promise: tuple[float, float], min_samples_split: int, max_depth: int | None, rule: Rule
 ) -> None:
-    alpha, beta = promise
-    epsilon = rule(alpha, beta, min_samples_split)
-    twin = FudyadtTwin(
-        stream.categorical, epsilon=epsilon, alpha=alpha, max_depth=max_depth, min_samples_split=min_samples_split
-    )
-    for batch in stream.batches([1]):
-        twin.process(batch)
-        if twin.warmup_left == 0:
-            assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
+    require_feasible(stream, promise, rule, min_samples_split=min_samples_split, max_depth=max_depth)
 
 
 @examples(60)
@@ -299,13 +302,7 @@ def test_random_streams_with_missing_values_stay_feasible(
     stream: Stream, promise: tuple[float, float], min_samples_split: int, rule: Rule
 ) -> None:
     """Against every threshold with the missing numbers on either side, after every update."""
-    alpha, beta = promise
-    epsilon = rule(alpha, beta, min_samples_split)
-    twin = FudyadtTwin(stream.categorical, epsilon=epsilon, alpha=alpha, min_samples_split=min_samples_split)
-    for batch in stream.batches([1]):
-        twin.process(batch)
-        if twin.warmup_left == 0:
-            assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
+    require_feasible(stream, promise, rule, min_samples_split=min_samples_split)
 
 
 @examples(60)
@@ -370,29 +367,27 @@ class Adversary:
         self.send([x], [y])
 
 
-@pytest.mark.parametrize("rule", [auto_epsilon, provable_epsilon])
-@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.2), (0.9, 0.2), (0.5, 0.5)])
-def test_an_adversary_does_not_get_past_beta(alpha: float, beta: float, rule: Rule) -> None:
-    adversary = Adversary(rule(alpha, beta, 2), alpha)
+def worst_lack(adversary: Adversary, alpha: float, beta: float) -> Fraction:
+    """By how much the split of the root lacks the best one at most, while nothing is violated."""
     worst = Fraction(0)
     for _ in range(45):
         adversary.strike()
         assert violations(adversary.twin, alpha, beta) == []
         if not adversary.twin.root.is_leaf:
             worst = max(worst, next(places(adversary.twin)).best - next(places(adversary.twin)).own)
-    assert 0 < worst < Fraction(beta)
+    return worst
+
+
+@pytest.mark.parametrize("rule", [auto_epsilon, provable_epsilon])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.2), (0.9, 0.2), (0.5, 0.5)])
+def test_an_adversary_does_not_get_past_beta(alpha: float, beta: float, rule: Rule) -> None:
+    assert 0 < worst_lack(Adversary(rule(alpha, beta, 2), alpha), alpha, beta) < Fraction(beta)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.2), (0.9, 0.2), (0.5, 0.5), (0.1, 0.05)])
 def test_an_adversary_uses_what_certificates_leave(alpha: float, beta: float) -> None:
     adversary = Adversary(auto_epsilon(alpha, beta, 2), alpha, certificate=beta)
-    worst = Fraction(0)
-    for _ in range(45):
-        adversary.strike()
-        assert violations(adversary.twin, alpha, beta) == []
-        if not adversary.twin.root.is_leaf:
-            worst = max(worst, next(places(adversary.twin)).best - next(places(adversary.twin)).own)
-    assert Fraction(beta) / 2 < worst <= Fraction(beta)
+    assert Fraction(beta) / 2 < worst_lack(adversary, alpha, beta) <= Fraction(beta)
 
 
 def test_an_adversary_gets_past_beta_beyond_the_bound() -> None:
