@@ -25,14 +25,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
-import pyarrow as pa
 
 from pipelines.following import follow
 from pipelines.running import loop
 from pipelines.running.intake import RestartBudget
 from pipelines.serving.server import serve
-from raydt.learners import learners
-from raydt.sessions.session import compile_kernels
 from tests.live_tables import LiveTable
 from tests.unit.test_live_kafka import WITHOUT_IDS, Broker
 
@@ -239,9 +236,6 @@ class Consumer:
 #
 # Forked, a process begins within a hundredth of a second, so that hundreds of kills take minutes.
 
-compile_kernels(learners()["fudyadt"])
-pa.array([0])  # the first array has pyarrow import pandas, which takes as long as a short run
-
 #: Seconds without anything new after which a run ends.
 IDLE = {"in_process": 0.05, "ray": 1.0}
 
@@ -249,7 +243,7 @@ IDLE = {"in_process": 0.05, "ray": 1.0}
 def forked(target: Any, *arguments: Any) -> Any:
     """Start a process that calls ``target``."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["tests.loaded"])
     process = context.Process(target=target, args=arguments, daemon=False)
     process.start()
     return process
