@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,12 +79,9 @@ from raydt.examples.updates import (
 )
 from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
-from raydt.sources.base import Rows
+from raydt.sources.base import Envelope, FileOptions, Rows
 
 # Which columns of the rows play which part: label, id, operation, event time, or feature.
-
-if TYPE_CHECKING:
-    from raydt.sources.base import FileOptions
 
 #: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -167,9 +164,6 @@ def check_features(features: list[str], sparse: str | None, options: FileOptions
     if not features:
         raise InputError(message("columns.no_features"), file=file)
 
-
-if TYPE_CHECKING:
-    from raydt.sources.base import Envelope, FileOptions
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 

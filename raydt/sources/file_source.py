@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +27,11 @@ from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import message
 from raydt.parallel import ahead, run, threads
-from raydt.sources.base import Envelope, Rows, Source, SourceIdentity, hashed
+from raydt.sources.base import Envelope, FileOptions, Rows, Source, SourceIdentity, hashed
 from raydt.sources.encoder import Checked, EncodedBlock, EncodedSource, RowEncoder
 from raydt.sources.files.content import Columns, agreement, require_agreement
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.jsonl import Dialect
-
-if TYPE_CHECKING:
-    from raydt.sources.base import FileOptions
 
 #: A chunk holds about this many feature values, within the two bounds on its rows.
 CHUNK_CELLS = 1 << 19
@@ -387,9 +384,6 @@ def _columns_of(file: DataFile, envelope: Envelope | None) -> Columns:
 # Invariant: row r of the source is row ``order[r]`` of the files, of which ``limit`` takes the first. Row numbers of
 # the source (positions, ``after`` in a deletion log) count in the drawn order. Ids of a source without an id column are
 # the numbers that rows have in the files, and messages name the file and the row there.
-
-if TYPE_CHECKING:
-    from raydt.sources.base import FileOptions
 
 
 class PermutedFiles(FileSource):
