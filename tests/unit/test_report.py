@@ -31,13 +31,14 @@ from pipelines.report import charts
 from pipelines.report.charts import ACCURACY, SQUARED_ERROR
 from pipelines.report.compare import compare, compared, differences, flat, winner
 from pipelines.report.facts import labels, recoveries
-from pipelines.report.folder import checkpoints_in_words, read_run, recovered_in_words
-from pipelines.report.page import against_baselines, document, embedded_json, render, write_report
+from pipelines.report.folder import ReportedRun, checkpoints_in_words, read_run, recovered_in_words
+from pipelines.report.page import against_baselines, document, embedded_json, render, run_article, write_report
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from raydt.evaluation.adwin import EXACT_PAIRS, interval, interval_of_blocks, mcnemar
 from raydt.learners.confidence_tree.describe import rule_in_words, why_no_split
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.messages import message
 from raydt.presentation import charts as words
 from raydt.presentation.blocks import Article, Text
 from raydt.presentation.charts import (
@@ -549,6 +550,16 @@ def test_a_chart_over_updates_becomes_one_over_time() -> None:
     assert found.names[-1] == "update 40, 500"
     assert found.unit == "event time, from 100 to 500"
     assert timed(chart, None) is chart
+
+
+def test_the_report_of_models_by_key_says_how_the_run_ended_and_lists_its_chapters() -> None:
+    names = ("accuracy", "no_change", "majority", "predictions", "updates", "active", "nodes", "seconds")
+    keys = {"key": np.array(["a", "b"]), **{name: np.array([0.25, 0.75]) for name in names}}
+    summary = {"status": "interrupted", "exit_reason": "SIGTERM", "keys": 2}
+    article = run_article(ReportedRun(summary, keys=keys, chapters=[{"folder": "run/chapters/1"}]), "run")
+    ended = f"{message('reports.interrupted', reason='SIGTERM')}."
+    assert ended in [block.text for block in article.head if isinstance(block, Text)]
+    assert "chapters" in [section.key for section in article.sections]
 
 
 def test_a_short_last_window_is_merged() -> None:
