@@ -29,7 +29,7 @@ from raydt.messages import Message, message
 
 
 class MalformedModelError(Exception):
-    """Node arrays that are no trees in preorder, or bins that are none."""
+    """Node arrays that are no trees in preorder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,25 +75,14 @@ class FeatureBins:
 def recorded_bins(state: Mapping[str, AnyArray], features: Features) -> tuple[list[FeatureBins], Ints]:
     """Return the bins of the dense features, and indices of the sparse ones that had both values then.
 
-    The one cut of such a sparse feature has 0 on the left. Bins of other features are a ``MalformedModelError``.
+    The one cut of such a sparse feature has 0 on the left.
     """
-    starts, values, ranks = state["bins_starts"], state["bins_values"], state["bins_ranks"]
-    kinds, sparse = features.kinds, np.asarray(state.get("bins_sparse", ()), dtype=np.int64)
-    if not np.array_equal(state["bins_kinds"], kinds) or not len(starts) - 1 == len(kinds) == len(state["bins_seen"]):
-        raise MalformedModelError(message("states.kinds", array="bins_kinds"))
-    if len(sparse) and not (sparse[0] >= 0 and (np.diff(sparse) > 0).all() and sparse[-1] < features.sparse):
-        raise MalformedModelError(message("states.order", array="bins_sparse"))
-    if starts[0] != 0 or (np.diff(starts) < 0).any() or not starts[-1] == len(values) == len(ranks):
-        raise MalformedModelError(message("states.order", array="bins_starts"))
-    found = []
+    starts, found = state["bins_starts"], []
     for j, categorical in enumerate(features.categorical):
-        part, rank = values[starts[j] : starts[j + 1]], ranks[starts[j] : starts[j + 1]]
-        if categorical:
-            if not np.array_equal(np.sort(rank), np.arange(len(rank))):
-                raise MalformedModelError(message("states.ranks", array="bins_ranks"))
-            part = part[np.argsort(rank)]
-        found.append(FeatureBins(categorical, np.asarray(part, np.float64), bool(state["bins_seen"][j])))
-    return found, sparse
+        values, ranks = (state[name][starts[j] : starts[j + 1]] for name in ("bins_values", "bins_ranks"))
+        values = values[np.argsort(ranks)] if categorical else values
+        found.append(FeatureBins(categorical, np.asarray(values, np.float64), bool(state["bins_seen"][j])))
+    return found, np.asarray(state.get("bins_sparse", ()), dtype=np.int64)
 
 
 #: Name of a method of :class:`SortedValues`, and its arguments.
@@ -517,8 +506,8 @@ def counted_weights(
     options: Any, state: Arrays, history: History, *, resolved: bool
 ) -> tuple[Ints | None, list[Message]]:
     """Return what all examples count (None: 1), and failures; ``resolved``: balanced weights have to be there."""
-    factors, failures = (None, []) if not resolved else class_factors(options, state, history)
-    if history.weight is None and factors is None:
+    factors, failures = class_factors(options, state, history) if resolved else (None, [])
+    if "unit" not in state:
         return None, failures
     return effective(given_weights(history.weight, len(history.id)), history.y, factors), failures
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
-from raydt.audits.bins import given_weights
+from raydt.audits.bins import MalformedModelError, given_weights
 from raydt.examples.updates import Features, History
 from raydt.messages import Message, message
 from raydt.parallel import ranges, run
@@ -27,10 +27,6 @@ T = TypeVar("T")
 FOREVER = np.iinfo(np.int64).max
 #: Sides of missing numbers.
 LEFT, RIGHT = 1, 2
-
-
-class MalformedTreeError(Exception):
-    """Node arrays that are no tree in preorder."""
 
 
 @dataclass(frozen=True)
@@ -53,36 +49,37 @@ class RecordedTree:
 
     @classmethod
     def read(cls, state: Mapping[str, AnyArray], d: int) -> RecordedTree:
-        """Read the tree of a coordinator's state over d features; MalformedTreeError unless it lies in preorder."""
+        """Read the tree of a coordinator's state over d features; MalformedModelError unless it lies in preorder."""
         ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
-        n = len(ints["feature"])
-        missing = np.asarray(state.get("missing", np.zeros(n)), np.int64)
-        if n == 0 or len(missing) != n or any(len(state[name]) != n for name in (*ints, "threshold", "counts")):
-            raise MalformedTreeError(message("states.lengths"))
-        feature, left, right = (ints[name].tolist() for name in ("feature", "left", "right"))
-        end, parent, depth = [0] * n, [-1] * n, [0] * n
-        for v in reversed(range(n)):
-            if feature[v] < 0:
-                sound, end[v] = left[v] == right[v] == -1, v + 1
-            else:
-                sound = feature[v] < d and left[v] == v + 1 < n and right[v] == end[v + 1] < n
-                end[v] = end[right[v]] if sound else 0
-            if not sound:
-                shown = {"feature": feature[v], "left": left[v], "right": right[v]}
-                raise MalformedTreeError(message("states.node", node=v, **shown))
-        if end[0] != n:
-            raise MalformedTreeError(message("states.reach", reached=end[0], nodes=n))
-        for v in range(n):
-            if feature[v] >= 0:
-                for child in (left[v], right[v]):
-                    parent[child], depth[child] = v, depth[v] + 1
-        return cls(
-            **ints,
-            threshold=np.asarray(state["threshold"], np.float64),
-            parent=np.array(parent, np.int64),
-            depth=np.array(depth, np.int64),
-            missing=missing,
-        )
+        feature = ints["feature"]
+        parent, depth = preorder(feature, ints["left"], ints["right"], feature < d)
+        missing = np.asarray(state.get("missing", np.zeros(len(feature))), np.int64)
+        threshold = np.asarray(state["threshold"], np.float64)
+        return cls(**ints, threshold=threshold, parent=parent, depth=depth, missing=missing)
+
+
+def preorder(feature: Ints, left: Ints, right: Ints, sound: Bools) -> tuple[Ints, Ints]:
+    """Return the parent (-1: none) and the depth of each node of a tree.
+
+    MalformedModelError unless nodes lie in preorder and all that split, which have a feature from 0 on, are ``sound``.
+    """
+    nodes = list(zip(feature.tolist(), left.tolist(), right.tolist(), strict=True))
+    n = len(nodes)
+    end, parent, depth = [0] * n, [-1] * n, [0] * n
+    for v, (j, on_left, on_right) in reversed([*enumerate(nodes)]):
+        if j < 0:
+            fits, end[v] = on_left == on_right == -1, v + 1
+        else:
+            fits = bool(sound[v]) and on_left == v + 1 < n and on_right == end[v + 1] < n
+            end[v] = end[on_right] if fits else 0
+        if not fits:
+            raise MalformedModelError(message("states.node", node=v, feature=j, left=on_left, right=on_right))
+    if end[:1] != [n]:
+        raise MalformedModelError(message("states.reach", reached=sum(end[:1]), nodes=n))
+    for v, (j, *children) in enumerate(nodes):
+        for child in children if j >= 0 else ():
+            parent[child], depth[child] = v, depth[v] + 1
+    return np.array(parent, np.int64), np.array(depth, np.int64)
 
 
 #: Rows of a column that are worth the start of other threads.

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from raydt.arrays.blocks import Lazy, SparseRows, as_slice
 from raydt.arrays.digest import DIGEST_2
 from raydt.arrays.elementary import Arrays, Floats, Ints
-from raydt.audits.bins import AuditParts
+from raydt.audits.bins import AuditParts, MalformedModelError
 from raydt.audits.recorded_tree import AuditReport, rows_inserted
 from raydt.errors import ConfigError
 from raydt.examples.row_owners import are_in
@@ -379,8 +379,7 @@ class Learner(ABC):
         The default calls the function ``audit`` of the module ``audit`` in the learner's folder, with the same
         arguments; the module is imported only then.
         """
-        report: AuditReport = self._audits.audit(options, features, state, history, groups)
-        return report
+        return self._reported("audit", options, features, state, history, groups)
 
     def audited_rows(self, options: Any, features: Features, state: Arrays, history: History) -> Any:
         """Return the ``AuditedRows`` of the same module: a part of an audit that is divided by buckets of rows.
@@ -391,7 +390,14 @@ class Learner(ABC):
 
     def audit_parts(self, options: Any, features: Features, model: Arrays, parts: AuditParts) -> AuditReport:
         """As :meth:`audit`, of rows that are in ``parts``; ``model`` is a state, whose arrays by row are not used."""
-        report: AuditReport = self._audits.audit_parts(options, features, model, parts)
+        return self._reported("audit_parts", options, features, model, parts)
+
+    def _reported(self, function: str, *arguments: Any) -> AuditReport:
+        """Return the report of a function of the module ``audit``, also on nodes that are no trees."""
+        try:
+            report: AuditReport = getattr(self._audits, function)(*arguments)
+        except MalformedModelError as error:
+            report = AuditReport.malformed("model", str(error))
         return report
 
     @property

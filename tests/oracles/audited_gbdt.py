@@ -101,7 +101,7 @@ class SlowRawRows:
 class SlowAuditedRows(AuditedRows):
     """Rows of a state, tree after tree."""
 
-    def begin(self, bins: list[FeatureBins], with_cut: Ints, factors: Ints | None) -> bool:
+    def begin(self, bins: list[FeatureBins], with_cut: Ints, factors: Ints | None) -> None:
         """Begin with the trees."""
         history, rows = self.history, self.source[self.held]
         self._trees = AuditedTrees(self.options, self.state, bins, with_cut)
@@ -110,8 +110,6 @@ class SlowAuditedRows(AuditedRows):
         ones = None if history.sparse is None else only(history.sparse[rows], with_cut)
         self._slow = SlowRawRows(history.X[rows], ones, bins)
         self._F = np.full((len(rows), self._trees.width), self._trees.loss.origin)
-        shape = (len(self.source), len(self._trees))
-        return self.state["leaf"].shape == self.state["ledger"].shape == shape
 
     def trees(self, iterations: range) -> TreesOfRows:
         """Deal the rows down the trees of the next iterations."""

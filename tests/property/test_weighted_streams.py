@@ -364,5 +364,5 @@ def test_sparse_features_are_columns_of_zeros_and_ones(
     assert not failures, failures
     if "bins_sparse" in state:
         state["bins_sparse"] = state["bins_sparse"][1:]
-        failures = audit(chosen, features, state, history).failures
+        failures = GBDT.audit(chosen, features, state, history, {}).failures
         assert {failure.id for failure in failures} & {"audits.bins", "audits.malformed"}

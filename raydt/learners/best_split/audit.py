@@ -18,7 +18,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Floats, Ints
-from raydt.audits.bins import BucketLimits, class_factors, compare_group, effective, given_weights, score_of_counts
+from raydt.audits.bins import BucketLimits, compare_group, counted_weights, score_of_counts
 from raydt.audits.recorded_tree import AuditReport, compare_rows, live_by_id
 from raydt.examples.updates import UNIT, Features, History
 from raydt.messages import Message, message
@@ -74,11 +74,9 @@ def audit(
     seq, searched = int(state["seq"][0]), int(state["searched"][0])
     waits = seq < int(state["warmup"][0])
     live, unit = live_by_id(history), UNIT if "unit" in state else 1
-    factors, failures = (None, []) if waits else class_factors(options, state, history)
+    weight, failures = counted_weights(options, state, history, resolved=not waits)
     broken += failures
-    mass = np.ones(len(history.y), np.int64)
-    if unit > 1:
-        mass = effective(given_weights(history.weight, len(mass)), history.y, factors)
+    mass = np.ones(len(history.y), np.int64) if weight is None else weight
 
     def counted_of(rows: Ints) -> _CountedFeatures:
         assert history.sparse is not None

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Floats, Ints
-from raydt.audits.bins import MalformedModelError
 from raydt.audits.recorded_tree import (
     AuditReport,
-    MalformedTreeError,
     compare_counts,
     compare_nodes,
     compare_rows,
@@ -42,6 +40,9 @@ from raydt.learners.confidence_tree.recompute import (
 )
 from raydt.messages import Message, message
 from raydt.presentation.charts import counted
+
+if TYPE_CHECKING:
+    from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 
 # The records of a confidence tree's splits, replayed from raw examples for its audit.
 #
@@ -228,10 +229,6 @@ class Records:
         self._same(node, "rival_phi", record["rival_phi"], float(candidates.phi[rival]))
 
 
-if TYPE_CHECKING:
-    from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-
-
 def audit(
     options: ConfidenceTreeOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> AuditReport:
@@ -240,10 +237,7 @@ def audit(
     If the history is not complete, records of splits are only checked to be consistent, and bins not at all.
     ``worst`` of the report is that of ``Records``. O((depth + splits) x (rows + ones) x features).
     """
-    try:
-        truth = RecountedTree(options, features, state, history)
-    except (MalformedTreeError, MalformedModelError) as error:
-        return AuditReport.malformed("tree", str(error))
+    truth = RecountedTree(options, features, state, history)
     broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth) + truth.wrong_weights
     broken += _totals(state, truth) + _nodes(state, truth) + _bins(truth, state, groups)
     broken += _statistics(state, truth, groups)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
-from raydt.audits.bins import FeatureBins, class_factors, derived_bins, effective, given_weights, recorded_bins
+from raydt.audits.bins import FeatureBins, counted_weights, derived_bins, given_weights, recorded_bins
 from raydt.audits.recorded_tree import FOREVER, RecordedTree, RoutedHistory, each
 from raydt.examples.updates import UNIT, Features, History
 
@@ -133,10 +133,7 @@ def _joined(levels: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 
 
 class RecountedTree(RoutedHistory):
-    """All that a history says about a recorded tree, whose ``built`` is the time at which a node was made.
-
-    Nodes that are no tree are a ``MalformedTreeError``, bins that are none a ``MalformedModelError``.
-    """
+    """All that a history says about a recorded tree, whose ``built`` is the time at which a node was made."""
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, state: Arrays, history: History) -> None:
         renamed = {"s": state["since"], "c": state["since"], "built": state["created"]}
@@ -145,18 +142,16 @@ class RecountedTree(RoutedHistory):
         self.options, self.y = options, history.y.astype(np.int64)
         warmup = int(state["warmup"][0])
         self.fixed = 0 < warmup <= int(state["seq"][0])  #: Whether the warm-up is over.
-        factors, self.wrong_weights = class_factors(options, state, history) if self.fixed else (None, [])
+        mass, self.wrong_weights = counted_weights(options, state, history, resolved=self.fixed)
         #: Of all counts a row is so much: 1 unless they are masses.
-        self.unit = UNIT if "unit" in state else 1
+        self.unit = 1 if mass is None else UNIT
         self.given = given_weights(history.weight, len(self.y))  #: Own weights.
         #: Shape (examples,): how much each counts.
-        self.mass = np.ones(len(self.y), np.int64)
-        if self.unit > 1:
-            self.mass = effective(self.given, self.y, factors)
+        self.mass = np.ones(len(self.y), np.int64) if mass is None else mass
         self.first = self.born < 2 * warmup
         self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed  #: Whether the tree ever took an example.
         #: Of the dense features, as recorded.
-        self.bins = recorded_bins(state, replace(features, sparse=0))[0] if self.fixed else []
+        self.bins = recorded_bins(state, features)[0] if self.fixed else []
         #: Of a complete history: all bins there ever were, derived, and the time from after which each were used.
         self.versions: list[tuple[int, Sequence[FeatureBins]]] = []
         self.renewed = self.lived = 0  #: Counts of the examples taken when bins were made last, and of those live then.

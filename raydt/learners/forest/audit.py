@@ -48,7 +48,7 @@ def audit(
     X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
     kinds = features.kinds.astype(np.bool_)
     units, failures = counted_weights(options, state, history, resolved=not warming)
-    weight = None if units is None or "unit" not in state else units[live]
+    weight = None if units is None else units[live]
     broken += failures
     classes = state["totals"].shape[1]
     counting = np.ones(len(y), dtype=np.bool_) if weight is None else weight > 0

@@ -37,7 +37,6 @@ from raydt.audits.recorded_tree import (
     RIGHT,
     AuditReport,
     BuildHistory,
-    MalformedTreeError,
     RecordedTree,
     compare_counters,
     compare_counts,
@@ -198,16 +197,11 @@ def audit(
     Of an incomplete history counters and build-time splits are not checked. ``FuDyADTDescription.measures`` says what
     ``worst`` holds.
     """
-    try:
-        tree = RecordedTree.read(state, len(features))
-    except MalformedTreeError as error:
-        return AuditReport.malformed("tree", str(error))
+    tree = RecordedTree.read(state, len(features))
     warming = bool(np.any(state["warmup_left"] > 0))
     weight, broken = counted_weights(options, state, history, resolved=not warming)
-    unit = int(state["unit"][0]) if "unit" in state else 1
+    unit = 1 if weight is None else UNIT
     classes = max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)
-    if unit > 1 and weight is None:
-        weight = np.full(len(history.y), UNIT, np.int64)
     impurity: Gini
     if options.numeric:
         impurity = (Variance if unit == 1 else WeightedVariance)(*state["label_range"].tolist())
@@ -219,8 +213,6 @@ def audit(
         FOREVER if options.max_depth is None else options.max_depth,
         impurity,
     )
-    if unit == 1 and weight is not None:
-        return AuditReport.malformed("tree", message("audits.value", name="unit", found=1, expected=UNIT))
     truth = Recomputed(tree, features, rules, history, REPLAY_CELLS, weight)
     epsilon = Fraction(options.resolved_epsilon())
 

@@ -28,7 +28,6 @@ from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, softm
 from raydt.audits.bins import (
     AuditParts,
     FeatureBins,
-    MalformedModelError,
     PartsHere,
     Question,
     SortedValues,
@@ -60,10 +59,10 @@ from raydt.messages import Message, message
 from raydt.parallel import ranges, run
 from raydt.presentation.charts import counted
 
-# The trees of a state under an audit, and what their sums should be: the same for all rows and for parts of them.
-
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
+
+# The trees of a state under an audit, and what their sums should be: the same for all rows and for parts of them.
 
 #: A leaf of a classifier is clipped to it.
 LARGEST_LEAF = 128.0
@@ -72,8 +71,7 @@ LARGEST_LEAF = 128.0
 class AuditedTrees:
     """All trees of a state.
 
-    Sparse features are numbered as the ones ``with_cut`` are, of which there are few. MalformedModelError if the nodes
-    are no trees.
+    Sparse features are numbered as the ones ``with_cut`` are, of which there are few.
     """
 
     def __init__(
@@ -120,9 +118,6 @@ class AuditedTrees:
 # Some rows of a state under an audit: what is checked row by row, and sums of what is checked of all rows together.
 #
 # Nothing of the fast path is imported but the derivatives in fixed point. Not here: verdicts (``audit``).
-
-if TYPE_CHECKING:
-    from raydt.learners.gbdt.options import GBDTOptions
 
 #: Values of ``pending``: none; an insertion; a deletion.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
@@ -217,8 +212,8 @@ class AuditedRows:
 
     # ---------------------------------------------------------------- trees
 
-    def begin(self, bins: list[FeatureBins], with_cut: Ints, factors: Ints | None) -> bool:
-        """Begin with the trees; return whether there is a leaf and a ledger entry of each row in each of them."""
+    def begin(self, bins: list[FeatureBins], with_cut: Ints, factors: Ints | None) -> None:
+        """Begin with the trees."""
         history, self._sorted = self.history, {}
         rows = as_slice(self.source[self.held])
         self._trees = AuditedTrees(self.options, self.state, bins, with_cut)
@@ -230,8 +225,6 @@ class AuditedRows:
         ones = None if history.sparse is None else only(history.sparse[rows], with_cut)
         self._raw = RawRows(history.X[rows], ones, bins)
         self._F = np.full((len(self._y), self._trees.width), self._trees.loss.origin)
-        shape = (len(self.source), len(self._trees))
-        return self.state["leaf"].shape == self.state["ledger"].shape == shape
 
     def trees(self, iterations: range) -> TreesOfRows:
         """Deal the rows down the trees of the next iterations. O(features * depth * rows) for each tree."""
@@ -371,9 +364,6 @@ def _by_tree(array: AnyArray, rows: AnyArray | slice, trees: slice, n: int) -> A
     return out
 
 
-if TYPE_CHECKING:
-    from raydt.learners.gbdt.options import GBDTOptions
-
 #: Leaves of rows in a part, and sums of candidates of all parts, that are kept at once; values that are sorted at once.
 _TOGETHER, _SORTED = 1 << 22, 1 << 22
 
@@ -402,11 +392,7 @@ def audit_parts(options: GBDTOptions, features: Features, model: Arrays, parts: 
     """
     broken: list[Message] = []
     counts = parts.ask("counts")
-    try:
-        found = _examine(options, features, model, parts, counts, broken)
-    except MalformedModelError as error:
-        broken.append(message("audits.malformed", what="model", problem=str(error)))
-        return AuditReport("violated", "violated", broken[-1], failures=broken)
+    found = _examine(options, features, model, parts, counts, broken)
     worst = {name: found.pop(name) for name in ("rank", "lack", "stale")}
     too_stale, promise = int(found.pop("too_stale")), options.promise()
     reason = noted(promise.reason, message("audits.measured_rank", rank=worst["rank"], lack=worst["lack"]))
@@ -456,8 +442,7 @@ def _examine(
         broken += _compare_bins(options, features, parts, bins, with_cut, together)
         broken += _compare_scale(options, model, parts)
     trees = AuditedTrees(options, model, bins, with_cut)
-    if len(trees) % trees.width or not all(parts.ask("begin", bins, with_cut, factors)):
-        raise MalformedModelError(message("states.ledger", trees=len(trees), width=trees.width))
+    parts.ask("begin", bins, with_cut, factors)
     candidates = max((len(tree) for tree in trees.tree), default=1) * max(1, trees.candidates.total)
     each = max(1, trees.width * max(max(count.held for count in counts), len(counts) * candidates))
     together, iterations = max(1, _TOGETHER // each), len(trees) // trees.width

@@ -25,7 +25,6 @@ from raydt.audits.recorded_tree import (
     FOREVER,
     AuditReport,
     BuildHistory,
-    MalformedTreeError,
     RecordedTree,
     compare_counters,
     compare_counts,
@@ -149,19 +148,9 @@ def audit(
     Of an incomplete history counters and build-time splits are not checked. ``SparseTreeDescription.measures`` says
     what ``worst`` holds.
     """
-    try:
-        tree = RecordedTree.read(state, len(features))
-    except MalformedTreeError as error:
-        return AuditReport.malformed("tree", str(error))
-    if history.y.max(initial=0) > 1 or state["counts"].shape[1] != 2:
-        third = message("audits.value", name="number of classes", found="more than 2", expected=2)
-        return AuditReport("violated", "violated", third, failures=[third])
+    tree = RecordedTree.read(state, len(features))
     warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0
     weight, broken = counted_weights(options, state, history, resolved=not warming)
-    if "unit" not in state:
-        weight = None
-    elif weight is None:
-        weight = np.full(len(history.y), UNIT, np.int64)
     truth = RecountedSparseTree(tree, features, options.finder == "updent", history, weight)
     epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
     broken += compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
