@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints, below, bits
-from raydt.examples.updates import MOST, UNIT, Features, History
+from raydt.examples.updates import MOST, UNIT, CountedOnes, Features, History
 from raydt.messages import Message, message
 
 # Bins of features for audits, as a state records them. Nothing of the fast path is imported.
@@ -417,24 +417,46 @@ class BucketLimits(NamedTuple):
         return keys
 
 
-def compare_group(
-    number: int, group: Mapping[str, Ints], counted: Mapping[str, Ints], n: Ints | int, c1: Ints | int, buckets: Any
+def compare_groups(
+    features: Features,
+    groups: Mapping[int, Mapping[str, Ints]],
+    counted: CountedOnes,
+    names: Sequence[str],
+    counts: Ints,
+    buckets: BucketLimits | None,
 ) -> list[Message]:
-    """Compare a group's counters with those ``counted`` again, and features with the limits of ``buckets``."""
-    if not all(np.array_equal(group[name], column) for name, column in counted.items()):
-        return [message("audits.group_counts", what="counters", group=number)]
-    bucket, feature = group["bucket"].astype(np.int64), counted["feature"]
+    """Compare what groups count, under these last ``names``, with what is ``counted`` again, and buckets with limits.
+
+    ``counts`` are the classes of the rows at each node, shape (nodes, 2); without ``buckets`` features are in none.
+    """
+    of_group, broken = features.groups_of(counted.feature), list[Message]()
+    for number, group in sorted(groups.items()):
+        mine = counted[of_group == number]
+        if not all(np.array_equal(group[name], column) for name, column in mine.named(names)):
+            broken.append(message("audits.group_counts", what="counters", group=number))
+        elif "bucket" in group:
+            broken += _compare_buckets(
+                number, group["bucket"].astype(np.int64), mine, names, counts[mine.node], buckets
+            )
+    return broken
+
+
+def _compare_buckets(
+    number: int, bucket: Ints, mine: CountedOnes, names: Sequence[str], counts: Ints, buckets: BucketLimits | None
+) -> list[Message]:
+    """Compare the features of a group with the limits of their buckets."""
+    feature = mine.feature
     there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
     if not there.all():
         return [message("audits.bucket", feature=feature[~there][0], bucket=bucket[~there][0])]
     if buckets is None:
         return []
-    outside = buckets.outside(n, c1, counted["n1"], counted["c11"], bucket)
-    if not outside.any():
+    outside = np.flatnonzero(buckets.outside(counts.sum(axis=1), counts[:, 1], mine.n1, mine.c11, bucket))
+    if not len(outside):
         return []
-    first = f"{feature[outside][0]}" + (f" at node {counted['node'][outside][0]}" if "node" in counted else "")
-    count = int(outside.sum())
-    return [message("audits.outside", features=count, group=number, first=first, bucket=bucket[outside][0])]
+    at = outside[0]
+    first = f"{feature[at]}" + (f" at node {mine.node[at]}" if "node" in names else "")
+    return [message("audits.outside", features=len(outside), group=number, first=first, bucket=bucket[at])]
 
 
 # Weights of examples and classes, recomputed from raw examples; in units of 2**-16 (``raydt.examples.updates``).

@@ -490,6 +490,33 @@ class Features:
         return [np.arange(s * g // shards, (s + 1) * g // shards) for s in range(shards)]
 
 
+@dataclass(frozen=True)
+class CountedOnes:
+    """Sparse features at nodes, ascending by node and feature: rows with a 1, and those of class 1 among them."""
+
+    node: Ints
+    feature: Ints
+    n1: Ints
+    c11: Ints
+
+    @classmethod
+    def of(cls, ones: SparseRows, node: Ints, y: AnyArray, mass: Ints) -> CountedOnes:
+        """Count rows that are at nodes, each as its ``mass``: sums are exact up to 2**53, as float64 adds them."""
+        width = max(1, ones.n_features)
+        key, at = np.unique(np.repeat(node, ones.lengths) * width + ones.indices, return_inverse=True)
+        added = (np.bincount(at, np.repeat(of_row, ones.lengths), len(key)) for of_row in (mass, mass * (y == 1)))
+        n1, c11 = (counts.astype(np.int64) for counts in added)
+        seen = n1 > 0  # a row that weighs 0 counts nowhere
+        return cls(*np.divmod(key, width), n1, c11)[seen]
+
+    def __getitem__(self, chosen: AnyArray) -> CountedOnes:
+        return CountedOnes(self.node[chosen], self.feature[chosen], self.n1[chosen], self.c11[chosen])
+
+    def named(self, names: Sequence[str]) -> Iterator[tuple[str, Ints]]:
+        """Return the last columns under these names."""
+        return zip(names, (self.node, self.feature, self.n1, self.c11)[-len(names) :], strict=True)
+
+
 # The raw history that an audit works from: every example ever inserted, and when it was live.
 
 

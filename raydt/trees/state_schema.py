@@ -20,7 +20,18 @@ from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray
 from raydt.batches.binning import Bins
 from raydt.examples.store import Weighting
-from raydt.examples.updates import CATEGORICAL, LARGEST_SUM, LEAST, MOST, NUMERIC, UNIT, Features, Weights, filled
+from raydt.examples.updates import (
+    CATEGORICAL,
+    LARGEST_SUM,
+    LEAST,
+    MOST,
+    NUMERIC,
+    UNIT,
+    CountedOnes,
+    Features,
+    Weights,
+    filled,
+)
 from raydt.messages import message
 
 Arrays = Mapping[str, AnyArray]
@@ -312,13 +323,8 @@ def check_counters(
     feature, rows in which it is 1, and those of class 1. ``place``, ``y``, ``ones`` and ``mass`` are of n rows: where
     each is counted, its class, its features, and as how much it counts, by default 1.
     """
-    width = max(1, ones.n_features)
-    key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
-    counts = np.repeat(np.ones(len(y), dtype=np.int64) if mass is None else mass, ones.lengths)
-    of_one = np.bincount(at, np.repeat(y, ones.lengths) * counts, minlength=len(key))
-    n1 = np.bincount(at, counts, minlength=len(key))
+    counted = CountedOnes.of(ones, place, y, np.ones(len(y), dtype=np.int64) if mass is None else mass)
     of_masses = mass is not None and len(group["n1"]) and mass.max(initial=0) > 1
     require(not of_masses or group["n1"].dtype == np.int64, "n1", "states.counts")  # shards know masses by their type
-    expected = [array[n1 > 0] for array in (*np.divmod(key, width), n1, of_one)]
-    for name, counted in zip(names, expected[-len(names) :], strict=True):
-        require(np.array_equal(group[name], counted), name, "states.counts")
+    for name, column in counted.named(names):
+        require(np.array_equal(group[name], column), name, "states.counts")

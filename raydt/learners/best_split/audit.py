@@ -18,9 +18,9 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Floats, Ints
-from raydt.audits.bins import BucketLimits, compare_group, counted_weights, score_of_counts
+from raydt.audits.bins import BucketLimits, compare_groups, counted_weights, score_of_counts
 from raydt.audits.recorded_tree import AuditReport, compare_rows, live_by_id
-from raydt.examples.updates import UNIT, Features, History
+from raydt.examples.updates import UNIT, CountedOnes, Features, History
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:
@@ -49,13 +49,8 @@ class _CountedFeatures(NamedTuple):
 
     @classmethod
     def of(cls, sparse: SparseRows, y: AnyArray, mass: Ints, unit: int) -> _CountedFeatures:
-        feature, place = np.unique(sparse.indices, return_inverse=True)
-        n1, c11 = (
-            np.bincount(place, np.repeat(part, sparse.lengths), minlength=len(feature)).astype(np.int64)
-            for part in (mass, mass * y)
-        )
-        seen = n1 > 0  # a row that weighs 0 counts nowhere
-        return cls(int(mass.sum()), int(mass[y == 1].sum()), feature[seen].astype(np.int64), n1[seen], c11[seen], unit)
+        ones = CountedOnes.of(sparse, np.zeros(len(y), np.int64), y, mass)
+        return cls(int(mass.sum()), int(mass[y == 1].sum()), ones.feature, ones.n1, ones.c11, unit)
 
     def scores(self, entropy: bool) -> Floats:
         """Of every feature, the impurity of both sides by their share of the rows."""
@@ -131,13 +126,10 @@ def _counters(
     options: BestSplitOptions, features: Features, name: str, counted: _CountedFeatures, groups: Mapping[int, Arrays]
 ) -> list[Message]:
     """Counters and buckets of all groups against the rows."""
-    broken: list[Message] = []
-    of_group = features.groups_of(counted.feature)
     buckets = BucketLimits.of(name, options.alpha, counted.unit) if name != "scan" else None
-    for number, group in sorted(groups.items()):
-        columns = {column: getattr(counted, column)[of_group == number] for column in ("feature", "n1", "c11")}
-        broken += compare_group(number, group, columns, counted.n, counted.c1, buckets)
-    return broken
+    ones = CountedOnes(np.zeros_like(counted.feature), counted.feature, counted.n1, counted.c11)
+    counts = np.array([[counted.n - counted.c1, counted.c1]])
+    return compare_groups(features, groups, ones, ("feature", "n1", "c11"), counts, buckets)
 
 
 def _best_by_buckets(

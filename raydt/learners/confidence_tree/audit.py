@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.audits.bins import compare_groups
 from raydt.audits.recorded_tree import (
     AuditReport,
     compare_counts,
@@ -27,7 +28,7 @@ from raydt.audits.recorded_tree import (
     found,
     noted,
 )
-from raydt.examples.updates import Features, History
+from raydt.examples.updates import CountedOnes, Features, History
 from raydt.learners.confidence_tree.recompute import (
     RecountedTree,
     SplitCandidates,
@@ -88,11 +89,6 @@ class Records:
             if truth.complete:
                 self._replay(node, int(state["cut"][node]), record)
 
-    @property
-    def rival(self) -> str:
-        """The splits with which the rule compares."""
-        return self._truth.options.rival
-
     def failures(self) -> list[Message]:
         """One for each kind, which counts the nodes and describes the first."""
         return [
@@ -109,13 +105,6 @@ class Records:
         rule, theorem = zip(*shares, strict=True) if shares else ((math.inf,), (math.inf,))
         about = self._truth.options.resolved_criterion != "error"
         return {"lead": min(rule), "theorem_lead": min(theorem) if about else math.inf}
-
-    def _then(self, node: int) -> Ints:
-        """Counts of a node at the time of its split."""
-        truth = self._truth
-        rows = truth.arrivals(node)
-        left: Ints = rows[truth.died[rows] > truth.stamp[node]]
-        return left
 
     def _same(self, node: int, what: str, recorded: Any, expected: Any) -> None:
         """Note a difference, of floats one beyond rounding."""
@@ -177,7 +166,8 @@ class Records:
         feature, depth = int(truth.tree.feature[node]), int(truth.tree.depth[node])
         passed = truth.members(node)
         self._holds(node, (truth.born[passed] == stamp).any(), "audits.stamp", stamp=stamp)
-        rows = self._then(node)
+        rows = truth.arrivals(node)
+        rows = rows[truth.died[rows] > stamp]
         own, (t, classes) = truth.counts_of(rows), truth.known_then(stamp)
         self._same(node, "own", padded(record["own"], truth.classes), own)
         for name, expected in (("m", int(own.sum())), ("t", t), ("classes", classes)):
@@ -349,10 +339,12 @@ def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> 
 
 def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays]) -> list[Message]:
     """Check the counts of the shards at every node against the live examples."""
-    failures = []
+    failures = list[Message]()
     rows, place = _places(state, truth)
     if truth.features.sparse:
-        failures += _sparse_statistics(truth, groups, rows, place)
+        counted = CountedOnes.of(truth.sparse[rows], place, truth.y[rows], truth.mass[rows])
+        names, nothing = ("place", "feature", "n1", "c11"), np.empty((0, 2), np.int64)
+        failures += compare_groups(truth.features, groups, counted, names, nothing, None)
     if truth.fixed:
         numbers = sorted(groups)
         found = truth.each(lambda number: _wrong_counts(truth, number, groups[number], rows, place), numbers)
@@ -392,29 +384,11 @@ def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
     return rows[counted], place[counted]
 
 
-def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[Message]:
-    """Compare the counters of the sparse features of all groups."""
-    ones, width = truth.sparse[rows], truth.features.sparse
-    key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
-    where, feature = np.divmod(key, width)
-    of_ones = np.repeat(rows, ones.lengths)
-    n1 = truth.counts(at, of_ones, len(key))
-    c11 = n1 - truth.counts(at[truth.y[of_ones] == 0], of_ones[truth.y[of_ones] == 0], len(key))
-    of_group = truth.features.groups_of(feature)
-    failures = []
-    for number, group in sorted(groups.items()):
-        mine = of_group == number
-        expected = {"place": where, "feature": feature, "n1": n1, "c11": c11}
-        if not all(np.array_equal(group[name], column[mine]) for name, column in expected.items()):
-            failures.append(message("audits.group_counts", what="counters", group=number))
-    return failures
-
-
 def _feasibility(
     options: ConfidenceTreeOptions, truth: RecountedTree, records: Records
 ) -> tuple[Literal["proven", "violated", "not_promised"], Message, list[Message]]:
     """Verdict, reason, and where the promise is not kept."""
-    promise, measured = options.promise(), _measured(records)
+    promise, measured = options.promise(), _measured(options, records)
     if not promise.promised:
         live = [] if truth.complete else [message("audits.live_only", what="bins and splits")]
         return "not_promised", noted(promise.reason, *measured, *live), []
@@ -434,7 +408,7 @@ def _feasibility(
     return "proven", noted(promise.reason, *(measured or [message("audits.no_split")])), []
 
 
-def _measured(records: Records) -> list[Message]:
+def _measured(options: ConfidenceTreeOptions, records: Records) -> list[Message]:
     """Report the number of ties among the splits, and the least lead of the others; nothing without splits."""
     splits, ties = len(records.leads), sum(lead.tie for lead in records.leads)
     if not splits:
@@ -442,7 +416,7 @@ def _measured(records: Records) -> list[Message]:
     remarks = [message("audits.measured_splits", splits=counted(splits - ties, "split"), ties=ties)]
     known = {name: value for name, value in records.worst().items() if math.isfinite(value)}
     if "lead" in known:
-        remarks.append(message("audits.least_lead", lead=known["lead"], rival=records.rival))
+        remarks.append(message("audits.least_lead", lead=known["lead"], rival=options.rival))
     if "theorem_lead" in known:
         remarks.append(message("audits.theorem_lead", lead=known["theorem_lead"]))
     return remarks

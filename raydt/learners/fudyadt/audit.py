@@ -76,18 +76,16 @@ class SplitConditions:
         """Impurity up to which BUILD makes a leaf."""
         return self.impurity.half(self.alpha)
 
-    def sizes(self, statistics: Ints) -> Ints:
-        """Examples at each node."""
-        return self.impurity.sizes(statistics)
-
     def may_split(self, statistics: Ints, depth: Ints) -> Bools:
         """Return, for each node, True if neither size nor depth makes it a leaf."""
-        return np.asarray((self.sizes(statistics) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
+        return np.asarray(
+            (self.impurity.sizes(statistics) >= self.min_samples_split) & (depth != self.max_depth), np.bool_
+        )
 
     def exceeds(self, statistics: Ints, bound: Fraction, *, or_equals: bool = False) -> Bools:
         """Return, for each node, True if g(S) > bound (or >=), exactly."""
         p, q = bound.numerator * self.impurity.square, bound.denominator
-        sizes, numerators = self.sizes(statistics).tolist(), self.impurity.numerators(statistics)
+        sizes, numerators = self.impurity.sizes(statistics).tolist(), self.impurity.numerators(statistics)
         squares = self.impurity.squares(sizes)
         excess = [numerator * q - p * square for square, numerator in zip(squares, numerators, strict=True)]
         return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
@@ -227,10 +225,8 @@ def audit(
         broken += compare_nodes("missing", "side of missing numbers", truth.tree.missing, truth.sides())
     worst, infeasible = _feasibility(truth, options.beta, "variance" if options.numeric else "gini")
     if options.certified:
-        certificates = Certificates(truth, state, options.beta)
-        broken += certificates.compare() if history.complete else []
-        broken += [] if warming else certificates.due(epsilon)
-        worst["slack"] = certificates.slack()
+        failures, worst["slack"] = compare_certificates(truth, state, options.beta, epsilon, warming)
+        broken += failures
 
     excuse = message("audits.no_tree") if warming else options.excuse()
     feasibility: Literal["proven", "violated", "not_promised"]
@@ -265,42 +261,34 @@ def _built(truth: Recomputed) -> list[Message]:
     )
 
 
-class Certificates:
-    """The certificates of a recorded tree, with the class counts of the live examples."""
+def compare_certificates(
+    truth: Recomputed, state: Mapping[str, AnyArray], beta: float, epsilon: Fraction, warming: bool
+) -> tuple[list[Message], float]:
+    """Compare m0 and gone of every node with the history, and find nodes that have to be rebuilt.
 
-    def __init__(self, truth: Recomputed, state: Mapping[str, AnyArray], beta: float) -> None:
-        self.truth, self.m0, self.gone = truth, state["m0"], state["gone"]
-        self.inner = truth.tree.feature >= 0
-        impurity, n = truth.rules.impurity, truth.live_counts.sum(axis=1)
-        mass = impurity.mass(truth.live)
-        own = mass[truth.tree.left] + mass[truth.tree.right]
-        #: The most mass that the split of an inner node can leave above the best one: M_own - max(0, m0 - 2 gone).
-        least = np.maximum(0.0, self.m0 - impurity.step * impurity.in_rows(self.gone))
-        self.lacks = np.where(self.inner, own - least, 0.0)
-        self.budget = (beta - MARGIN) * impurity.square * impurity.in_rows(n)  #: beta n, less the margin.
-
-    def compare(self) -> list[Message]:
-        """m0 and gone of every node against the history."""
-        failures = compare_nodes("m0", "mass left at BUILD", self.m0, self.truth.m0)
-        return failures + compare_nodes("gone", "examples deleted since BUILD", self.gone, self.truth.gone)
-
-    def due(self, epsilon: Fraction) -> list[Message]:
-        """Nodes that have to be rebuilt."""
-        tree, rules, counts = self.truth.tree, self.truth.rules, self.truth.live
-        small = rules.sizes(counts) < rules.min_samples_split
+    Return also the largest share of its budget that a certificate has used.
+    """
+    tree, rules, impurity, counts = truth.tree, truth.rules, truth.rules.impurity, truth.live
+    m0, gone, inner, failures = state["m0"], state["gone"], tree.feature >= 0, list[Message]()
+    if truth.complete:
+        failures += compare_nodes("m0", "mass left at BUILD", m0, truth.m0)
+        failures += compare_nodes("gone", "examples deleted since BUILD", gone, truth.gone)
+    mass = impurity.mass(counts)
+    #: The most mass that the split of an inner node can leave above the best one: M_own - max(0, m0 - 2 gone).
+    own, least = mass[tree.left] + mass[tree.right], np.maximum(0.0, m0 - impurity.step * impurity.in_rows(gone))
+    lacks = np.where(inner, own - least, 0.0)
+    budget = (beta - MARGIN) * impurity.square * impurity.in_rows(impurity.sizes(counts))  # beta n, less the margin
+    if not warming:
+        small = impurity.sizes(counts) < rules.min_samples_split
         small |= ~rules.exceeds(counts, Fraction(0))
+        failures += found(inner & small, "audits.due_leaf")
+        failures += found(inner & ~(lacks <= budget), "audits.certificate", lacks=lacks, budget=budget)
         scanned = rules.may_split(counts, tree.depth) & rules.exceeds(counts, rules.half_alpha)
-        failures = found(self.inner & small, "audits.due_leaf")
-        run_out = self.inner & ~(self.lacks <= self.budget)
-        failures += found(run_out, "audits.certificate", lacks=self.lacks, budget=self.budget)
         grown = tree.s < rules.min_samples_split  # though BUILD made it a leaf of few examples
-        changed = ~self.inner & scanned & (exceeds(tree.c, epsilon, tree.s) | grown)
-        return failures + found(changed, "audits.overdue", c=tree.c, s=tree.s)
-
-    def slack(self) -> float:
-        """The largest share of its budget that a certificate has used."""
-        used = np.divide(self.lacks, self.budget, out=np.zeros(len(self.lacks)), where=self.inner & (self.budget > 0))
-        return float(used.max(initial=0.0))
+        changed = ~inner & scanned & (exceeds(tree.c, epsilon, tree.s) | grown)
+        failures += found(changed, "audits.overdue", c=tree.c, s=tree.s)
+    used = np.divide(lacks, budget, out=np.zeros(len(lacks)), where=inner & (budget > 0))
+    return failures, float(used.max(initial=0.0))
 
 
 def compare_range(
@@ -341,7 +329,7 @@ def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, f
     """Worst gaps over all nodes, and where Definition 3.1 does not hold; ``name`` is what impurity is called."""
     tree, rules, counts = truth.tree, truth.rules, truth.live
     inner = tree.feature >= 0
-    n = rules.sizes(counts)
+    n = rules.impurity.sizes(counts)
     n2 = np.maximum(n.astype(np.float64) * n, 1.0) * max(rules.impurity.square, 1)
     best = np.maximum(truth.live_score, 0.0) / n2
 

@@ -20,8 +20,8 @@ from raydt.arrays import elementary as rng
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.arrays.kernel import kernel
-from raydt.audits.bins import FeatureBins
-from raydt.audits.recorded_tree import preorder
+from raydt.audits.bins import FeatureBins, MalformedModelError
+from raydt.messages import message
 from raydt.parallel import run
 
 if TYPE_CHECKING:
@@ -45,15 +45,42 @@ class RecordedGBDTTree:
         """Return the number of leaves."""
         return int((self.feature < 0).sum())
 
+    def check(self, cuts: Ints) -> None:
+        """Raise MalformedModelError unless each node is a leaf, or has a cut and the children preorder gives it."""
+        n = len(self)
+        feature, cut, left, right = (a.tolist() for a in (self.feature, self.cut, self.left, self.right))
+        end = [0] * n
+        for v in reversed(range(n)):
+            if feature[v] < 0:
+                sound, end[v] = left[v] == right[v] == -1, v + 1
+            else:
+                sound = feature[v] < len(cuts) and 0 <= cut[v] < cuts[feature[v]]
+                sound = sound and left[v] == v + 1 < n and right[v] == end[v + 1] < n
+                end[v] = end[right[v]] if sound else 0
+            if not sound:
+                shown = {"feature": f"{feature[v]}, cut {cut[v]}", "left": left[v], "right": right[v]}
+                raise MalformedModelError(message("states.node", node=v, **shown))
+        if n == 0 or end[0] != n:
+            raise MalformedModelError(message("states.reach", reached=end[0] if n else 0, nodes=n))
+
 
 def recorded_trees(state: Mapping[str, AnyArray], cuts: Ints) -> list[RecordedGBDTTree]:
     """Return the trees of a state; MalformedModelError unless in preorder over features with so many ``cuts``."""
-    nodes = [np.asarray(state[f"node_{name}"], np.int64) for name in ("feature", "cut", "left", "right")]
-    parts = (np.split(array, np.cumsum(state["tree_nodes"]))[:-1] for array in nodes)
-    trees = [RecordedGBDTTree(*arrays) for arrays in zip(*parts, strict=True)]
-    for tree in trees:
-        known = np.append(cuts, 0)[np.minimum(tree.feature, len(cuts))]
-        preorder(tree.feature, tree.left, tree.right, (tree.cut >= 0) & (tree.cut < known))
+    names = ("node_feature", "node_cut", "node_left", "node_right")
+    nodes = [np.asarray(state[name], np.int64) for name in names]
+    ends = np.cumsum(state["tree_nodes"])
+    others = ("node_G", "node_H", "node_value", "node_tried_g", "node_tried_h")
+    total = int(ends[-1]) if len(ends) else 0
+    if any(len(array) != total for array in (*nodes, *(state[name] for name in others))):
+        raise MalformedModelError(message("states.lengths"))
+    trees = []
+    for t, end in enumerate(ends.tolist()):
+        begin = end - int(state["tree_nodes"][t])
+        trees.append(RecordedGBDTTree(*(array[begin:end] for array in nodes)))
+        try:
+            trees[t].check(cuts)
+        except MalformedModelError as error:
+            raise MalformedModelError(error.args[0].at(f"tree {t}")) from error
     return trees
 
 

@@ -12,7 +12,7 @@ than it had to; that is compared with a slow twin in the tests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.audits.best_splits import Gini, WeightedGini, best_splits, ranked_columns
-from raydt.audits.bins import BucketLimits, compare_group, counted_weights, score_of_counts
+from raydt.audits.bins import BucketLimits, compare_groups, counted_weights, score_of_counts
 from raydt.audits.recorded_tree import (
     FOREVER,
     AuditReport,
@@ -35,23 +35,13 @@ from raydt.audits.recorded_tree import (
     noted,
     report_of,
 )
-from raydt.examples.updates import UNIT, Features, History
+from raydt.examples.updates import UNIT, CountedOnes, Features, History
 from raydt.messages import Message, message
 
 # Values that the audit of the sparse tree compares, recomputed from raw examples by routing and counting.
 #
 # Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
 # ``raydt.audits.recorded_tree``.
-
-
-@dataclass(frozen=True)
-class FeatureCounts:
-    """Features at nodes, ascending by node and feature: rows with a 1, and those of class 1 among them."""
-
-    node: Ints
-    feature: Ints
-    n1: Ints
-    c11: Ints
 
 
 @dataclass
@@ -85,7 +75,8 @@ class RecountedSparseTree(BuildHistory):
         self._gini = (Gini if weight is None else WeightedGini)(2)
         self.now = Sets.none(len(tree))  #: Of S(v).
         self.then = Sets.none(len(tree))  #: Of S0(v), of a complete history.
-        self.counted: list[FeatureCounts] = []  #: Features of S(v), one part for each level of the tree.
+        #: Features of S(v), one part for each level of the tree, after one without any.
+        self.counted = [CountedOnes(*np.empty((4, 0), np.int64))]
         for rows, node, right in self.levels():
             live = self.alive[rows]
             self.counted.append(self._look(self.now, rows[live], node[live], right[live]))
@@ -94,7 +85,7 @@ class RecountedSparseTree(BuildHistory):
                 self._look(self.then, rows[old], node[old], right[old])
         self.live_counts, self.built_counts = self.now.counts, self.then.counts
 
-    def _look(self, sets: Sets, rows: Ints, node: Ints, right: Bools) -> FeatureCounts:
+    def _look(self, sets: Sets, rows: Ints, node: Ints, right: Bools) -> CountedOnes:
         """Count the rows of the nodes of one level."""
         at, local = np.unique(node, return_inverse=True)
         y = self.y[rows]
@@ -113,22 +104,12 @@ class RecountedSparseTree(BuildHistory):
             gain = best_splits(self._columns, self._gini, rows, y, weight, local, counts)[0]
             square = np.maximum(n.astype(np.float64) * n, 1.0)
             sets.dense[at] = np.where(gain >= 0, sets.impurity[at] - gain / square, np.inf)
-        counted = self._count(rows, local)
+        mass = np.ones(len(rows), np.int64) if self.weight is None else self.weight[rows]
+        counted = CountedOnes.of(self.sparse[rows], local, y, mass)
         of_nodes = n[counted.node], c1[counted.node], counted.n1, counted.c11
         scores = score_of_counts(self._entropy, *of_nodes, self.unit)
         np.minimum.at(sets.least, at[counted.node], scores)
-        return FeatureCounts(at[counted.node], counted.feature, counted.n1, counted.c11)
-
-    def _count(self, rows: Ints, node: Ints) -> FeatureCounts:
-        """Count the features of rows by their node."""
-        sparse = self.sparse[rows]
-        width = max(1, sparse.n_features)
-        key, place = np.unique(np.repeat(node, sparse.lengths) * width + sparse.indices, return_inverse=True)
-        of_ones = np.repeat(rows, sparse.lengths)
-        of_class = self.y[of_ones] == 1
-        at, feature = np.divmod(key, width)
-        n1 = self.added(place, of_ones, len(key))
-        return FeatureCounts(at, feature, n1, self.added(place[of_class], of_ones[of_class], len(key)))
+        return replace(counted, node=at[counted.node])
 
 
 if TYPE_CHECKING:
@@ -210,22 +191,15 @@ def _structures(
     warming: bool,
 ) -> list[Message]:
     """The features and buckets of every group at every node against the live examples."""
-    names = ("node", "feature", "n1", "c11")
-    parts = [] if warming else truth.counted
-    all_of = [np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)]) for name in names]
-    order = np.lexsort((all_of[1], all_of[0]))
-    counted = FeatureCounts(*(column[order] for column in all_of))
-    kept = truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)
-    group_of = features.groups_of(counted.feature)
+    parts = ((part.node, part.feature, part.n1, part.c11) for part in truth.counted)
+    counted = CountedOnes(*map(np.concatenate, zip(*parts, strict=True)))
+    kept = (truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)) & (
+        not warming
+    )
+    order = np.lexsort((counted.feature, counted.node))
     buckets = BucketLimits.of(options.finder, options.finder_alpha, truth.unit)
-    counts = truth.live_counts
-    broken: list[Message] = []
-    for number, group in sorted(groups.items()):
-        mine = kept & (group_of == number)
-        columns = {name: getattr(counted, name)[mine] for name in names}
-        at = counts[columns["node"]]
-        broken += compare_group(number, group, columns, at.sum(axis=1), at[:, 1], buckets)
-    return broken
+    names = ("node", "feature", "n1", "c11")
+    return compare_groups(features, groups, counted[order[kept[order]]], names, truth.live_counts, buckets)
 
 
 def _feasibility(options: SparseTreeOptions, truth: RecountedSparseTree) -> tuple[dict[str, float], list[Message]]:
