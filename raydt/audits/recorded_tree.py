@@ -318,16 +318,15 @@ def compare_rows(state: Mapping[str, AnyArray], history: History, leaf: Ints | N
         ids = {"missing_ids": lost[:3].tolist(), "extra_ids": extra[:3].tolist()}
         sizes = {"held": len(order), "live": len(live), "missing": len(lost), "extra": len(extra)}
         return [message("audits.examples", **sizes, **ids)]
-    known: dict[str, tuple[str, AnyArray]]
-    known = {"y": ("label", history.y), "born": ("time of insertion", history.inserted)}
+    values = {"label": (state["y"], history.y), "time of insertion": (state["born"], history.inserted)}
     if "weight" in state or history.weight is not None:
-        known["weight"] = ("weight", given_weights(history.weight, len(history.id)))
-        state = {**state, "weight": given_weights(state.get("weight"), len(order))}
+        weights = given_weights(state.get("weight"), len(order)), given_weights(history.weight, len(history.id))
+        values["weight"] = weights
     if leaf is not None:
-        known["leaf"] = ("leaf", leaf)
+        values["leaf"] = state["leaf"], leaf
     failures = []
-    for name, (what, expected) in known.items():
-        failures += wrong_values(what, history.id[live], state[name][order], expected[live])
+    for what, (recorded, expected) in values.items():
+        failures += wrong_values(what, history.id[live], recorded[order], expected[live])
     return failures
 
 

@@ -164,6 +164,13 @@ def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any)
         raise ValueError(message(problem, array=array, **parameters))
 
 
+def check_weights(model: Arrays, balanced: bool | None) -> None:
+    """Require masses where there are weights, and those of classes if these are ``balanced`` (None: not known)."""
+    masses = UNIT_ARRAY.name in model or not {"weight", "class_weight"} & model.keys()
+    require(masses, UNIT_ARRAY.name, "states.missing")
+    require(balanced in (None, "class_weight" in model), "class_weight", "states.missing")
+
+
 def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
     """Require type, shape and bounds of each declared array, and take their ``lengths``. O(entries)."""
     for of in declared:

@@ -31,6 +31,7 @@ from raydt.trees.state_schema import (
     Arrays,
     Schema,
     check_counters,
+    check_weights,
     counter,
     of_weights,
     require,
@@ -103,10 +104,7 @@ class BestSplit(Learner):
         require((model["y"] < 2).all(), "y", "states.unknown", what="class")
         taken, mass = (rows[: 0 if waits else None] for rows in (model["y"], masses_of(model)))
         weighted = unit_of(model) > 1
-        require(weighted or not {"weight", "class_weight"} & model.keys(), UNIT_ARRAY.name, "states.missing")
-        require(
-            waits or (options.class_weight == "balanced") == ("class_weight" in model), "class_weight", "states.missing"
-        )
+        check_weights(model, None if waits else options.class_weight == "balanced")
         buckets = 0
         if FINDERS[finder] != "scan" and not undecided:
             buckets = len(buckets_of(FINDERS[finder], options.alpha, masses=weighted).s)

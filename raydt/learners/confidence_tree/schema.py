@@ -46,6 +46,7 @@ from raydt.trees.state_schema import (
     add_classes,
     check_bins,
     check_counters,
+    check_weights,
     counter,
     finite,
     of_weights,
@@ -181,7 +182,7 @@ def check_state(
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
     mass, unit = masses_of(state), unit_of(state)
-    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), UNIT_ARRAY.name, "states.missing")
+    check_weights(state, None)
     require((state["since"] < options.grace_period * unit).all(), "since", "states.too_large", below="grace_period")
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")

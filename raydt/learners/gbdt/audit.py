@@ -191,9 +191,11 @@ class AuditedRows:
     def sort(self, columns: range) -> None:
         """Sort the values of some dense features that bins are made of."""
         rows, kinds = np.flatnonzero(self.trained(counting=True)), self.features.categorical
-        self._sorted = dict(
-            zip(columns, run([partial(_sorted, self.history.X, rows, j, kinds[j]) for j in columns]), strict=True)
-        )
+
+        def sorted_values(j: int) -> SortedValues:
+            return SortedValues(self.history.X[rows, j], kinds[j])
+
+        self._sorted = dict(zip(columns, run([partial(sorted_values, j) for j in columns]), strict=True))
 
     def answers(self, questions: dict[int, Question]) -> dict[int, Any]:
         """Answer questions about sorted values."""
@@ -347,10 +349,6 @@ def _first(values: Ints) -> Bools:
     return first
 
 
-def _sorted(X: Floats, rows: Ints, j: int, categorical: bool) -> SortedValues:
-    return SortedValues(X[rows, j], categorical)
-
-
 def _by_tree(array: AnyArray, rows: AnyArray | slice, trees: slice, n: int) -> AnyArray:
     """Some n rows and trees of an array, shape (rows, trees), transposed: rows of a tree are neighbours."""
     out = np.empty((trees.stop - trees.start, n), array.dtype)
@@ -390,53 +388,40 @@ def audit_parts(options: GBDTOptions, features: Features, model: Arrays, parts: 
     ``model`` is the state; its arrays by row are not used. The report is the same whatever the parts, but for the
     failures of rows, of which each part has its own.
     """
-    broken: list[Message] = []
-    counts = parts.ask("counts")
-    found = _examine(options, features, model, parts, counts, broken)
-    worst = {name: found.pop(name) for name in ("rank", "lack", "stale")}
-    too_stale, promise = int(found.pop("too_stale")), options.promise()
+    counts, promise = parts.ask("counts"), options.promise()
+    broken = [failure for count in counts for failure in count.failures]
+    checked = {name: sum(getattr(count, name) for count in counts) for name in ("examples", "live", "held")}
+    checked |= {"trees": 0, "nodes": 0, "splits": 0}
+    worst, too_stale = {"rank": 0.0, "lack": 0.0, "stale": 0.0}, 0
+    if model["classes"][0] >= 0:
+        nodes, splits = len(model["node_feature"]), int((model["node_feature"] >= 0).sum())
+        checked |= {"trees": len(model["tree_nodes"]), "nodes": nodes, "splits": splits}
+        failures, too_stale = _compare_model(options, features, model, parts, counts, worst)
+        broken += failures
+    elif "tree_nodes" in model or checked["held"]:
+        broken.append(message("audits.early", what="trees, or rows in trees,"))
     reason = noted(promise.reason, message("audits.measured_rank", rank=worst["rank"], lack=worst["lack"]))
     verdict: Literal["proven", "violated", "not_promised"] = "proven" if promise.promised else "not_promised"
     if promise.promised and too_stale:
-        verdict = "violated"
-        reason = message("audits.stale", derivatives=too_stale)
+        verdict, reason = "violated", message("audits.stale", derivatives=too_stale)
     if not counts[0].complete:
         reason = noted(reason, message("audits.live_only", what="the bins"))
-    return AuditReport(
-        conformance="violated" if broken else "holds",
-        feasibility=verdict,
-        reason=reason,
-        checked={name: int(count) for name, count in found.items()},
-        worst=worst,
-        failures=broken,
-    )
+    return AuditReport("violated" if broken else "holds", verdict, reason, checked, worst, broken)
 
 
-def _examine(
+def _compare_model(
     options: GBDTOptions,
     features: Features,
     model: Arrays,
     parts: AuditParts,
     counts: list[RowCounts],
-    broken: list[Message],
-) -> dict[str, float]:
-    """Numbers of things checked, and measures; each failure is appended to ``broken``."""
-    found = dict.fromkeys(
-        ("examples", "live", "held", "trees", "nodes", "splits", "rank", "lack", "stale", "too_stale"), 0.0
-    )
-    for count in counts:
-        broken += count.failures
-    found |= {name: sum(getattr(count, name) for count in counts) for name in ("examples", "live", "held")}
-    if model["classes"][0] < 0:
-        if "tree_nodes" in model or found["held"]:
-            broken.append(message("audits.early", what="trees, or rows in trees,"))
-        return found
-    found |= {"trees": len(model["tree_nodes"]), "nodes": len(model["node_feature"])}
-    found["splits"] = int((model["node_feature"] >= 0).sum())
+    worst: dict[str, float],
+) -> tuple[list[Message], int]:
+    """Compare bins and trees; return failures and the number of entries that are too stale, and raise what is worst."""
     bins, with_cut = recorded_bins(model, features)
     sums = [one for one in parts.ask("class_sums") if one is not None]
     factors, failures = compare_factors(options, model, sum(sums[1:], sums[0]) if sums else None)
-    broken += failures
+    broken, too_stale = failures, 0
     if counts[0].complete:
         together = max(1, _SORTED // max(1, *(count.examples for count in counts)))
         broken += _compare_bins(options, features, parts, bins, with_cut, together)
@@ -449,15 +434,15 @@ def _examine(
     for first in range(0, iterations, together):
         some = range(first, min(first + together, iterations))
         answers = parts.ask("trees", some)
-        found["stale"] = max(found["stale"], *(answer.stale for answer in answers))
-        found["too_stale"] += sum(answer.too_stale for answer in answers)
+        worst["stale"] = max(worst["stale"], *(answer.stale for answer in answers))
+        too_stale += sum(answer.too_stale for answer in answers)
         for t, of_rows in enumerate(zip(*(answer.trees for answer in answers), strict=True), first * trees.width):
             tree, failures = _compare_tree(trees, t, of_rows)
             broken += failures
             ranked = tree.better[trees.tree[t].feature >= 0]
-            found["rank"] = max(found["rank"], float(ranked.max(initial=-1) + 1))
-            found["lack"] = max(found["lack"], largest_lack(tree))
-    return found
+            worst["rank"] = max(worst["rank"], float(ranked.max(initial=-1) + 1))
+            worst["lack"] = max(worst["lack"], largest_lack(tree))
+    return broken, too_stale
 
 
 def largest_lack(tree: RecomputedTree) -> float:

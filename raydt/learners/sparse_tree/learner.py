@@ -42,6 +42,7 @@ from raydt.trees.state_schema import (
     check_classes,
     check_counters,
     check_leaves,
+    check_weights,
     depths_of,
     of_weights,
     require,
@@ -141,10 +142,7 @@ class SparseTree(Learner):
             return
         require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
         weight, mass = weights_of_state(model) if unit_of(model) > 1 else None, masses_of(model)
-        known = {"weight", "class_weight"} & model.keys()
-        require(weight is not None or not known, UNIT_ARRAY.name, "states.missing")
-        balanced = options.class_weight == "balanced" and n["warmup_left"] == 0
-        require(balanced == ("class_weight" in model), "class_weight", "states.missing")
+        check_weights(model, options.class_weight == "balanced" and n["warmup_left"] == 0)
         check_leaves(model, model["y"], weight)
         rows, nodes = routes(model)
         rows, nodes = rows[nodes >= 0], nodes[nodes >= 0]
