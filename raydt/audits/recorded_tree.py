@@ -353,10 +353,22 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 
 
-def compare_warmup(state: Mapping[str, AnyArray], history: History) -> list[Message]:
-    """Return the number of insertions that a warm-up still waits for; 0 once it or the stream has ended."""
+def compare_history(
+    truth: BuildHistory, state: Mapping[str, AnyArray], history: History, epsilon: Fraction | None, warming: bool
+) -> list[Message]:
+    """Compare what all fully dynamic trees keep with a history; of an incomplete one, only examples and class counts.
+
+    ``epsilon`` is as in :func:`compare_counters`, ``warming`` says whether the warm-up has not ended.
+    """
+    failures = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
+    if not history.complete:
+        return failures
+    failures += compare_counters(truth, epsilon, history.warmup, warming)
+    # The insertions that a warm-up still waits for: 0 once it or the stream has ended.
     left, expected = int(state["warmup_left"][0]), max(0, history.warmup - len(history.id))
-    return [] if left in (0, expected) else [message("audits.value", name="warmup_left", found=left, expected=expected)]
+    if left not in (0, expected):
+        failures.append(message("audits.value", name="warmup_left", found=left, expected=expected))
+    return failures + compare_nodes("missing", "side of missing numbers", truth.tree.missing, truth.sides())
 
 
 def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int, warming: bool) -> list[Message]:

@@ -38,11 +38,8 @@ from raydt.audits.recorded_tree import (
     AuditReport,
     BuildHistory,
     RecordedTree,
-    compare_counters,
-    compare_counts,
+    compare_history,
     compare_nodes,
-    compare_rows,
-    compare_warmup,
     exceeds,
     found,
     noted,
@@ -214,15 +211,12 @@ def audit(
     truth = Recomputed(tree, features, rules, history, REPLAY_CELLS, weight)
     epsilon = Fraction(options.resolved_epsilon())
 
-    broken += compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
+    broken += compare_history(truth, state, history, None if options.certified else epsilon, warming)
     if options.numeric:
         broken += compare_nodes("sums", "live labels and their squares", state["sums"], truth.live[:, 1:])
         broken += compare_range(state, truth, history, options.label_range)
     if history.complete:
-        scheduled = None if options.certified else epsilon
-        broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
-        broken += compare_warmup(state, history)
-        broken += compare_nodes("missing", "side of missing numbers", truth.tree.missing, truth.sides())
+        broken += _built(truth)
     worst, infeasible = _feasibility(truth, options.beta, "variance" if options.numeric else "gini")
     if options.certified:
         failures, worst["slack"] = compare_certificates(truth, state, options.beta, epsilon, warming)

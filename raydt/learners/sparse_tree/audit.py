@@ -26,11 +26,7 @@ from raydt.audits.recorded_tree import (
     AuditReport,
     BuildHistory,
     RecordedTree,
-    compare_counters,
-    compare_counts,
-    compare_nodes,
-    compare_rows,
-    compare_warmup,
+    compare_history,
     found,
     noted,
     report_of,
@@ -134,11 +130,9 @@ def audit(
     weight, broken = counted_weights(options, state, history, resolved=not warming)
     truth = RecountedSparseTree(tree, features, options.finder == "updent", history, weight)
     epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
-    broken += compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
+    broken += compare_history(truth, state, history, epsilon, warming)
     if history.complete:
-        broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(options, truth, warming)
-        broken += compare_warmup(state, history)
-        broken += compare_nodes("missing", "side of missing numbers", tree.missing, truth.sides())
+        broken += _built(options, truth, warming)
     broken += _structures(options, features, truth, groups, warming)
     worst, infeasible = _feasibility(options, truth)
 
