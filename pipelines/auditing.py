@@ -167,8 +167,8 @@ def _against(ended: EndedRun, replay: Replay, saved: SavedModel) -> AuditReport:
         history = history_of_live(saved.arrays, saved.groups, features)
     # A key was checked when it was read, by the options and features that its state names.
     known = BY_KEY in ended.members.meta and saved.options == options and saved.features == features
-    arrays, groups, classes = saved.arrays, saved.groups, len(saved.classes)
-    return audit(learners()[options.kind], options, features, classes, arrays, history, groups, checked=known)
+    classes = None if known else len(saved.classes)
+    return audit(learners()[options.kind], options, features, classes, saved.arrays, history, saved.groups)
 
 
 def _audited(members: SavedKeys, key: Member, work: Callable[[SavedModel], AuditReport]) -> AuditReport:

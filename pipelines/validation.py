@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -335,38 +335,30 @@ def _classes(source: Source, quote: bool) -> list[str]:
     return [str(label) if quote else WITHHELD for label in source.classes]
 
 
-def _warnings_of(config: Config, source: Source, rows: Rows, ids: IdSearch) -> list[Message]:
-    """Return warnings about settings and data that can be run but are hardly meant; ``rows`` were read."""
-    found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *doubtful(config, source)]
-    return [
-        *found,
-        *_many_classes(config, source, len(rows)),
-        *_little_weight(config, source, rows),
-        *_early_warmup(ids),
-    ]
-
-
-def _many_classes(config: Config, source: Source, rows: int) -> list[Message]:
-    """Return a warning if the labels of the rows that were read look like numbers."""
-    classes, column = len(source.classes), getattr(config.source, "label", None)
-    if classes <= MANY_CLASSES:
-        return []
-    said = {"column": column, "classes": classes, "rows": rows, "most": MOST_CLASSES, "numeric": for_numbers()}
-    return [message("configs.many_classes", **said)]
-
-
-def _little_weight(config: Config, source: Source, rows: Rows) -> list[Message]:
-    """Return a warning if the weights of the first rows are too small to split a node, or those of some keys."""
-    if rows.weight is None:
-        return []
-    if rows.key is not None:
+def _warnings_of(config: Config, source: Source, rows: Rows, ids: IdSearch) -> Iterator[Message]:
+    """Yield warnings about settings and data that can be run but are hardly meant; ``rows`` were read."""
+    output, warmup, n_rows, classes = config.output, config.stream.warmup, source.n_rows, len(source.classes)
+    places = ["predictions/"] if output.predictions else []
+    places += ["quarantine/", "log.jsonl"] if output.quote_values else []
+    if places and (config.erasure.deadline or config.checkpoint.max_age) is not None:
+        # A running job keeps copies of deleted examples there although its checkpoints are bounded.
+        yield message("configs.unbounded_copies", places=", ".join(places))
+    if n_rows is not None and warmup >= n_rows and not isinstance(config.stream, Training):
+        yield message("configs.all_warmup", warmup=warmup, rows=counted(n_rows, "row"))
+    yield from doubtful(config, source)
+    if classes > MANY_CLASSES:  # labels look like numbers
+        said = {"column": getattr(config.source, "label", None), "classes": classes, "rows": len(rows)}
+        yield message("configs.many_classes", **said, most=MOST_CLASSES, numeric=for_numbers())
+    if rows.weight is not None:
         whole: Any = source
-        sums: KeyWeights | WeightSum = KeyWeights(whole).plus(rows)
-    else:
         sound = _inserted(rows)
-        sums = WeightSum().plus(int(sound.sum()), rows.weight[sound])
-    said = sums.too_little(traits_of(config.learner))
-    return [] if said is None else [said]
+        sums: KeyWeights | WeightSum = (
+            WeightSum().plus(int(sound.sum()), rows.weight[sound]) if rows.key is None else KeyWeights(whole).plus(rows)
+        )
+        if (little := sums.too_little(traits_of(config.learner))) is not None:
+            yield little
+    if ids.early_warmup is not None:
+        yield message("runs.early_warmup", **ids.early_warmup)
 
 
 def _inserted(rows: Rows) -> Bools:
@@ -382,26 +374,3 @@ def _missing(features: Features, rows: Rows) -> dict[str, int]:
     absent = np.isnan(X) | (np.array(features.categorical, dtype=np.bool_) & (X == -1.0))
     counts = zip(features.names, np.count_nonzero(absent, axis=0).tolist(), strict=True)
     return {name: count for name, count in counts if count}
-
-
-def _all_warmup(config: Config, rows: int | None) -> list[Message]:
-    """Return a warning if the warm-up leaves no row to predict."""
-    warmup = config.stream.warmup
-    if rows is None or warmup < rows or isinstance(config.stream, Training):
-        return []
-    return [message("configs.all_warmup", warmup=warmup, rows=counted(rows, "row"))]
-
-
-def _early_warmup(found: IdSearch) -> list[Message]:
-    """Return a warning if the warm-up ends early."""
-    return [] if found.early_warmup is None else [message("runs.early_warmup", **found.early_warmup)]
-
-
-def _unbounded(config: Config) -> list[Message]:
-    """Return a warning of copies of deleted examples that a running job keeps although its checkpoints are bounded."""
-    if config.erasure.deadline is None and config.checkpoint.max_age is None:
-        return []
-    places = ["predictions/"] if config.output.predictions else []
-    if config.output.quote_values:
-        places += ["quarantine/", "log.jsonl"]
-    return [message("configs.unbounded_copies", places=", ".join(places))] if places else []

@@ -213,6 +213,65 @@ class Checkpointer:
         """No more checkpoints; what is being written is completed."""
         self._writer.shutdown()
 
+    def newest_restorable(
+        self,
+        config: Config,
+        folder: RunFolder,
+        stream: Stream,
+        data: SourceIdentity,
+        session: Session,
+        lineage: Sequence[Mapping[str, Any]] = (),
+        before: RunFolder | None = None,
+    ) -> Restorable | None:
+        """Return the newest sound checkpoint with the updates of ``lineage``, stream and session restored, or None.
+
+        A chapter without a checkpoint goes on from the last state of the chapter ``before``, with empty tables.
+
+        Where shards read their own parts, only they find damage in these. ProcessLostError if a process was lost
+        meanwhile.
+
+        ConfigError if it is of another config or other data; RaydtError if none that is there can be used.
+        """
+        newest: InputError | None = None
+        store = self.store
+
+        def restorable(place: Folder, *, tables: bool) -> Restorable:
+            recorder = recorder_of(folder, config, stream)
+            checkpoint = read_checkpoint(place, apart=True)
+            check = outlined if BY_KEY in checkpoint.meta else understood  # each key is checked when it is restored
+            saved = check(checkpoint.meta, checkpoint.components, place.location)
+            with fitting(place.location):
+                require_same(config, data, stream, checkpoint.meta, place.location)
+                known = require_updated(checkpoint.meta, lineage, place.location)
+                stream.restore(apart(checkpoint.components, place))
+                recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
+                recorded |= {} if tables else {"tables": {}}
+                recorder.require(recorded)
+            session.restore(saved.arrays, saved.groups, saved.buckets, place)
+            return Restorable(checkpoint if tables else None, recorder, recorded, known)
+
+        numbers = _numbers(store)
+        for number in reversed(numbers):
+            place = store.folder.inside(str(number))
+            try:
+                return restorable(place, tables=True)
+            except FormatVersionError:
+                raise
+            except InputError as error:
+                said = message("runs.checkpoint_skipped", problem=message_of(error.but(remedy=None)))
+                said = said if number != numbers[0] else said.alone()
+                log.warning(said, extra={"event": "checkpoint_damaged", "at": number})
+                newest = newest or error
+        if newest is not None:
+            places = {"folder": store.folder.location, "run": folder.location}
+            raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest
+        if before is not None:
+            return restorable(last_state(before.inside(STATES)), tables=False)
+        require_updated({}, lineage, store.folder.location)
+        store.continue_from(None)
+        log.warning(message("runs.from_beginning"), extra={"event": "restarted"})
+        return None
+
     def newest_after(self, lost: ProcessLostError) -> int | None:
         """Return the newest checkpoint's number once a process is lost; RaydtError if the folder cannot be read."""
         try:
@@ -286,64 +345,6 @@ class Restorable(NamedTuple):
         abandon()
         self.recorder.restore(self.recorded)
         log.info("restored", extra={"event": "restored", "at": self.recorder.updates})
-
-
-def newest_restorable(
-    config: Config,
-    folder: RunFolder,
-    store: CheckpointStore,
-    stream: Stream,
-    data: SourceIdentity,
-    session: Session,
-    lineage: Sequence[Mapping[str, Any]] = (),
-    before: RunFolder | None = None,
-) -> Restorable | None:
-    """Return the newest sound checkpoint with the updates of ``lineage``, stream and session restored, or None.
-
-    A chapter without a checkpoint goes on from the last state of the chapter ``before``, with tables that are empty.
-
-    Where shards read their own parts, only they find damage in these. ProcessLostError if a process was lost meanwhile.
-
-    ConfigError if it is of another config or other data; RaydtError if none that is there can be used.
-    """
-    newest: InputError | None = None
-
-    def restorable(place: Folder, *, tables: bool) -> Restorable:
-        recorder = recorder_of(folder, config, stream)
-        checkpoint = read_checkpoint(place, apart=True)
-        check = outlined if BY_KEY in checkpoint.meta else understood  # each key is checked when it is restored
-        saved = check(checkpoint.meta, checkpoint.components, place.location)
-        with fitting(place.location):
-            require_same(config, data, stream, checkpoint.meta, place.location)
-            known = require_updated(checkpoint.meta, lineage, place.location)
-            stream.restore(apart(checkpoint.components, place))
-            recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
-            recorded |= {} if tables else {"tables": {}}
-            recorder.require(recorded)
-        session.restore(saved.arrays, saved.groups, saved.buckets, place)
-        return Restorable(checkpoint if tables else None, recorder, recorded, known)
-
-    numbers = _numbers(store)
-    for number in reversed(numbers):
-        place = store.folder.inside(str(number))
-        try:
-            return restorable(place, tables=True)
-        except FormatVersionError:
-            raise
-        except InputError as error:
-            said = message("runs.checkpoint_skipped", problem=message_of(error.but(remedy=None)))
-            said = said if number != numbers[0] else said.alone()
-            log.warning(said, extra={"event": "checkpoint_damaged", "at": number})
-            newest = newest or error
-    if newest is not None:
-        places = {"folder": store.folder.location, "run": folder.location}
-        raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest
-    if before is not None:
-        return restorable(last_state(before.inside(STATES)), tables=False)
-    require_updated({}, lineage, store.folder.location)
-    store.continue_from(None)
-    log.warning(message("runs.from_beginning"), extra={"event": "restarted"})
-    return None
 
 
 def _numbers(store: CheckpointStore) -> list[int]:

@@ -33,7 +33,7 @@ from pipelines.display import STARTING_RAY, Reporter
 from pipelines.keyed.recorder import recorder_of, sessions_of
 from pipelines.logs import LogContext, log_to
 from pipelines.run_folder import BEGINNING, CHAPTERS, RunFolder
-from pipelines.running.checkpoint import Checkpointer, newest_restorable
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import Ending, Interruption, Past, RunResult, kept, new_id, write_report
 from pipelines.running.intake import Incarnations, Intake, RestartBudget, feed
 from pipelines.running.plans import PlanLog, features_of, warnings_of
@@ -461,7 +461,7 @@ class Run:
         found, store, large = None, self.checkpointer.store, 0
         if restoring:
             now = (self.stream, self.data, session, self.lineage)
-            found = newest_restorable(config, self.folder, store, *now, before=begins_after)
+            found = self.checkpointer.newest_restorable(config, self.folder, *now, before=begins_after)
         if handed is not None:
             recorder = recorder_of(self.folder, config, self.stream)
             recorder.continue_from(handed.recorder)

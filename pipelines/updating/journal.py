@@ -15,11 +15,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from pipelines.receipts import (
     require_about,
 )
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import Input, StatePlace, find_state, open_members, require_apart, states_of
+from pipelines.saved_runs import Input, find_state, open_members, require_apart, states_of
 from pipelines.updating.changes import (
     RULES,
     StateNames,
@@ -77,48 +77,105 @@ from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.jsonl import DIALECT
 from raydt.streams.base import known
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 log = logging.getLogger(__name__)
 
 
-class Update:
-    """An update in memory, of the members of a state.
+class UpdateOptions(TypedDict, total=False):
+    """Options of every update, whatever its source of changes is; as of :func:`update`."""
 
-    Once it is applied: ``updates``, ``counts`` as in a summary, and ``scores``, columns of a row of the metrics table.
+    out: str | Path | None
+    dry_run: bool
+    label: str | None
+    id_column: str | None
+    kind: str | None
+    receipts: ReceiptFile | None
+    note: str
+    keep: int | None
+
+
+class Update:
+    """An update of the members of a state, in memory until it is saved.
+
+    ``as_series``: ``out`` is a folder of successive states. Once the update is applied: ``updates``, ``counts`` as in a
+    summary, and ``scores``, columns of a row of the metrics table.
     """
 
-    def __init__(self, place: StatePlace) -> None:
-        self._place, self._members = place, open_members(place.folder)
+    def __init__(
+        self,
+        state: str | Path,
+        *,
+        as_series: bool,
+        out: str | Path | None = None,
+        dry_run: bool = False,
+        label: str | None = None,
+        id_column: str | None = None,
+        kind: str | None = None,
+        receipts: ReceiptFile | None = None,
+        note: str = "",
+        keep: int | None = None,
+    ) -> None:
+        self._note, self._receipts, self._keep = checked_note(note), receipts, keep
+        self.dry_run, self._kind = dry_run, kind
+        if out is not None and as_series:
+            self._series: Series | None = Series(RunFolder(out))
+        else:
+            self._series = Series.of_state(state) if out is None else None
+        if out is None and self._series is None and not dry_run:
+            raise ConfigError(message("updates.no_target"))
+        Series.require_keep(keep, self._series)
+        self.place = place = find_state(state)
+        self._taken = (
+            [] if place.run is None or place.config is None else [place.run, states_of(place.config, place.run)]
+        )
+        self._target = None if self._series is not None or out is None else _target(out, [place.folder, *self._taken])
+        self._members = open_members(place.folder)
         self.common = self._members.outline()
+        self.names = StateNames.of(self.common, label, id_column)
         self._column: str | None = self._members.meta.get(BY_KEY)
         self._changed: dict[Member, dict[str, Any]] = {}  # what a member holds afterwards
         self.updates, self.counts = 0, Counter(dict.fromkeys(COUNTED, 0))
         self.scores: Mapping[str, Any] = {}
 
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Be the only process that writes the new state, and its receipt; of successive states name the newest."""
+        series, dry_run = self._series, self.dry_run
+        writer: AbstractContextManager[None] = nullcontext()
+        if series is not None and not dry_run:
+            writer = series.open(self.place.folder, self._taken)
+        elif self._target is not None and not dry_run:
+            writer = sole_writer(self._target)
+        with opened_receipts(self._receipts, dry_run=dry_run) as self._chain, writer:
+            require_about(self._chain, self._receipts, self.origin)
+            yield
+            if series is not None and not dry_run:
+                series.point_to_newest(self._keep)
+
     def origin(self) -> Origin:
         """Return what a chain has to name of the models."""
         members = self._members
-        return origin_of(self._place.folder.location, self.common, lambda: members.total().digest, members.former)
+        return origin_of(self.place.folder.location, self.common, lambda: members.total().digest, members.former)
 
-    def lists(
-        self,
-        names: StateNames,
-        delete: str | DataFile | None,
-        insert: str | DataFile | None,
-        kind: str | None,
-        missing: Missing,
-    ) -> Lists:
+    def lists(self, delete: str | DataFile | None, insert: str | DataFile | None, missing: Missing) -> Lists:
         """Open lists as a source of changes."""
-        common, column, members = self.common, self._column, self._members
+        common, names, column, members = self.common, self.names, self._column, self._members
         lists = Lists(common, names, column, members.kind, partial(examples_of, members), missing)
         if delete is not None:
             lists.delete(open_deletions(delete, names), members)
         if insert is not None:
-            lists.insert(open_insertions(insert, kind, common, names, column))
+            lists.insert(open_insertions(insert, self._kind, common, names, column))
         return lists
 
-    def logs(self, files: Sequence[ChangeFile], names: StateNames, spelling: Spelling, on_error: OnError) -> Logs:
+    def files(self, changes: Sequence[str]) -> list[ChangeFile]:
+        """Find the change logs at some paths."""
+        return find_changes(changes, self._kind, self.common, self.names)
+
+    def logs(self, files: Sequence[ChangeFile], spelling: Spelling, on_error: OnError) -> Logs:
         """Open change logs as a source of changes."""
-        return Logs(files, self.common, names, spelling, on_error, self._column)
+        return Logs(files, self.common, self.names, spelling, on_error, self._column)
 
     def apply(self, entry: Lists | Logs, copies: tuple[str, ...]) -> Receipt:
         """Apply a source of changes to each member that it names, and return the receipt of all.
@@ -150,7 +207,7 @@ class Update:
             self._pool(sums)
         if little is not None:
             log.warning(little, extra={"event": "little_weight"})
-        return replace(whole, missing=whole.missing or tuple(entry.missing))
+        return replace(whole, missing=whole.missing or tuple(entry.missing), note=self._note)
 
     def _together(self, receipts: Mapping[Any, Receipt], copies: tuple[str, ...]) -> Receipt:
         """Return the receipt over all keys; groups and their figures afterwards are known then."""
@@ -175,11 +232,31 @@ class Update:
         window = {f"window_{name}": score for name, score in pooled(here, numbers=numbers).items()}
         self._scores, self.scores = {"sums": every}, known({**pooled(every, numbers=numbers), **window})
 
-    def contents(self, receipt: Receipt, paths: Mapping[str, str | None]) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """Return ``meta`` and components of the new state, whose lineage ends with this update, by its receipt.
+    def save(
+        self, receipt: Receipt, paths: Mapping[str, str | None], read_as: Mapping[str, Any] | None = None
+    ) -> tuple[RunFolder, bool]:
+        """Write the new state and its receipt; return its folder, and whether there is anything new.
 
-        ``paths`` are those of the lists; None in memory.
+        ``paths`` are those of the lists, None in memory; change logs were ``read_as`` it says, in a folder of
+        successive states.
         """
+        meta, components = self._contents(receipt, paths)
+        series, target = self._series, self._target
+        if series is not None:
+            target, step = series.place(meta["offset"]), meta["lineage"][-1]
+            if read_as is not None and target.has(MANIFEST):  # nothing to write, and nothing that a receipt could tell
+                return target, False
+            step |= {"time": now(), "active": receipt.active}
+            if read_as is not None:
+                counts = {name: self.counts[name] for name in ("replaced", "queries")}
+                step |= {"read_as": read_as, "updates": self.updates, **counts, "scores": dict(self.scores)}
+                meta |= {"spelling": read_as["spelling"]} if read_as["spelling"] else {}
+        assert target is not None
+        save_state(target, meta, components, receipt, self._chain)
+        return target, True
+
+    def _contents(self, receipt: Receipt, paths: Mapping[str, str | None]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+        """Return ``meta`` and components of the new state, whose lineage ends with this update, by its receipt."""
         common, members, names, entry = self.common, self._members, self._entry.names, self._entry
         step = self._step(receipt, entry.files(paths, receipt.missing))
         offset = int(common.meta["offset"]) + self.updates
@@ -207,14 +284,14 @@ class Update:
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
         meta |= {"lineage": [*common.meta.get("lineage", []), step], "columns": names.columns}
         meta |= {"numbered": names.numbered} if names.numbered else {}
-        meta |= {} if may_quote(self._place.folder.location) else {QUOTE_VALUES: False}
+        meta |= {} if may_quote(self.place.folder.location) else {QUOTE_VALUES: False}
         return meta | extra, components
 
     def _step(self, receipt: Receipt, files: dict[str, Any]) -> dict[str, Any]:
         """Return the entry of the update for the lineage: it names no example, but the files, with their hashes."""
         meta, run = self.common.meta, self.common.meta.get("run", {}).get("id")
         return {
-            "state": self._place.folder.location,
+            "state": self.place.folder.location,
             **({} if run is None else {"run": run}),
             **{key: meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
             "digest_before": receipt.digest_before,
@@ -252,14 +329,7 @@ def update(
     insert: Given | None = None,
     delete: Given | None = None,
     missing: Missing = "error",
-    out: str | Path | None = None,
-    dry_run: bool = False,
-    label: str | None = None,
-    id_column: str | None = None,
-    kind: str | None = None,
-    receipts: ReceiptFile | None = None,
-    note: str = "",
-    keep: int | None = None,
+    **options: Unpack[UpdateOptions],
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -312,37 +382,16 @@ def update(
     """
     if insert is None and delete is None:
         raise ConfigError(message("updates.nothing"))
-    checked_note(note)
-    place = find_state(state)
-    job, folder = Update(place), place.folder
-    taken = [folder]
-    if place.run is not None and place.config is not None:
-        taken += [place.run, states_of(place.config, place.run)]
-    target = _target(out, taken) if out is not None else None
-    series = Series.of_state(state) if out is None else None
-    if target is None and series is None and not dry_run:
-        raise ConfigError(message("updates.no_target"))
-    Series.require_keep(keep, series)
-    writing = target if not dry_run else None
-    writer = series.open(folder, []) if series is not None and not dry_run else sole_writer(writing)
-    with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
-        require_about(chain, receipts, job.origin)
-        names = StateNames.of(job.common, label, id_column)
-        ids = None if delete is None else deletions_given(delete, names.keys)
+    job = Update(state, as_series=False, **options)
+    with job.opened():
+        ids = None if delete is None else deletions_given(delete, job.names.keys)
         rows = None if insert is None else rows_given(insert)
         given = {"delete": ids, "insert": rows}
         paths = {name: absolute(one) if isinstance(one, str) else None for name, one in given.items()}
-        lists, copies = job.lists(names, ids, rows, kind, missing), copies_of(job.common, place, paths["delete"])
-        receipt = replace(job.apply(lists, copies), note=note)
-        if not dry_run:
-            meta, components = job.contents(receipt, paths)
-            if series is not None:
-                writing = series.place(meta["offset"])
-                meta["lineage"][-1] |= {"time": now(), "active": receipt.active}
-            assert writing is not None
-            save_state(writing, meta, components, receipt, chain)
-            if series is not None:
-                series.point_to_newest(keep)
+        lists, copies = job.lists(ids, rows, missing), copies_of(job.common, job.place, paths["delete"])
+        receipt = job.apply(lists, copies)
+        if not job.dry_run:
+            job.save(receipt, paths)
     return receipt
 
 
@@ -379,17 +428,10 @@ def apply_changes(
     state: str | Path,
     changes: str | Path | Sequence[str | Path],
     *,
-    out: str | Path | None = None,
-    dry_run: bool = False,
     op: str | None = None,
     envelope: Literal["debezium"] | None = None,
-    label: str | None = None,
-    id_column: str | None = None,
-    kind: str | None = None,
     on_error: OnError = "error",
-    receipts: ReceiptFile | None = None,
-    note: str = "",
-    keep: int | None = None,
+    **options: Unpack[UpdateOptions],
 ) -> ChangesResult:
     """Apply change logs to a saved state, and score each row before the model learns it.
 
@@ -420,60 +462,28 @@ def apply_changes(
     InputError, UpdateError
         No usable state, a bad row or a refused update. Nothing has been written.
     """
-    checked_note(note)
     paths = [str(one) for one in ([changes] if isinstance(changes, str | Path) else changes)]
-    series = Series(RunFolder(out)) if out is not None else Series.of_state(state)
-    if series is None and not dry_run:
-        raise ConfigError(message("updates.no_target"))
-    Series.require_keep(keep, series)
-    writing = series if not dry_run else None
-    with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
-        place = find_state(state)
-        job = Update(place)
-        require_about(receipts_open, receipts, job.origin)
-        names = StateNames.of(job.common, label, id_column)
-        new, old = _split(find_changes(paths, kind, job.common, names), applied_files(job.common.meta))
-        known_files = [one.path for one in old]
+    job = Update(state, as_series=True, **options)
+    with job.opened():
+        names = job.names
+        new, old = _split(job.files(paths), applied_files(job.common.meta))
+        files, known_files = [one.path for one in new], [one.path for one in old]
         if not new:
-            return ChangesResult(place.folder.location, None, [], known_files)
+            return ChangesResult(job.place.folder.location, None, [], known_files)
         spelling = spelling_of(job.common, op, envelope)
-        copies = (*copies_of(job.common, place, None), *(message("updates.copy_changes", path=one.path) for one in new))
+        copies = (
+            *copies_of(job.common, job.place, None),
+            *(message("updates.copy_changes", path=one) for one in files),
+        )
         with without_a_config():
-            receipt = replace(job.apply(job.logs(new, names, spelling, on_error), copies), note=note)
-        files = [one.path for one in new]
+            receipt = job.apply(job.logs(new, spelling, on_error), copies)
         result = ChangesResult("", receipt, files, known_files, job.updates, dict(job.counts), dict(job.scores))
-        if writing is None:
+        if job.dry_run:
             return result
-        meta, components = job.contents(receipt, {})
-        meta |= {"spelling": spelling} if spelling else {}
-        target = writing.place(meta["offset"])
-        if target.has(MANIFEST):  # no update: there is nothing to write, and nothing that a receipt could tell
-            return replace(result, state=target.location, receipt=None)
-        meta["lineage"][-1] |= {
-            "read_as": {"spelling": spelling, "label": names.label, "id": names.id, "on_error": on_error}
-            | ({} if names.weight is None else {"weight": names.weight}),
-            "updates": result.updates,
-            "time": now(),
-            "replaced": result.counts["replaced"],
-            "queries": result.counts["queries"],
-            "active": receipt.active,
-            "scores": result.scores,
-        }
-        save_state(target, meta, components, receipt, receipts_open)
-        return replace(result, state=target.location)
-
-
-@contextmanager
-def _writer(series: Series | None, state: str | Path, keep: int | None) -> Iterator[None]:
-    """Be the only process that writes successive states, and name the newest of them in the end."""
-    if series is None:
-        yield
-        return
-    place = find_state(state)
-    taken = [] if place.run is None or place.config is None else [place.run, states_of(place.config, place.run)]
-    with series.open(place.folder, taken):
-        yield
-        series.point_to_newest(keep)
+        read_as = {"spelling": spelling, "label": names.label, "id": names.id, "on_error": on_error}
+        read_as |= {} if names.weight is None else {"weight": names.weight}
+        target, is_new = job.save(receipt, {}, read_as)
+        return replace(result, state=target.location, receipt=receipt if is_new else None)
 
 
 def _split(found: Sequence[ChangeFile], known_files: set[str]) -> tuple[list[ChangeFile], list[ChangeFile]]:

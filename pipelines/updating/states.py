@@ -102,11 +102,8 @@ def require_free(target: RunFolder) -> None:
 
 
 @contextmanager
-def sole_writer(target: RunFolder | None) -> Iterator[None]:
+def sole_writer(target: RunFolder) -> Iterator[None]:
     """Be the only process that writes the new state, and remove what one that was killed has left of it."""
-    if target is None:
-        yield
-        return
     with locked(target):
         require_free(target)  # another process may have been quicker
         target.clear(is_of_state)

@@ -348,39 +348,20 @@ def open_folder(
 
     def read(component: str) -> Any:
         if file_by_file:
-            return _FileByFile(folder, files[component])
+            return _file_by_file(folder, files[component])
         return {name: value for entry in files[component] for name, value in read_entry(folder, entry).items()}
 
     meta = {**manifest.meta, **manifest.origin}
     return meta, Lazy(files, read)
 
 
-class _FileByFile(Mapping[str, Any]):
-    """The values of one component; a file of arrays is read, whole, when the first of them is asked for."""
-
-    def __init__(self, folder: Folder, files: Iterable[FileEntry]) -> None:
-        self._folder, self._values, self._unread = folder, dict[str, Any](), dict[str, FileEntry]()
-        for entry in files:
-            if entry.arrays is None:  # its names are in the file
-                self._values |= read_entry(folder, entry)
-            else:
-                self._unread |= dict.fromkeys(entry.arrays, entry)
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._unread:
-            read = read_entry(self._folder, self._unread[name])
-            self._values |= read
-            self._unread = {other: entry for other, entry in self._unread.items() if other not in read}
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from (*self._values, *self._unread)
-
-    def __len__(self) -> int:
-        return len(self._values) + len(self._unread)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values or name in self._unread
+def _file_by_file(folder: Folder, entries: Sequence[FileEntry]) -> Mapping[str, Any]:
+    """Return the values of one component; a file of arrays is read, whole, when the first of them is asked for."""
+    read = functools.cache(lambda at: read_entry(folder, entries[at]))
+    # A file of JSON values has its names in it.
+    names = [read(at) if entry.arrays is None else entry.arrays for at, entry in enumerate(entries)]
+    places = {name: at for at, own in enumerate(names) for name in own}
+    return Lazy(places, lambda name: read(places[name])[name])
 
 
 def load_folder(

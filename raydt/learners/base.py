@@ -534,19 +534,17 @@ def audit(
     learner: Learner,
     options: Any,
     features: Features,
-    classes: int,
+    classes: int | None,
     state: Arrays,
     history: History,
     groups: Mapping[int, Arrays],
-    *,
-    checked: bool = False,
 ) -> AuditReport:
     """Prove or refute what a learner promises of a state, and that it stores the rows of the source.
 
-    Of an incomplete history, made of the stored rows, these are not compared. ``classes`` is 0 for numeric targets.
-    ``checked`` says that :meth:`Learner.check` has found the arrays sound.
+    Of an incomplete history, made of the stored rows, these are not compared. ``classes`` is 0 for numeric targets,
+    and None if :meth:`Learner.check` has found the arrays sound.
     """
-    check = None if checked else partial(learner.check, options, features, classes)
+    check = None if classes is None else partial(learner.check, options, features, classes)
     differing, problem = _stored(features, state, history, groups, check)
     if problem is not None:
         return _with(differing, AuditReport.malformed("state", problem))

@@ -615,7 +615,7 @@ class TestPast:
 
     def test_a_loss_is_known_whatever_came_of_it(self, run_ends):
         with injected(at(15, lose)), pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pipelines.running.loop.newest_restorable", lambda *_, **__: gone())
+            patched.setattr("pipelines.running.checkpoint.Checkpointer.newest_restorable", lambda *_, **__: gone())
             with pytest.raises(Gone):
                 replay(CONFIG, run_ends)
         lost, again = resume(run_ends).summary["recoveries"]
