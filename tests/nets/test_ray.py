@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -139,14 +140,24 @@ def often(trial: Trial) -> bool:
     return one_of_each(trial) and trial.learner.kind == "fudyadt"
 
 
+@pytest.fixture(scope="module")
+def by_key(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], tuple[Path, dict[str, Any]]]:
+    """The change log of several keys of a case, and the outcome of its run in this process."""
+
+    @functools.cache
+    def run(name: str) -> tuple[Path, dict[str, Any]]:
+        trial, folder = next(trial for trial in CASES if trial.name == name), tmp_path_factory.mktemp("keys")
+        whole, _ = files(trial, folder)
+        return whole, outcome(pipelines.replay(settings(trial, whole), folder / "run"))
+
+    return lambda trial: run(trial.name)
+
+
 @every_case("keys on Ray", often)
 @pytest.mark.usefixtures("in_step")
-def test_a_killed_actor_does_not_show(
-    trial: Trial, cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_actor_does_not_show(trial: Trial, cluster: object, by_key, tmp_path: Path, monkeypatch) -> None:
     """While it answers, and while it writes its part of a checkpoint; resumed then with another number of actors."""
-    whole, _ = files(trial, tmp_path)
-    expected = outcome(pipelines.replay(settings(trial, whole), tmp_path / "here"))
+    whole, expected = by_key(trial)
     monkeypatch.setenv("RAYDT_FAULTS", "shard.after_answer/1@5#1=kill,shard.before_parts/0@2#2=kill")
     on_ray = settings(trial, whole, backend="ray", shards=2, patience_seconds=60)
     run = pipelines.replay(on_ray, tmp_path / "ray")
@@ -156,9 +167,8 @@ def test_a_killed_actor_does_not_show(
 
 
 @every_case("keys on Ray", never)
-def test_any_number_of_actors_has_the_same_outcome(trial: Trial, cluster: object, tmp_path: Path) -> None:
-    whole, _ = files(trial, tmp_path)
-    expected = outcome(pipelines.replay(settings(trial, whole), tmp_path / "here"))
+def test_any_number_of_actors_has_the_same_outcome(trial: Trial, cluster: object, by_key, tmp_path: Path) -> None:
+    whole, expected = by_key(trial)
     for shards in (1, 3):
         on_ray = settings(trial, whole, backend="ray", shards=shards)
         assert outcome(pipelines.replay(on_ray, tmp_path / f"{shards}")) == expected
