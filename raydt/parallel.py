@@ -153,7 +153,10 @@ def divided(cells: int, few: int) -> bool:
 
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
     """Divide ``n`` items into nearly equal ranges of at least ``smallest`` items, ``each`` for every thread."""
-    parts = max(1, min(threads() * each if threads() > 1 else 1, n // max(1, smallest)))
+    parts = n // max(1, smallest)
+    if parts > 1:  # else nobody needs to know how many threads there are, which takes longer than a row
+        parts = min(parts, threads() * each if threads() > 1 else 1)
+    parts = max(1, parts)
     return [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
 
 

@@ -69,7 +69,7 @@ from raydt.keyed.packing import Figures, Member
 from raydt.learners import traits_of
 from raydt.learners.base import WeightSum, too_little_of_keys
 from raydt.messages import message
-from raydt.sessions.receipt import Receipt, checked_note, receipt_of_keys
+from raydt.sessions.receipt import Method, Receipt, checked_note, receipt_of_keys
 from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.saved_model import BY_KEY, SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
@@ -216,8 +216,9 @@ class Update:
         self._figures = after = Figures(*(column.copy() for column in before))
         for group, held in self._groups.items():
             members.count(after, group, held)
+        method = Method.of(self.common.options)
         active, digests = (int(before.active.sum()), int(after.active.sum())), (before.digest, after.digest)
-        receipt = receipt_of_keys(self.common.options, receipts, active=active, digests=digests, copies=copies)
+        receipt = receipt_of_keys(method, receipts, active=active, digests=digests, copies=copies)
         return replace(receipt, subjects=tuple(dict.fromkeys(who for one in receipts.values() for who in one.subjects)))
 
     def _pool(self, sums: Sequence[AnyArray]) -> None:

@@ -52,7 +52,7 @@ from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.messages import Message, message
 from raydt.redaction import quoted
-from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
+from raydt.sessions.receipt import Method, Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Rows
@@ -211,13 +211,13 @@ class ListChanges:
         ``warmup`` is given of a model that begins: there is no digest before, and its rows are all that it will get.
         UpdateError for a label that the learner refuses.
         """
-        batch, options = self.read(session.coordinator.store.find), self.saved.options
+        batch, method = self.read(session.coordinator.store.find), Method.of(self.saved.options)
         begins = warmup is not None
         batch = batch if warmup is None else replace(batch, warmup=warmup)
         classes, first = self.saved.classes, "" if begins else None
         try:
             receipt = apply_with_receipt(
-                session, batch, classes, options, ids=self.shown, copies=copies, digest_before=first
+                session, batch, classes, method, ids=self.shown, copies=copies, digest_before=first
             )
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
             row = error.position - len(self.deleted)

@@ -57,11 +57,11 @@ from raydt.examples.updates import (
 from raydt.keyed.groups import in_order
 from raydt.keyed.packing import Member
 from raydt.keyed.source import KeySource, SharedSource
-from raydt.learners import description_of, traits_of
+from raydt.learners import traits_of
 from raydt.learners.description import Call
 from raydt.messages import message
 from raydt.redaction import quoted_columns
-from raydt.sessions.receipt import Receipt, receipt_of
+from raydt.sessions.receipt import Method, Receipt, receipt_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import AFTER, BEFORE, Rows
@@ -404,11 +404,11 @@ class LogChanges:
         active: int,
         copies: tuple[str, ...],
     ) -> Receipt:
-        options, gone, names = self.saved.options, _Deleted.joined(self._gone), self._names
+        method, gone, names = Method.of(self.saved.options), _Deleted.joined(self._gone), self._names
         statistics, path = session.statistics(), np.concatenate([np.empty(0, dtype=np.int32), *self._path])
         result = BatchResult(len(path), np.empty(0), log=joined(self._logs), path=path, statistics=statistics)
-        counts = {name: statistics[name] - before[name] for name in traits_of(options).counts}
-        effects = description_of(options).effects(Call(gone.seq, path[gone.seq - self._begin], result, counts))
+        counts = {name: statistics[name] - before[name] for name in method.traits.counts}
+        effects = method.description.effects(Call(gone.seq, path[gone.seq - self._begin], result, counts))
         labels = gone.y
         if gone.y.dtype != NUMBERS:
             labels = np.array([*self.saved.classes, None], dtype=object)[:-1][gone.y]
@@ -417,7 +417,7 @@ class LogChanges:
             of_state = names.subjects.of(gone.ids)
             whose = np.where([one is _OF_STATE for one in gone.whose], of_state, objects(gone.whose))
         return receipt_of(
-            options,
+            method,
             effects,
             {"id": _shown(gone.names, gone.ids), "label": labels},
             _shown(self._new_names, self.inserted),

@@ -514,6 +514,30 @@ def plain_keys(given: Any, what: str) -> list[Hashable]:
     return keys
 
 
+def ids_of_rows(given: Any, n: int, types: Types) -> list[Hashable]:
+    """Return the ids of ``n`` rows."""
+    ids = keys_of(given, "id", types)
+    if len(ids) != n:
+        raise InputError(message("estimators.other_ids", rows=n, shape=(len(ids),)))
+    return ids
+
+
+def subjects_of_rows(given: Any, n: int, types: Types, before: bool | None) -> list[Hashable] | None:
+    """Return the subjects of ``n`` rows, which have some if the rows ``before`` them have; None: there are none."""
+    subjects = None if given is None else keys_of(given, "subject", types)
+    if subjects is not None and len(subjects) != n:
+        raise InputError(message("estimators.other_subjects", rows=n, subjects=len(subjects)))
+    if before not in (None, subjects is not None):
+        raise InputError(message("estimators.subjects_always"))
+    return subjects
+
+
+def require_labels(given: AnyArray, n: int) -> None:
+    """Refuse labels of another number than the rows."""
+    if len(given) != n:
+        raise InputError(message("estimators.other_labels", rows=n, labels=len(given)))
+
+
 def index_of(X: Any) -> Any:
     """Return the index of a data frame if it has a name; None if not, or if ``X`` has no index."""
     index = getattr(X, "index", None)

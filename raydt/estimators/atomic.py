@@ -152,14 +152,17 @@ class AtomicCalls(Locked, ABC):
 
     _change: AtomicCall | None = None
 
-    def _atomically(self, call: Callable[..., T], *args: Any) -> T:
-        """Make a call that changes the model; :meth:`AtomicCall.begin` says from when on the model itself changes."""
+    def _atomically(self, prepare: Callable[..., Callable[[], T]], *args: Any) -> T:
+        """Make a call that changes the model: prepare it, which refuses what is wrong with it, and apply it.
+
+        :meth:`AtomicCall.begin` says from when on the model itself changes.
+        """
         with self._lock:
             self._require_whole()
             change = AtomicCall(self)
             try:
                 self._change = change
-                result = call(*args)
+                result = prepare(*args)()
                 self._change = None  # from here on the call has taken effect
                 self._settle()
                 return result

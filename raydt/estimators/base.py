@@ -20,10 +20,11 @@ from raydt.estimators.arguments import (
     columns_named,
     distinct_labels,
     index_of,
-    keys_of,
     labels_of,
     numbers_of,
+    require_labels,
     require_some_weight,
+    subjects_of_rows,
     text_column,
     types_of,
     warn,
@@ -57,7 +58,6 @@ from raydt.sessions.session import OF_AN_ESTIMATOR
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
-T = TypeVar("T")
 
 
 class Estimator(NamedExamples):
@@ -128,7 +128,7 @@ class Estimator(NamedExamples):
             Neither ids nor subjects, or values that cannot be some.
         """
         checked_note(note)
-        return replace(self._in_full(self._deletion, ids, subjects, missing, digests), note=note)
+        return replace(self._atomically(self._deletion, ids, subjects, missing, digests), note=note)
 
     def replace_examples(
         self,
@@ -168,7 +168,7 @@ class Estimator(NamedExamples):
         """
         checked_note(note)
         beside = self._beside(new_ids, subjects, sample_weight)
-        receipt = replace(self._in_full(self._replacement, ids, X, y, beside, digests), note=note)
+        receipt = replace(self._atomically(self._replacement, ids, X, y, beside, digests), note=note)
         self._warned()
         return receipt
 
@@ -185,7 +185,21 @@ class Estimator(NamedExamples):
         UpdateError
             Fewer live examples equal a row than the call asks to delete.
         """
-        return self._in_full(self._deletion_by_value, X, y, digests)
+        return self._atomically(self._deletion_by_value, X, y, digests)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        default = self._learner.traits(self._learner.Options())
+        sparse, missing = default.reading.needs_sparse, self.__dict__.get("_traits", default).reading.missing
+        numbers = isinstance(self, Regressor)
+        return Tags(
+            estimator_type="regressor" if numbers else "classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=None if numbers else ClassifierTags(multi_class=not sparse),
+            regressor_tags=RegressorTags() if numbers else None,
+            input_tags=InputTags(allow_nan=missing, sparse=sparse),
+        )
 
     # ------------------------------------------------------------ inside
 
@@ -219,7 +233,7 @@ class Estimator(NamedExamples):
         if not self.__sklearn_is_fitted__():
             return self._begin(X, y, classes, beside, warmup=bool(traits_of(self._options()).warmup))
         self._require_examples()
-        return self._in_full(self._insertion, X, y, beside, False)
+        return self._atomically(self._insertion, X, y, beside, False)
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:
         self._take_options(self._options())
@@ -234,10 +248,6 @@ class Estimator(NamedExamples):
         self._set_fitted()
         self._open_session()
 
-    def _in_full(self, prepare: Callable[..., Callable[[], T]], *args: Any) -> T:
-        """Make a call that changes the model: prepare it, and apply it."""
-        return self._atomically(lambda: prepare(*args)())
-
     # A call that changes the model has two steps: the method that prepares it refuses what is wrong with it, and what
     # the method returns applies it.
 
@@ -248,8 +258,7 @@ class Estimator(NamedExamples):
         rows, sparse = self._rows(X, known=True)
         self._require_examples()
         given = self._checked(y)
-        if len(rows) != len(given):
-            raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
+        require_labels(given, len(rows))
         coordinator = self.session_.coordinator
         taken: dict[tuple[bytes, ...], list[int]] = {}
         chosen = []
@@ -270,11 +279,11 @@ class Estimator(NamedExamples):
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         sparse = SparseRows.empty(width) if width else None
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
-        return partial(self._apply_with_receipt, batch, asked, self.digest() if digests else None, self._shown(key))
+        return partial(self._apply_with_receipt, batch, asked, self._digest() if digests else None, self._shown(key))
 
     def _replacement(self, ids: Any, X: Any, y: Any, beside: ExampleMetadata, digests: bool) -> Callable[[], Receipt]:
         asked = self._asked(ids, None, "error")
-        gone, before = asked.key, self.digest() if digests else None  # new labels are not learned yet
+        gone, before = asked.key, self._digest() if digests else None  # new labels are not learned yet
         new = self._insertable(X, y, beside, gone)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
         key = np.concatenate([gone, new.key])
@@ -298,7 +307,7 @@ class Estimator(NamedExamples):
             self.session_,
             batch,
             self._classes,
-            self._fitted_options,
+            self._method,
             copies=OF_AN_ESTIMATOR,
             ids=shown,
             digest_before=before,
@@ -316,15 +325,11 @@ class Estimator(NamedExamples):
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
         if not len(rows):
             raise nothing_in(rows.shape, "sample")
-        if len(rows) != len(given):
-            raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
+        require_labels(given, len(rows))
         ids = index_of(X) if beside.ids is None else beside.ids
         key, shown, names = self._named(ids, len(rows), gone)
-        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject", self._types)
-        if whose is not None and len(whose) != len(rows):
-            raise InputError(message("estimators.other_subjects", rows=len(rows), subjects=len(whose)))
-        if self._seq and (whose is None) != (self._subjects is None):
-            raise InputError(message("estimators.subjects_always"))
+        before = self._subjects is not None if self._seq else None
+        whose = subjects_of_rows(beside.subjects, len(rows), self._types, before)
         weight = None if beside.weights is None else weights_of(beside.weights, len(rows))
         targets = self._encoded(given)  # the last that can be refused
         if class_weight := self._traits.reading.class_weight:
@@ -615,16 +620,6 @@ class Classifier(Estimator):
             self.classes_ = classes
         return codes
 
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(allow_nan=self._takes_missing),
-        )
-
 
 class Regressor(Estimator):
     """Labels are numbers."""
@@ -667,13 +662,3 @@ class Regressor(Estimator):
 
     def _encoded(self, given: AnyArray) -> Targets:
         return given
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=True),
-            regressor_tags=RegressorTags(),
-            input_tags=InputTags(allow_nan=self._takes_missing),
-        )

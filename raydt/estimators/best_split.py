@@ -87,8 +87,3 @@ class SparseBestSplit(SumOfTrees, Classifier):
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         return ListEncoder(None, self.feature_groups, n_features=self.n_features, takes_matrix=False)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.classifier_tags.multi_class = True, False
-        return tags

@@ -12,7 +12,7 @@ from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.audits.recorded_tree import AuditReport
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.estimators.arguments import NO_TYPES, ExampleNames, Parameters, Types, keys_of, types_of
+from raydt.estimators.arguments import NO_TYPES, ExampleNames, Parameters, Types, ids_of_rows, keys_of, types_of
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.examples.store import ExampleStore, Subjects
@@ -31,9 +31,10 @@ from raydt.export import FormatName, Interface, build, write
 from raydt.export.paths import sentences
 from raydt.folders.arrays import Kind, save_folder
 from raydt.folders.folder import Folder, locked
-from raydt.learners import learners, traits_of
+from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits, WeightSum
 from raydt.messages import message
+from raydt.sessions.receipt import Method
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 from raydt.trees.shapley import Explanation, TreeSum, explain, tree_sum_of
@@ -55,6 +56,7 @@ class Fitted(Parameters, AtomicCalls):
     n_features_in_: int
     feature_names_in_: AnyArray  #: Only for data frames: names, dtype object.
     _fitted_options: Any
+    _method: Method  #: The learner with these options, for receipts.
     _traits: Traits  #: Of the learner with the options of the model.
     _encoder: FrameEncoder
     #: Whether all classes were named before the first examples came.
@@ -84,9 +86,7 @@ class Fitted(Parameters, AtomicCalls):
         with self._lock:
             self._require_fitted()
             self._require_examples()
-            if "digest" not in self._known:
-                self._known["digest"] = self.session_.digest()
-            return str(self._known["digest"])
+            return self._digest()
 
     def audit(self) -> AuditReport:
         """Prove the guarantee on the live model from the example store.
@@ -188,6 +188,11 @@ class Fitted(Parameters, AtomicCalls):
 
     # ------------------------------------------------------------ inside
 
+    def _digest(self) -> str:
+        if "digest" not in self._known:
+            self._known["digest"] = self.session_.digest()
+        return str(self._known["digest"])
+
     def _take_keys(self, saved: SavedModel, live: Ints) -> None:
         """Take text ids and subjects of a state, whose ``live`` examples have these numbers, oldest first."""
         stream = saved.components.get("stream", {})
@@ -228,13 +233,8 @@ class Fitted(Parameters, AtomicCalls):
         return learners()[self.kind if options is None else options.kind]
 
     def _take_options(self, options: Any) -> None:
-        self._fitted_options, self._traits = options, traits_of(options)
-
-    @property
-    def _takes_missing(self) -> bool:
-        """True if numbers may be missing, with the options of the model, or before there is one with the defaults."""
-        traits = self.__dict__.get("_traits") or self._learner.traits(self._learner.Options())
-        return bool(traits.reading.missing)
+        self._fitted_options, self._method = options, Method.of(options)
+        self._traits = self._method.traits
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         reading = self._traits.reading
@@ -464,9 +464,7 @@ class NamedExamples(Fitted, ABC):
             require_running(self._types)
             self._refuse((self._store().find(running) >= 0) & ~np.isin(running, gone), running, DUPLICATE_ID)
             return running, None, None
-        shown = keys_of(ids, "id", self._types)
-        if len(shown) != n:
-            raise InputError(message("estimators.other_ids", rows=n, shape=(len(shown),)))
+        shown = ids_of_rows(ids, n, self._types)
         self._refuse_repeated(shown)
         key, slots = self._find(shown)
         self._refuse((slots >= 0) & ~np.isin(key, gone), shown, DUPLICATE_ID)

@@ -7,7 +7,6 @@ this key alone, under the same ids. A call that is refused for one key changes n
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,11 +19,13 @@ from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.estimators.arguments import (
     Types,
     distinct_labels,
+    ids_of_rows,
     index_of,
     keys_of,
     labels_of,
-    numbers_of,
+    require_labels,
     require_some_weight,
+    subjects_of_rows,
     types_of,
     warn,
     weights_of,
@@ -205,13 +206,9 @@ class Keyed(KeyedModels):
             require_some_weight(sample_weight)
             rows = after._divided(X, keys)
             of_key = after._examples(rows, X, y, None, ExampleMetadata(ids, subjects, sample_weight))
-            for key, (part, target, beside) in of_key.items():
-                begin = partial(after._new_model()._begin, part, target, None, beside, warmup=True)
-                after.models_[key] = prepared(begin, key, rows.rows)
-                after.models_[key]._rest()
+            after._begin_new(of_key, rows, warmup=True)
             after._set_fitted()
-            after._awake.use(of_key)
-            self.__dict__ = after.__dict__
+            self._together({}, after, rows)
         return self._warned(of_key)
 
     def forget(
@@ -358,12 +355,16 @@ class Keyed(KeyedModels):
             warn(said.shown(quote=True))
         return self
 
-    def _begin_new(self, of_key: Mapping[Key, tuple[Any, Any, ExampleMetadata]], rows: DividedRows) -> None:
-        """Make the models of keys that have none yet."""
+    def _begin_new(
+        self, of_key: Mapping[Key, tuple[Any, Any, ExampleMetadata]], rows: DividedRows, warmup: bool = False
+    ) -> None:
+        """Make the models of keys that have none yet, all rows of which are a ``warmup`` if they are all for now."""
         for key, (part, target, beside) in of_key.items():
             if key not in self.models_:
-                model, classes = self._new_model(), self._declared_classes()
-                self.models_[key] = prepared(partial(model._more, part, target, classes, beside), key, rows.rows)
+                model = _clone(self.estimator_)
+                begin = partial(model._begin, warmup=True) if warmup else model._more
+                given = part, target, self._declared_classes(), beside
+                self.models_[key] = prepared(partial(begin, *given), key, rows.rows)
 
     def _examples(
         self, rows: DividedRows, X: Any, y: Any, classes: Any, beside: ExampleMetadata
@@ -372,11 +373,7 @@ class Keyed(KeyedModels):
         self.estimator_._beside(beside.ids, beside.subjects, beside.weights)
         self._learn_targets(given := self._checked(y, rows.n), classes)
         ids = self._ids(index_of(X) if beside.ids is None else beside.ids, rows.n)
-        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject", self._types)
-        if whose is not None and len(whose) != rows.n:
-            raise InputError(message("estimators.other_subjects", rows=rows.n, subjects=len(whose)))
-        if self._with_subjects not in (None, whose is not None):
-            raise InputError(message("estimators.subjects_always"))
+        whose = subjects_of_rows(beside.subjects, rows.n, self._types, self._with_subjects)
         self._with_subjects = whose is not None
         if beside.weights is not None:
             weights_of(beside.weights, rows.n)
@@ -398,16 +395,11 @@ class Keyed(KeyedModels):
             ids: Any = running_ids(self._next_id, n)
             self.row_ids_ = ids
         else:
-            ids = keys_of(given, "id", self._types)
-            if len(ids) != n:
-                raise InputError(message("estimators.other_ids", rows=n, shape=(len(ids),)))
+            ids = ids_of_rows(given, n, self._types)
             self.row_ids_ = np.array(ids, dtype=np.int64) if types_of(ids) == ("integer",) else objects(ids)
         whole_numbers = (one for one in self.row_ids_.tolist() if isinstance(one, int))
         self._next_id = max(self._next_id, 1 + max(whole_numbers, default=-1))
         return ids
-
-    def _new_model(self) -> Any:
-        return _clone(self.estimator_)
 
     def _set_fitted(self) -> None:
         model = next(iter(self.models_.values()))
@@ -440,9 +432,11 @@ class Keyed(KeyedModels):
 
     # ------------------------------------------------------------ what y is
 
-    @abstractmethod
     def _checked(self, y: Any, n: int) -> AnyArray:
-        """One target per row as the user gives it, shape (n,), or an error."""
+        """Return one target per row as the user gives it, shape (n,), or an error."""
+        given: AnyArray = self.estimator_._checked(y)
+        require_labels(given, n)
+        return given
 
     def _learn_targets(self, given: AnyArray, classes: Any) -> None:
         """Take from the targets of a call what all models know of them."""
@@ -525,13 +519,8 @@ class KeyedClassifier(Keyed):
 
     def predict(self, X: Any, *, keys: Any = None) -> AnyArray:
         """Labels, shape (n,), each of the model of its row's key."""
-        rows, unknown = self._asked(X, keys)
-        out = np.empty(rows.n, dtype=self.classes_.dtype)
-        for places, labels in self._answers(rows, lambda model, part: model.predict(part)):
-            out[places] = labels
-        if len(unknown):
-            out[unknown] = self.classes_[np.argmax(self._prior_of_all().shares(self.classes_))]
-        return out
+        classes = self.classes_
+        return self._predicted(X, keys, classes.dtype, lambda prior: classes[np.argmax(prior.shares(classes))])
 
     def predict_proba(self, X: Any, *, keys: Any = None) -> Floats:
         """Shares of the classes, shape (n, len(classes_)); 0 for classes that a key has not."""
@@ -552,9 +541,6 @@ class KeyedClassifier(Keyed):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, keys: Any = None) -> float:
         """Accuracy over the rows of all keys: the share of rows, or of ``sample_weight``, that is predicted right."""
         return accuracy(y, self.predict(X, keys=keys), sample_weight)
-
-    def _checked(self, y: Any, n: int) -> AnyArray:
-        return _as_many(labels_of(y), n)
 
     def _learn_targets(self, given: AnyArray, classes: Any) -> None:
         known = self.__dict__.get("classes_")
@@ -605,26 +591,11 @@ class KeyedRegressor(Keyed):
 
     def predict(self, X: Any, *, keys: Any = None) -> Floats:
         """Numbers, shape (n,), each of the model of its row's key."""
-        rows, unknown = self._asked(X, keys)
-        out = np.empty(rows.n)
-        for places, numbers in self._answers(rows, lambda model, part: model.predict(part)):
-            out[places] = numbers
-        if len(unknown):
-            out[unknown] = self._prior_of_all().mean
-        return out
+        return self._predicted(X, keys, np.dtype(np.float64), lambda prior: prior.mean)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, keys: Any = None) -> float:
         """R squared over the rows of all keys, which may count by ``sample_weight``."""
         return r_squared(y, self.predict(X, keys=keys), sample_weight)
-
-    def _checked(self, y: Any, n: int) -> AnyArray:
-        return _as_many(numbers_of(y), n)
-
-
-def _as_many(given: AnyArray, n: int) -> AnyArray:
-    if len(given) != n:
-        raise InputError(message("estimators.other_labels", rows=n, labels=len(given)))
-    return given
 
 
 # Estimators by key read from a folder of models by key, which an estimator or a run has written.

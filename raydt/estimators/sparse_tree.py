@@ -48,8 +48,3 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
     n_jobs: int | None = None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.classifier_tags.multi_class = True, False
-        return tags

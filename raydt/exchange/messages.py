@@ -85,7 +85,7 @@ class Combine(Ask):
     instance the sums of a range of features, and tell all what it has found. All shards meet equally often. The
     generator receives the :class:`EndOfPass` of each.
 
-    Shards meet among themselves (``links``), or the driver takes parts from one to the other (:func:`in_requests`).
+    Shards meet among themselves (``links``), or the driver takes parts from one to the other (``shard``).
     """
 
 
@@ -102,23 +102,6 @@ MET = "met"
 
 #: A coordinator's algorithm: yields requests, receives the replies of all shards, returns a result.
 Exchange = Generator[Ask, list[Any], T]
-
-
-def in_requests(exchange: Exchange[T]) -> Exchange[T]:
-    """Return the same exchange, each :class:`Combine` of it as plain requests, for a driver to deliver."""
-    try:
-        request = next(exchange)
-        while True:
-            if not isinstance(request, Combine):
-                replies = yield request
-            else:
-                replies = yield Ask(request.method, request.payload, request.each)
-                while not isinstance(replies[0], EndOfPass):
-                    replies = yield Ask(MET, {}, [{"parts": parts} for parts in zip(*replies, strict=True)])
-            request = exchange.send(replies)
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 #: The request that every shard answers itself, for a snapshot (``raydt.sessions.session``).

@@ -13,8 +13,10 @@ from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.links import Steps, swaps
 from raydt.exchange.messages import (
+    MET,
     SET_ASIDE,
     Ask,
+    Combine,
     EndOfPass,
     Exchange,
     GroupSnapshot,
@@ -23,7 +25,6 @@ from raydt.exchange.messages import (
     Position,
     ShardWorker,
     TrimmedWorker,
-    in_requests,
 )
 from raydt.messages import message
 from raydt.parallel import run
@@ -169,14 +170,20 @@ class InProcessDriver:
 
     def run(self, exchange: Exchange[T]) -> T:
         """Drive ``exchange`` to its end and return its result."""
-        exchange = in_requests(exchange)
         try:
             request = next(exchange)
             while True:
-                request = exchange.send(self._ask(request))
+                request = exchange.send(self._met(request))
         except StopIteration as end:
             result: T = end.value
             return result
+
+    def _met(self, request: Ask) -> list[Any]:
+        """Deliver a request; those on a pass meet by further requests, until it ends."""
+        replies = self._ask(request)
+        while isinstance(request, Combine) and not isinstance(replies[0], EndOfPass):
+            replies = self._ask(Ask(MET, {}, [{"parts": parts} for parts in zip(*replies, strict=True)]))
+        return replies
 
     def _ask(self, request: Ask) -> list[Any]:
         """Deliver a request to all shards; returns the replies in shard order."""

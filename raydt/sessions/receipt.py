@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,8 @@ from raydt.examples.updates import (
     unless_equal,
 )
 from raydt.learners import description_of, learners, traits_of
-from raydt.learners.base import LearnerOptions
-from raydt.learners.description import Call, Effects, ReceiptWords
+from raydt.learners.base import LearnerOptions, Traits
+from raydt.learners.description import Call, Description, Effects, ReceiptWords
 from raydt.messages import message
 from raydt.sessions.session import IN_MEMORY, InProcessSession
 
@@ -105,12 +105,7 @@ class Receipt:
         return {
             "learner": self.learner,
             "options_hash": self.options_hash,
-            "digest_before": self.digest_before,
-            "digest_after": self.digest_after,
-            "active_before": self.active_before,
-            "active": self.active,
-            "deletes": len(self.ids),
-            "inserts": len(self.inserted),
+            **self._figures(),
             "rebuilds": self.rebuilds,
             "rebuilt_rows": self.rebuilt_rows,
             "rebuilt_nodes": self.rebuilt_nodes,
@@ -125,7 +120,10 @@ class Receipt:
         }
 
     def brief(self) -> dict[str, Any]:
-        """Digests and counts as JSON values."""
+        """Digests, counts and subjects as JSON values."""
+        return {**self._figures(), "subjects": list(self.subjects)}
+
+    def _figures(self) -> dict[str, Any]:
         return {
             "digest_before": self.digest_before,
             "digest_after": self.digest_after,
@@ -133,7 +131,6 @@ class Receipt:
             "active": self.active,
             "deletes": len(self.ids),
             "inserts": len(self.inserted),
-            "subjects": list(self.subjects),
         }
 
 
@@ -146,11 +143,25 @@ class RefusedError(UpdateError):
         self.position = refusal.position
 
 
+class Method(NamedTuple):
+    """A learner with some options, as receipts name and describe it: found once for all receipts of a model."""
+
+    learner: str
+    options_hash: str
+    traits: Traits
+    description: Description
+
+    @classmethod
+    def of(cls, options: LearnerOptions) -> Method:
+        """Return the method of a model with these options."""
+        return cls(options.kind, options_hash(options), traits_of(options), description_of(options))
+
+
 def apply_with_receipt(
     session: InProcessSession,
     batch: UpdateBatch,
     classes: Sequence[Any] | AnyArray,
-    options: LearnerOptions,
+    method: Method,
     *,
     copies: tuple[str, ...],
     ids: AnyArray | None = None,
@@ -168,7 +179,7 @@ def apply_with_receipt(
     held = session.coordinator.locate(batch.id[deleted])
     if digests and digest_before is None:
         digest_before = session.digest()
-    traits, description = traits_of(options), description_of(options)
+    traits = method.traits
     before = session.statistics() if traits.counts else {}
     result = session.apply(batch)
     if result.refused:
@@ -181,10 +192,10 @@ def apply_with_receipt(
     columns = {"id": names[deleted], "label": labels, **held}
     grown = {name: result.statistics[name] - before[name] for name in traits.counts}
     seq = batch.start + np.flatnonzero(deleted)
-    effects = description.effects(Call(seq, result.path[deleted], result, grown))
+    effects = method.description.effects(Call(seq, result.path[deleted], result, grown))
     after = result.statistics["active"]
     return receipt_of(
-        options,
+        method,
         effects,
         columns,
         names[batch.op == INSERT],
@@ -196,7 +207,7 @@ def apply_with_receipt(
 
 
 def receipt_of(
-    options: LearnerOptions,
+    method: Method,
     effects: Effects,
     deletions: dict[str, AnyArray],
     inserted: AnyArray,
@@ -208,8 +219,8 @@ def receipt_of(
 ) -> Receipt:
     """Return the receipt of a call with these effects; ``active`` and ``digests`` are those before and after it."""
     return Receipt(
-        learner=options.kind,
-        options_hash=options_hash(options),
+        learner=method.learner,
+        options_hash=method.options_hash,
         deletions={**deletions, **effects.columns},
         inserted=inserted,
         rebuilds=effects.rebuilds,
@@ -220,14 +231,14 @@ def receipt_of(
         active=active[1],
         digest_before=digests[0],
         digest_after=digests[1],
-        copies=(*copies, *traits_of(options).stays, IN_MEMORY) if len(deletions["id"]) else (),
+        copies=(*copies, *method.traits.stays, IN_MEMORY) if len(deletions["id"]) else (),
         log=log,
-        words=description_of(options).receipt(effects),
+        words=method.description.receipt(effects),
     )
 
 
 def receipt_of_keys(
-    options: LearnerOptions,
+    method: Method,
     by_key: Mapping[str | int, Receipt],
     *,
     active: tuple[int, int],
@@ -245,7 +256,7 @@ def receipt_of_keys(
         columns = {"key": np.repeat(np.array([*parts], dtype=object), counts)}
         for name in next(iter(parts.values())).deletions:
             columns[name] = np.concatenate([one.deletions[name] for one in parts.values()])
-    work: dict[str, int | float] = dict.fromkeys(("counts_changed", *traits_of(options).counts), 0)
+    work: dict[str, int | float] = dict.fromkeys(("counts_changed", *method.traits.counts), 0)
     for one in by_key.values():
         for name, count in one.work.items():
             work[name] = work.get(name, 0) + count
@@ -256,7 +267,7 @@ def receipt_of_keys(
     none = np.empty(0, dtype=np.int64)
     log: Log = {}
     whole = receipt_of(
-        options,
+        method,
         effects,
         named,
         np.concatenate(inserted) if inserted else none,

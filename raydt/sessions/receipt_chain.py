@@ -306,12 +306,7 @@ class OpenChain:
         values: dict[str, Any] = {
             "learner": receipt.learner,
             "options_hash": receipt.options_hash,
-            "digest_before": receipt.digest_before,
-            "digest_after": receipt.digest_after,
-            "active_before": receipt.active_before,
-            "active": receipt.active,
-            "deleted": self.key.hashes(receipt.ids.tolist()),
-            "inserted": self.key.hashes(receipt.inserted.tolist()),
+            **self._of_key(receipt),
             **({"note": checked_note(receipt.note)} if receipt.note else {}),
             "work": [list(line) for line in receipt.words.lines],
             "copies": list(receipt.copies),
@@ -319,8 +314,8 @@ class OpenChain:
         if receipt.by_key:
             parts = [{"key": self.key.hash(key), **self._of_key(one)} for key, one in receipt.by_key.items()]
             values["keys"] = sorted(parts, key=lambda part: str(part["key"]))
-        named = {"subjects": receipt.subjects, "missing": receipt.missing}
-        values |= {name: self.key.hashes(one) for name, one in named.items() if one}
+        if receipt.missing:
+            values["missing"] = self.key.hashes(receipt.missing)
         values, back = self._known(values, rolls_back=True)
         return self._write(([] if back is None else [back]) + [values], time)[-1]
 
@@ -341,7 +336,7 @@ class OpenChain:
         return values, back
 
     def _of_key(self, receipt: Receipt) -> dict[str, Any]:
-        """Return what an entry says of one of the models by key."""
+        """Return what an entry says of a model, and of each one of the models by key."""
         return {
             "digest_before": receipt.digest_before,
             "digest_after": receipt.digest_after,

@@ -25,7 +25,7 @@ from raydt.learners.description import Presentation, RunRecords
 from raydt.presentation.blocks import Heading, Table, Text, Tree
 from raydt.presentation.charts import ABSENT, Chart
 from raydt.presentation.trees import Names
-from raydt.sessions.receipt import apply_with_receipt
+from raydt.sessions.receipt import Method, apply_with_receipt
 from raydt.sessions.session import InProcessSession, small_stream
 from tests.refusals import refused
 
@@ -175,7 +175,7 @@ def require_receipt(options: Any, case: Case, batch: UpdateBatch, session: InPro
     ops, rows = np.full(len(alive), DELETE, np.int8), np.full(len(alive), -1)
     call = UpdateBatch(batch.stop, ops, alive, *nothing, batch.n_classes, rows, sparse=sparse)
     labels = [] if traits.reading.regression else [f"class {k}" for k in range(max(case.classes, 2))]
-    receipt = apply_with_receipt(session, call, labels, options, copies=("a file",))
+    receipt = apply_with_receipt(session, call, labels, Method.of(options), copies=("a file",))
     told = json.loads(json.dumps(receipt.as_dict()))
     assert {len(column) for column in told["deletions"].values()} == {len(alive)}
     assert set(traits.stays) <= set(told["copies"])
