@@ -7,13 +7,15 @@ learned before it. Not here: ids, many rows at a time, saving; that is what the 
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -22,7 +24,7 @@ from raydt.arrays.elementary import Floats
 from raydt.audits.recorded_tree import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import names_of, parameter_error
+from raydt.estimators.arguments import documented, names_of, parameter_error
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.base import Classifier
 from raydt.examples.updates import CLASSES, DELETE_VALUE, INSERT, MOST_CLASSES, Features, History, UpdateBatch, in_order
@@ -40,6 +42,7 @@ else:
         _Classifier = object
 
 Row = Floats
+C = TypeVar("C", bound=type[Any])
 
 #: Types of values that are numbers as they are.
 _PLAIN = frozenset((float, int, bool))
@@ -68,6 +71,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
         "categorical_features": "keys whose values are categories even if the first one is a number, or missing"
     }
     categorical_features: Sequence[Hashable] | None
+    #: Options of the learner that are parameters here, and not of the estimator.
+    _own: ClassVar[Sequence[str]] = ()
     _interrupted = "estimators.interrupted_stream"
 
     def __post_init__(self) -> None:
@@ -104,7 +109,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
             A feature that is missing, new, infinite, or of another kind than before; NaN or None, unless the learner
             takes missing values; a label that is missing, or of a class too many.
         """
-        self._atomically(self._learn, x, self._label(y))
+        self._atomically(partial, self._learn, x, self._label(y))
 
     def forget_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
         """Delete the oldest live example with exactly these features and this label.
@@ -116,7 +121,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         UpdateError
             No live example equals this one.
         """
-        self._atomically(self._forget, x, self._label(y))
+        self._atomically(partial, self._forget, x, self._label(y))
 
     def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
         """Label of one example; None before anything is learned."""
@@ -176,18 +181,16 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return [self._labels, *self._categories.values()]
 
     def _options(self) -> Any:
-        return self._of_estimator({})
-
-    def _of_estimator(self, more: Mapping[str, Any]) -> Any:
-        """Options of the estimator with these parameters, and ``more`` that it has none for."""
-        names = [name for name in inspect.signature(type(self)).parameters if name not in more]
-        options = self.estimator(**{name: getattr(self, name) for name in names})._options()
-        if not more:
+        """Options of the estimator with these parameters, and with those that it has none for."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        own = {name: given.pop(name) for name in self._own}
+        options = self.estimator(**given)._options()
+        if not own:
             return options
         try:
-            return type(options)(**{**options.model_dump(), **more})
+            return type(options)(**{**options.model_dump(), **own})
         except ValidationError as error:
-            raise parameter_error(error, dict(more)) from error
+            raise parameter_error(error, own) from error
 
     def _features(self) -> Features:
         return Features(tuple(map(str, self._keys)), tuple(key in self._categories for key in self._keys))
@@ -298,6 +301,31 @@ class RiverClassifier(AtomicCalls, _Classifier):
         assert self._session is not None
         shares: Row = self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
         return shares
+
+
+#: Parameters of estimators that single examples have no use for.
+_OF_MANY_ROWS = ("class_weight", "n_features", "feature_groups", "n_jobs")
+
+
+def river_class_of(estimator: type[Classifier], **changed: Any) -> Callable[[C], C]:
+    """Give a class the parameters of an estimator; ``changed`` have other defaults, or are options of the learner."""
+
+    def with_parameters(cls: C) -> C:
+        fields = {one.name: one for one in dataclasses.fields(estimator) if one.name not in _OF_MANY_ROWS}  # type: ignore[arg-type]
+        options = learners()[estimator.kind].Options.model_fields
+        names, known = list(fields), list(options)
+        own = [name for name in changed if name not in fields]
+        for name in own:
+            names.insert(names.index(known[known.index(name) + 1]), name)
+        for name in names:
+            own_type = changed[name][0] if name in own else fields[name].type
+            cls.__annotations__[name] = RiverClassifier.__annotations__.get(name, own_type)
+            setattr(cls, name, changed[name][1] if name in own else changed.get(name, fields[name].default))
+        cls.estimator, cls._own = estimator, own
+        dataclass(repr=False, eq=False)(cls)
+        return documented(cls)
+
+    return with_parameters
 
 
 def _are_plain(values: Sequence[Any]) -> bool:
