@@ -306,6 +306,15 @@ def release(pool: Any, unit: int) -> None:
     pool.filled[unit] = 0
 
 
+@kernel
+def release_nodes(pool: Any, per: int, nodes: Any) -> None:
+    """Empty the units of nodes that are gone, of which each has had ``per``."""
+    for node in nodes:
+        for unit in range(node * per, (node + 1) * per):
+            if unit < len(pool.first):
+                release(pool, unit)
+
+
 def free_dead(pool: Pool) -> None:
     """Free the entries of features without ones, if the dead may outnumber the others; O(1) for each that was added.
 

@@ -18,7 +18,7 @@ from raydt.arrays.digest import Part, digest
 from raydt.arrays.elementary import Arrays, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import inner_kernel
 from raydt.evaluation.scoring import NO_LEVEL
-from raydt.examples.store import FREE, LIVE, USED, ExampleStore, Weighting, admit_updates
+from raydt.examples.store import FREE, LIVE, USED, ExampleStore, Index, Weighting, admit_updates
 from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
@@ -273,6 +273,15 @@ class Taken(NamedTuple):
     steps: npt.NDArray[np.void]
     position: Ints
     numbers: Ints  #: Shape (models, numbers): see :data:`APPLIED`.
+
+
+@inner_kernel
+def index_of(table: Any, ids: Any) -> Any:
+    """The index of a store, of whose table it is known that its length is a power of two."""
+    bits = 0
+    while (1 << bits) < len(table):
+        bits += 1
+    return Index(table, bits, ids)
 
 
 @inner_kernel

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.elementary import Arrays, Bools, Floats, Ints, Slots
+from raydt.arrays.elementary import Arrays, Floats, Ints, Slots
 from raydt.arrays.kernel import Repeated
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
@@ -50,13 +50,14 @@ from raydt.learners.confidence_tree.dynamic_tree import (
     Times,
 )
 from raydt.learners.confidence_tree.leaf_predictions import (
+    ODDS,
     ConfidenceTreeDigest,
     chosen,
     naive_leaves,
     priors_of,
     settle_window,
 )
-from raydt.learners.confidence_tree.many import ListedConfidenceTree, class_of, find, forget, group_of, learn
+from raydt.learners.confidence_tree.many import ListedConfidenceTree, come, find, forget, group_of
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs, normal_arrays, normal_scores
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
@@ -73,8 +74,6 @@ from raydt.learners.confidence_tree.statistics import (
 )
 from raydt.learners.confidence_tree.tree import (
     CHECK,
-    ENTRY,
-    CountedRows,
     NaivePredictor,
     Path,
     canonical_tree,
@@ -99,12 +98,12 @@ class SingleRows:
         self._one = RowUpdates(len(live.categorical))
         self._codes = np.empty((1, len(live.categorical)), dtype=np.uint16)  # of a row that is only predicted
         self._known: tuple[Any, ...] = ()  # the arrays of which the arguments were made
-        self._sites = 0
+        self._sites, self._step = 0, np.zeros(1, dtype=STEP)
         self._arguments: tuple[Any, ...] = ()
         self._repeat()
 
     def _repeat(self) -> None:
-        self._learn, self._class_of = Repeated(learn), Repeated(class_of)
+        self._insert, self._look = Repeated(come), Repeated(come)
 
     def rest(self) -> None:
         """Let go of the arrays of the last row, until the next."""
@@ -122,19 +121,17 @@ class SingleRows:
             return None
         rows = self._one.take(row)
         live.reserve(1)
-        examples, held, bins, naive, _ = self._held(worker)
+        arguments = self._held(worker)
         slot = self._one.insert(live.store, digested, number, code, seq)
         worker.keep(slot)
-        rules = slot, self._grace, live.adaptive, live.inherits
-        by_slot = live.right, worker.features_by_slot
-        return slot, int(self._learn(live.tree, live.categorical, examples, by_slot, rows, held, bins, naive, rules))
+        return slot, self._take(self._insert, ADD, slot, rows, arguments)
 
     def forget(self, row: Floats, code: int, worker: ConfidenceTreeShard, digested: RowDigest | None) -> bool:
         """Delete the oldest example that equals a row and has a class; False if there is none."""
         live = self._live
         if code >= live.tree.counts.shape[1]:
             return False
-        examples, held, *_ = self._held(worker)
+        examples, _, held, *_ = self._held(worker)
         rows = self._one.take(row)
         slot = int(find(live.tree, live.categorical, examples, worker.features_by_slot, rows, code))
         if slot < 0:
@@ -146,14 +143,18 @@ class SingleRows:
 
     def class_of(self, row: Floats, worker: ConfidenceTreeShard) -> int:
         """Return the class that the tree predicts for a row."""
-        live, (_, _, bins, naive, scratch) = self._live, self._held(worker)
-        rows = self._one.take(row)
-        return int(
-            self._class_of(live.tree, live.categorical, rows, scratch, bins, naive, live.adaptive, live.inherits)
-        )
+        self._take(self._look, LOOK, 0, self._one.take(row), self._held(worker))
+        return int(self._step["prediction"][0])
+
+    def _take(self, call: Repeated, kind: int, slot: int, rows: RowBlock, arguments: tuple[Any, ...]) -> int:
+        """Take one step; the leaf to check (-1: none)."""
+        live, (examples, by_slot, *held) = self._live, arguments
+        self._step["kind"], self._step["slot"] = kind, slot
+        rules = self._grace, live.adaptive, live.inherits
+        return int(call(live.tree, live.categorical, examples, by_slot, rows, *held, ODDS, self._step, rules))
 
     def _held(self, worker: ConfidenceTreeShard) -> tuple[Any, ...]:
-        """Return examples, what the shard has, bins, what rows are scored by, and what it has with codes as scratch.
+        """Return examples, what is kept of them, what the shard has, scratch for codes, bins, what rows are scored by.
 
         All are kept until one of the arrays is another.
         """
@@ -168,22 +169,11 @@ class SingleRows:
             table, normals = logs.table if live.naive else _NO_NUMBERS, live.normal + live.inherits
             scores = (np.empty((n, classes), dtype=np.int64) for n in (1, normals))
             naive = worker.naive(_NO_NUMBERS, table, *scores)
-            self._arguments = live.examples, held, bins, naive, held._replace(codes=self._codes)
+            by_slot = live.right, worker.features_by_slot
+            self._arguments = live.examples, by_slot, held, self._codes, bins, naive
             self._repeat()
             self._sites, self._known = live.sites, (*known[:4], *worker.arrays)  # room may have been made
         return self._arguments
-
-
-def window_of_check(live: LiveConfidenceTree, leaf: int, slot: int) -> StepWindow:
-    """Return the window of a check just after an example was counted: as of a step, which counts nothing more."""
-    steps, checks = np.zeros(1, dtype=STEP), np.zeros(1, dtype=CHECK)
-    steps["stamp"] = 2 * live.store.born[slot] + 1
-    checks["node"], checks["depth"] = leaf, live.tree.nodes["depth"][leaf]
-    deltas: Any = np.zeros((4, 1), dtype=live.delta)
-    deltas[SLOT], deltas[SITE] = slot, live.tree.nodes["site"][leaf]
-    own = live.tree.own[[leaf]]
-    counted = CountedRows(np.zeros(1, dtype=ENTRY), deltas, checks, own, _NO_NUMBERS, own[:0])
-    return StepWindow(Path(steps, np.zeros(1, np.int64), np.array([leaf]), 1), counted)
 
 
 # The coordinator's half of the trials of ``drift``: which examples they count, and when they are compared.
@@ -493,12 +483,15 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             path = Path(steps, pending, leaves, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
-            changes = self._decider.decide(window, times, [reply[0] for reply in replies], self.live.unit)
+            counted, stamps = window.counted, steps["stamp"]
+            found = [reply[0] for reply in replies]
+            changes = self._decider.decide(counted.checks, counted.owns, stamps, times, found, self.live.unit)
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
             settle_window(self.live, window, replies, self._logs.table, void)
-            self._note(window, changes, void)
+            checked = counted.checks["step"]
+            self._note(stamps[checked[~void[checked]]], changes)
             if changes:
                 log += (entries := [self.live.entry_of(change) for change in changes])
                 yield from self._apply(changes, [entry.threshold for entry in entries])
@@ -517,13 +510,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         logs = self._logs.unsent(counted.priors)
         return (yield Ask("count", self.live.to_count(counted.deltas, counted.scored, logs, checks)))
 
-    def _note(self, window: StepWindow, changes: list[LeafSplit], void: Bools) -> None:
-        """Count checks and splits, before the leaves are split."""
-        checked = window.counted.checks["step"]
-        checked = checked[~void[checked]]
+    def _note(self, checked: Ints, changes: list[LeafSplit]) -> None:
+        """Count checks, by the stamps of their steps, and splits, before the leaves are split."""
         if self._history is not None:
             if len(checked):
-                self._history.checked(window.path.steps["stamp"][checked])
+                self._history.checked(checked)
             for change in changes:
                 depth = int(self.live.tree.nodes["depth"][change.node])
                 self._history.split(change.split.stamp, depth, tie=change.split.reason == TIE)
@@ -569,10 +560,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _check(self, slot: int, leaf: int) -> Exchange[None]:
         """Check a leaf just after an example was counted there alone, and split it if the rule says so."""
-        window, times = window_of_check(self.live, leaf, slot), Times(np.array([self._t]), np.array([self._classes]))
-        replies, self._history = (yield from self._count(window)), None
-        changes = self._decider.decide(window, times, [reply[0] for reply in replies], self.live.unit)
-        self._note(window, changes, np.zeros(1, dtype=np.bool_))
+        live, times = self.live, Times(np.array([self._t]), np.array([self._classes]))
+        check, stamp, nothing = np.zeros(1, dtype=CHECK), 2 * self.store.born[[slot]] + 1, np.zeros(4, dtype=live.delta)
+        check["node"], check["depth"] = leaf, live.tree.nodes["depth"][leaf]
+        at = np.array([[0, live.tree.nodes["site"][leaf]]], dtype=np.int64)
+        replies, self._history = (yield Ask("count", live.to_count(nothing[:, None], checks=at))), None
+        found = [reply[0] for reply in replies]
+        changes = self._decider.decide(check, live.tree.own[[leaf]], stamp, times, found, live.unit)
+        self._note(stamp, changes)
         if changes:
             yield from self._apply(changes, [self.live.entry_of(change).threshold for change in changes])
 

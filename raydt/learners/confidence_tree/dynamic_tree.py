@@ -103,16 +103,16 @@ class Decider:
         self._criterion = CRITERIA.index(rule.criterion)
         self._table = xlogx_table(0)
 
-    def decide(self, window: StepWindow, times: Times, replies: list[Any], unit: int) -> list[LeafSplit]:
+    def decide(
+        self, checks: npt.NDArray[np.void], owns: Ints, stamps: Ints, times: Times, replies: list[Any], unit: int
+    ) -> list[LeafSplit]:
         """List the changes that the checks of a window come to: the first of each leaf.
 
-        ``replies`` are the candidates of all shards; of all counts a row is ``unit`` units. A node with less than one
-        row knows nothing.
+        ``stamps`` are those of its steps, ``replies`` the candidates of all shards; of all counts a row is ``unit``
+        units. A node with less than one row knows nothing.
         """
-        checks = window.counted.checks
         if not len(checks):
             return []
-        owns = np.ascontiguousarray(window.counted.owns)
         found, scores, impurity = self._merged(owns, replies, unit)
         m, t, classes = owns.sum(axis=1), times.t[checks["step"]], times.classes[checks["step"]]
         rows, taken = (m, t) if unit == 1 else (m / unit, t / unit)
@@ -131,10 +131,11 @@ class Decider:
             best = found[c, BEST].tolist()
             against = found[c, RIVAL, FEATURE], found[c, RIVAL, CUT]
             rival_feature, rival_cut = map(int, against) if against[0] >= 0 else (-1, -1)
-            stamp = int(window.path.steps["stamp"][step])
             # Not of classes that are announced only: these must not change the record.
             sides = tuple(owns[c, :known].tolist()), tuple(best[COUNTS : COUNTS + known])
-            record = SplitRecord(stamp, int(m[c]), int(t[c]), known, rival_feature, rival_cut, reason, *phis, *sides)
+            record = SplitRecord(
+                int(stamps[step]), int(m[c]), int(t[c]), known, rival_feature, rival_cut, reason, *phis, *sides
+            )
             changes[node] = LeafSplit(node, step, best[FEATURE], best[CUT], record)
         return list(changes.values())
 

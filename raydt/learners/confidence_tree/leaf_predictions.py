@@ -11,7 +11,7 @@ from raydt.arrays.digest import Part, digest, encoded
 from raydt.arrays.elementary import Arrays, Bools, Ints
 from raydt.batches.binning import Bins
 from raydt.learners.confidence_tree.dynamic_tree import TALLIED, LiveConfidenceTree, StepWindow
-from raydt.learners.confidence_tree.statistics import INHERITED, MAJORITY, NAIVE, NORMAL, YOUNG, level_odds, settle
+from raydt.learners.confidence_tree.statistics import INHERITED, MAJORITY, YOUNG, choose, level_odds, settle
 
 #: Where the levels of naive Bayes begin.
 ODDS = level_odds()
@@ -40,18 +40,9 @@ def naive_leaves(live: LiveConfidenceTree) -> Ints:
 
 def chosen(live: LiveConfidenceTree, some: Ints) -> Ints:
     """Return what predicts at some nodes (``prediction.chosen``): the majority at inner nodes and without counts."""
-    nodes, found = live.tree.nodes[some], np.full(len(some), NAIVE)
-    if live.adaptive:
-        right = nodes["majority_right"]
-        found[nodes["naive_right"] < right] = MAJORITY
-        right = np.maximum(right, nodes["naive_right"])
-        if live.normal:
-            found[nodes["normal_right"] >= right] = NORMAL
-            right = np.maximum(right, nodes["normal_right"])
-        if live.inherits:
-            found[nodes["inherited_right"] > right] = INHERITED
-    none = (nodes["feature"] >= 0) | (live.tree.own[some].sum(axis=1) == 0)
-    found[none | (not live.naive or live.bins is None)] = MAJORITY
+    found = np.full(len(some), MAJORITY)
+    if live.naive and live.bins is not None:
+        choose(live.tree, some, live.adaptive, live.normal, live.inherits, found)
     return found
 
 

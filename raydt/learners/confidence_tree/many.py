@@ -14,28 +14,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
+from raydt.arrays.addresses import WORDS, Addresses, array_at, fit, flat
 from raydt.arrays.elementary import Ints
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.batches.binning import Bins, code_of
 from raydt.batches.rows_on_shards import RowBlock
-from raydt.examples.store import LIVE, USED, Index
+from raydt.examples.store import LIVE, USED
 from raydt.examples.updates import NO_WEIGHTS, BatchResult, Features, UpdateBatch
 from raydt.finders.finder import table_of, xlogx_table
-from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, STEP, Many
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, Many
 from raydt.learners.confidence_tree.bounds import COUNTS, CRITERIA, SplitRule
-from raydt.learners.confidence_tree.dynamic_tree import Decider, LiveConfidenceTree, StepWindow, Times
+from raydt.learners.confidence_tree.dynamic_tree import Decider, LiveConfidenceTree, Times
 from raydt.learners.confidence_tree.leaf_predictions import ODDS
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs, half_logs, score_normal
 from raydt.learners.confidence_tree.statistics import (
-    INHERITED,
-    INHERITED_RIGHT,
     MAJORITY,
-    MAJORITY_RIGHT,
-    NAIVE,
-    NAIVE_RIGHT,
-    NORMAL,
-    NORMAL_RIGHT,
     TRIAL,
     BinnedColumns,
     HeldDense,
@@ -44,23 +37,19 @@ from raydt.learners.confidence_tree.statistics import (
     Statistics,
     chosen,
     count_dense,
-    naive_class,
-    naive_level,
+    predict,
     scan_group,
     score_dense,
     tally,
 )
 from raydt.learners.confidence_tree.tree import (
     CHECK,
-    ENTRY,
     NODE,
     ConfidenceTreeArrays,
-    CountedRows,
-    Path,
     WeighedExamples,
     is_mixed,
 )
-from raydt.learners.tree_coordinator import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch
+from raydt.learners.tree_coordinator import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch, index_of
 from raydt.trees.records import (
     LEAVES,
     MEMBER,
@@ -184,11 +173,9 @@ class SharedRule:
         trees, which = of[:, _TREE], np.arange(checks)
         due = np.zeros(checks, dtype=CHECK)
         due["step"], due["node"], due["depth"] = which, trees, of[:, _DEPTH]  # a node for all leaves of a tree
-        counted = CountedRows(np.empty(0, ENTRY), which[:0], due, noted.owns[:checks], which[:0], which[:0])
-        window = StepWindow(Path(np.zeros(checks, dtype=STEP), which, trees, checks), counted)
         times = Times(examples[trees] + of[:, _CAME], np.maximum(classes[trees], of[:, _CLASSES]))
         decider = Decider(self._rule, by_feature=self._by_feature)  # of this call: it grows a table
-        changes = decider.decide(window, times, [noted.found[:checks]], 1)
+        changes = decider.decide(due, noted.owns[:checks], which, times, [noted.found[:checks]], 1)
         return np.array([change.node for change in changes], dtype=np.int64)
 
 
@@ -200,104 +187,76 @@ class SharedRule:
 
 
 @inlined_kernel
-def _encode(held: Any, bins: Any, X: Any, slot: int) -> None:
-    """Find the bins of the first row of ``X``."""
-    for j in range(X.shape[1]):
-        held.codes[slot, j] = code_of(X[0, j], bins, j)
+def _come(
+    tree: Any, categorical: Any, examples: Any, by_slot: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any,
+    odds: Any, step: Any, rules: Any,
+) -> int:  # fmt: skip
+    """Predict the row of a step and, unless it is a query, take its example into its leaf. O(depth + d K).
 
-
-@inlined_kernel
-def _majority_at(tree: Any, leaf: int) -> int:
-    """Majority of a leaf or, where it has no examples, of the nearest node above that has some."""
-    node = leaf
-    while total(tree.counts, node) == 0 and tree.nodes[node].parent >= 0:
-        node = np.int64(tree.nodes[node].parent)
-    best: int = majority(tree.counts, node)
-    return best
-
-
-@kernel
-def class_of(
-    tree: Any, categorical: Any, rows: Any, held: Any, bins: Any, naive: Any, adaptive: bool, inherits: bool
-) -> int:
-    """Class that the tree predicts for a row, whose bins go into slot 0: the codes of ``held`` are scratch.
-
-    ``naive`` has room for one score, shape (1, K), and two normal ones if leaves inherit; a table of length 0 is that
-    of a tree whose leaves predict the majority. O(depth + d K).
+    Return the leaf if a check of that is due, else -1. The naive ``table`` has length 0 where leaves predict the
+    majority; ``scratch`` has room for the bins of a query.
     """
-    leaf = route(tree, categorical, rows, np.int64(0))
-    best: int = np.int64(_majority_at(tree, leaf))
-    if len(naive.table) == 0 or total(tree.own, leaf) == 0:
-        return best
-    choice = chosen(tree.nodes[leaf], adaptive, len(naive.found_normal) > 0, inherits)
-    if choice == MAJORITY:
-        return best
-    _encode(held, bins, rows.X, np.int64(0))
-    site = np.int64(tree.nodes[leaf].site)
-    score_dense(held, naive, site, np.int64(0), naive.found[0], 1)
-    if choice == NAIVE:
-        best = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
-        return best
-    of_all = naive.found_normal[1 if inherits else 0]
-    if choice == INHERITED:
-        score_dense(held, naive, site, np.int64(0), of_all, 2)
-    score_normal(held, naive, site, np.int64(0), naive.found[0], naive.found_normal[0], of_all, choice == INHERITED)
-    if choice == INHERITED:
-        best = np.int64(naive_class(tree.counts[leaf], of_all, naive.table))
-    else:
-        best = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
-    return best
-
-
-@inlined_kernel
-def _who_is_right(tree: Any, held: Any, naive: Any, leaf: int, slot: int, label: int, inherits: bool) -> int:
-    """Who is right about an example that its leaf has not counted yet."""
-    site, most = np.int64(tree.nodes[leaf].site), np.int64(_majority_at(tree, leaf))
-    score_dense(held, naive, site, slot, naive.found[0], 1)
-    k = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
-    who = (MAJORITY_RIGHT if most == label else 0) | (NAIVE_RIGHT if (most if k < 0 else k) == label else 0)
-    if len(naive.found_normal):
-        of_all = naive.found_normal[1 if inherits else 0]
-        if inherits:
-            score_dense(held, naive, site, slot, of_all, 2)
-        score_normal(held, naive, site, slot, naive.found[0], naive.found_normal[0], of_all, inherits)
-        k = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
-        who |= NORMAL_RIGHT if (most if k < 0 else k) == label else 0
-        if inherits:
-            k = np.int64(naive_class(tree.counts[leaf], of_all, naive.table))
-            who |= INHERITED_RIGHT if (most if k < 0 else k) == label else 0
-    return who
-
-
-@kernel
-def learn(
-    tree: Any, categorical: Any, examples: Any, by_slot: Any, rows: Any, held: Any, bins: Any, naive: Any, rules: Any
-) -> int:
-    """Take a new example, whose class and birth are known; return its leaf if a check of that is due, else -1.
-
-    ``by_slot``: who was right, and the features, of all examples; ``rules``: slot, grace period, whether leaves are
-    adaptive, and whether they inherit. O(depth + d K).
-    """
-    (right, X), (slot, grace, adaptive, inherits) = by_slot, rules
-    for j in range(X.shape[1]):
-        X[slot, j] = rows.X[0, j]
-    leaf = np.int64(route(tree, categorical, rows, np.int64(0)))
-    _encode(held, bins, rows.X, slot)
-    label = np.int64(examples.y[slot])
-    if adaptive:
-        who = _who_is_right(tree, held, naive, leaf, slot, label, inherits)
-        right[slot] = who
-        tally(tree, leaf, 2 * examples.born[slot] + 1, who, 1)
-    count_path(tree, leaf, label, 1)
-    link(tree, examples.members, leaf, slot)
-    tree.own[leaf, label] += 1
-    tree.nodes[leaf].since += 1
-    count_dense(held, np.int64(tree.nodes[leaf].site), slot, 1, label)
+    (right, X), (grace, adaptive, inherits) = by_slot, rules
+    leaf = np.int64(route(tree, categorical, rows, np.int64(step.row)))
+    above = leaf
+    while total(tree.counts, above) == 0 and tree.nodes[above].parent >= 0:
+        above = np.int64(tree.nodes[above].parent)
+    step.prediction, step.level = np.int64(majority(tree.counts, above)), level_at(tree.counts, above)
+    adds = step.kind == ADD
     due: int = np.int64(-1)
-    if tree.nodes[leaf].since >= grace:
-        tree.nodes[leaf].since = 0
-        if is_mixed(tree.own, leaf):
-            due = leaf
+    slot = np.int64(step.slot) if adds else np.int64(0)
+    label = np.int64(examples.y[slot]) if adds else np.int64(-1)
+    site, stamp = np.int64(tree.nodes[leaf].site), np.int64(2 * examples.born[slot] + 1 if adds else 0)
+    normals = naive.found_normal
+    scores = len(naive.table) > 0 and (
+        (adds and adaptive) or chosen(tree.nodes[leaf], adaptive, len(normals) > 0, inherits) != MAJORITY
+    )
+    codes = held.codes if adds else scratch
+    if adds:
+        for j in range(rows.X.shape[1]):
+            X[slot, j] = rows.X[step.row, j]
+    if adds or scores:
+        for j in range(rows.X.shape[1]):
+            codes[slot, j] = code_of(rows.X[step.row, j], bins, j)
+    if scores:  # a prediction must not know the label of its own row
+        at, found, of_all = HeldDense(held.counts, held.columns, codes), naive.found[0], np.int64(1 if inherits else 0)
+        score_dense(at, naive, site, slot, found, 1)
+        if len(normals):
+            if inherits:
+                score_dense(at, naive, site, slot, normals[of_all], 2)
+            score_normal(at, naive, site, slot, found, normals[0], normals[of_all], inherits)
+        of_row = naive.found, np.int64(0), normals, of_all
+        priors, tables = (tree.own[leaf], tree.counts[leaf]), (naive.table, odds)
+        who = np.int64(predict(step, tree.nodes[leaf], priors, of_row, tables, label, (adaptive, inherits)))
+        if adaptive and adds:
+            right[slot] = who
+            tally(tree, leaf, stamp, who, 1)
+    if adds:
+        step.path = count_path(tree, leaf, label, 1)
+        link(tree, examples.members, leaf, slot)
+        tree.own[leaf, label] += 1
+        tree.nodes[leaf].since += 1
+        if tree.nodes[leaf].since >= grace:
+            tree.nodes[leaf].since = 0
+            if is_mixed(tree.own, leaf):
+                due = leaf
+        count_dense(held, site, slot, 1, label)
+    return due
+
+
+@kernel
+def come(
+    tree: Any, categorical: Any, examples: Any, by_slot: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any,
+    odds: Any, steps: Any, rules: Any,
+) -> int:  # fmt: skip
+    """Take the only step of ``steps``, an insertion or a query, as those of many trees are taken.
+
+    ``by_slot``: who was right, and the features, of all examples; ``rules``: grace period, whether leaves are adaptive,
+    and whether they inherit. Return the leaf if a check of that is due, else -1. O(depth + d K).
+    """
+    due: int = _come(
+        tree, categorical, examples, by_slot, rows, held, scratch, bins, naive, odds, steps[0], rules
+    )  # fmt: skip
     return due
 
 
@@ -331,29 +290,18 @@ if TYPE_CHECKING:
 _BYTES, _SMALL = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
 _INTS, _FLOATS = np.empty(0, dtype=np.int64), np.empty(0)
 _COUNTS = np.empty((0, 0), dtype=np.int64)
+#: The arrays of a list, in its order: of what type they are.
 _LIKE = (
     ConfidenceTreeArrays(np.empty(0, NODE), _COUNTS, _COUNTS, _INTS, np.empty(0, TRIAL), _COUNTS),
-    np.empty(0, MEMBER),
-    np.empty((0, 0, 0), np.int32),
-    np.empty((0, 0), np.uint16),
-    np.empty((0, 0)),
+    *(np.empty(0, MEMBER), _SMALL, _INTS, (_SMALL, _INTS), _INTS, _BYTES),  # examples, store, who was right
+    Statistics(_COUNTS, np.empty((0, 0, 0), np.int32)),
+    (_INTS, np.empty(0, np.int8), _INTS, _INTS),  # columns
+    *(np.empty((0, 0), np.uint16), np.empty((0, 0))),  # codes and rows
     Bins(np.empty(0, np.int8), _FLOATS, _SMALL, _INTS, _BYTES, _SMALL, _SMALL),
-    _SMALL,
-    _BYTES,
-    _COUNTS,
-)
-#: The arrays of a list, in its order: of what type they are.
-_FLAT = (
-    *_LIKE[0],
-    *(np.empty(0, MEMBER), _SMALL, _INTS, _SMALL, _INTS, _INTS, _BYTES),  # examples, store, who was right
-    *(_COUNTS, _LIKE[2]),  # statistics
-    *(_INTS, _LIKE[5].kinds, _INTS, _INTS),  # columns
-    *(_LIKE[3], _LIKE[4]),  # codes and rows
-    *_LIKE[5],
-    *(_SMALL, _SMALL, _BYTES, _SMALL),  # groups of bins; normal columns and their scores
+    (_SMALL, _SMALL, _BYTES, _SMALL),  # groups of bins; normal columns and their scores
 )
 #: Behind them: for how many nodes the depth of the tree is known, and the depth.
-_KNOWN = WORDS * len(_FLAT)
+_KNOWN = WORDS * len(flat(_LIKE))
 _HALVES = half_logs()
 #: What is noted of a tree; behind that, from ``_USED`` on, slots that have been used, and one more than the largest
 #: class that came.
@@ -362,80 +310,12 @@ _USED = len(_NOTED)
 _TOTALS = ("rebuilds", "rebuilt_rows", "checks", "splits", "ties", "restarted")
 
 
-@inlined_kernel
-def _come(
-    tree: Any, examples: Any, right: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any, odds: Any,
-    step: Any, categorical: Any, grace: int, adaptive: bool, inherits: bool,
-) -> None:  # fmt: skip
-    """Predict the row of a step and, unless it is a query, take its example into its leaf. O(depth + d K).
-
-    A check of the leaf has come to nothing.
-    """
-    leaf = route(tree, categorical, rows, np.int64(step.row))
-    above = leaf
-    while total(tree.counts, above) == 0 and tree.nodes[above].parent >= 0:
-        above = np.int64(tree.nodes[above].parent)
-    most = np.int64(majority(tree.counts, above))
-    step.prediction, step.level = most, level_at(tree.counts, above)
-    adds = step.kind == ADD
-    slot = np.int64(step.slot) if adds else np.int64(0)
-    site = np.int64(tree.nodes[leaf].site)
-    codes = held.codes if adds else scratch
-    if adds or len(naive.table) > 0:
-        for j in range(rows.X.shape[1]):
-            codes[slot, j] = code_of(rows.X[step.row, j], bins, j)
-    if len(naive.table) > 0:  # a prediction must not know the label of its own row
-        at, found, normals = HeldDense(held.counts, held.columns, codes), naive.found[0], naive.found_normal
-        score_dense(at, naive, site, slot, found, 1)
-        k = np.int64(naive_class(tree.own[leaf], found, naive.table))
-        by_normal = by_all = k
-        if len(normals):
-            of_all = normals[1 if inherits else 0]
-            if inherits:
-                score_dense(at, naive, site, slot, of_all, 2)
-            score_normal(at, naive, site, slot, found, normals[0], of_all, inherits)
-            by_normal = np.int64(naive_class(tree.own[leaf], normals[0], naive.table))
-            if inherits:
-                by_all = np.int64(naive_class(tree.counts[leaf], of_all, naive.table))
-        choice = chosen(tree.nodes[leaf], adaptive, len(normals) > 0, inherits)
-        if choice != MAJORITY:
-            best = by_all if choice == INHERITED else by_normal if choice == NORMAL else k
-            step.prediction = most if best < 0 else best
-            if best == 0 or best == 1:
-                if choice == INHERITED:
-                    step.level = naive_level(tree.counts[leaf], normals[1], naive.table, odds)
-                else:
-                    scores = normals[0] if choice == NORMAL else found
-                    step.level = naive_level(tree.own[leaf], scores, naive.table, odds)
-        if adaptive and adds:
-            label = np.int64(examples.y[slot])
-            who = np.int64(MAJORITY_RIGHT if most == label else 0)
-            if (most if k < 0 else k) == label:
-                who |= NAIVE_RIGHT
-            if len(normals) and (most if by_normal < 0 else by_normal) == label:
-                who |= NORMAL_RIGHT
-            if inherits and (most if by_all < 0 else by_all) == label:
-                who |= INHERITED_RIGHT
-            right[slot] = who
-            tally(tree, leaf, 2 * examples.born[slot] + 1, who, 1)
-    if adds:
-        label = np.int64(examples.y[slot])
-        step.path = count_path(tree, leaf, label, 1)
-        link(tree, examples.members, leaf, slot)
-        tree.own[leaf, label] += 1
-        tree.nodes[leaf].since += 1
-        if tree.nodes[leaf].since >= grace:
-            tree.nodes[leaf].since = 0
-        count_dense(held, site, slot, 1, label)
-
-
 @kernel
 def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, trees: Any, admits: bool) -> int:
     """Take the batches of some trees but those that go the usual way; returns how many checks are due.
 
     Batches with checks wait, admitted; those that have waited are taken as they are, where it ``admits`` nothing.
     """
-    like_tree, like_members, like_counts, like_codes, like_X, like_bins, smalls, bytes_, ints2 = like
     categorical, (grace, adaptive, inherits), scratch, scores, tables, rows_of, (group, search, noted) = shared
     found, sums, normals = scores
     table, odds, halves = tables
@@ -444,37 +324,15 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, t
     due: int = np.int64(0)
     for k in trees:
         words = array_at(ints, directory, k)
-        tree = ConfidenceTreeArrays(
-            array_at(like_tree.nodes, words, 0),
-            array_at(ints2, words, 1),
-            array_at(ints2, words, 2),
-            array_at(ints, words, 3),
-            array_at(like_tree.trials, words, 4),
-            array_at(ints2, words, 5),
-        )
-        y, born = array_at(smalls, words, 7), array_at(ints, words, 8)
-        examples = WeighedExamples(array_at(like_members, words, 6), y, born, weight)
-        slots, ids = array_at(smalls, words, 9), array_at(ints, words, 10)
-        bits = 0
-        while (1 << bits) < len(slots):
-            bits += 1
-        index, reg, right = Index(slots, bits, ids), array_at(ints, words, 11), array_at(bytes_, words, 12)
+        (
+            tree, members, y, born, (slots, ids), reg, right, counts, (feature, kinds, cuts, starts), codes, X, bins,
+            (low, stop, normal, score),
+        ) = array_at(like, words, 0)  # fmt: skip
+        examples, index = WeighedExamples(members, y, born, weight), index_of(slots, ids)
         rows = RowBlock(batches.X[batches.rows[k] : batches.rows[k + 1]], indptr, indices)
         if admits and not admit_batch(batches, out, k, index, reg, y, born):
             continue
-        kinds = array_at(like_bins.kinds, words, 16)
-        columns = BinnedColumns(
-            array_at(ints, words, 15), kinds, array_at(ints, words, 17), array_at(ints, words, 18), group
-        )  # fmt: skip
-        counts = Statistics(array_at(ints2, words, 13), array_at(like_counts, words, 14))
-        held, X = HeldDense(counts, columns, array_at(like_codes, words, 19)), array_at(like_X, words, 20)
-        bins = Bins(
-            array_at(like_bins.kinds, words, 21), array_at(like_bins.values, words, 22), array_at(smalls, words, 23),
-            array_at(ints, words, 24), array_at(bytes_, words, 25), array_at(smalls, words, 26),
-            array_at(smalls, words, 27),
-        )  # fmt: skip
-        low, stop = array_at(smalls, words, 28), array_at(smalls, words, 29)
-        normal, score = array_at(bytes_, words, 30), array_at(smalls, words, 31)
+        held = HeldDense(counts, BinnedColumns(feature, kinds, cuts, starts, group), codes)
         naive = Naive(ints[:0], table, low, stop, found, normal, score, halves, sums, normals)
         first = batches.room * batches.begin[k]
         steps = out.steps[first : first + out.numbers[k, STEPS]]
@@ -483,10 +341,6 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, t
             due = note_checks(tree, categorical, examples, rows, held, bins, steps, grace, search, k, noted, due)
             if due > before:
                 continue
-        for i in range(batches.begin[k], batches.begin[k + 1]):
-            if out.new[i] >= 0:
-                for j in range(X.shape[1]):
-                    X[out.new[i], j] = rows.X[out.row[i], j]
         for s in range(len(steps)):
             step = steps[s]
             if step.kind == REMOVE:
@@ -495,8 +349,8 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any, t
                 forget(tree, examples, right, held, slot, adaptive, inherits)
             else:
                 _come(
-                    tree, examples, right, rows, held, scratch, bins, naive, odds, step, categorical, grace,
-                    adaptive, inherits,
+                    tree, categorical, examples, (right, X), rows, held, scratch, bins, naive, odds, step,
+                    (grace, adaptive, inherits),
                 )  # fmt: skip
         end_batch(batches, out, k, index, reg)
         if words[_KNOWN] != tree.reg[NODES]:
@@ -531,14 +385,14 @@ class ListedConfidenceTree:
         held, bins = worker.single(store.capacity, live.sites, tree.counts.shape[1])
         naive, X = worker.naive(_INTS, _INTS, _COUNTS, _COUNTS), worker.features_by_slot
         arrays = (
-            *(*tree, live.members, store.y, store.born, store.table, store.id, store.reg, live.right, *held.counts),
-            *(*held.columns[:-1], held.codes, X, *bins, naive.low, naive.stop, naive.normal, naive.score),
+            *(tree, live.members, store.y, store.born, (store.table, store.id), store.reg, live.right, held.counts),
+            *(held.columns[:-1], held.codes, X, bins, (naive.low, naive.stop, naive.normal, naive.score)),
         )
         self._tree, self._members, self._table, self._id = tree, live.members, store.table, store.id
         self._bins, self._held = live.bins, worker.arrays
         self.rows = store.capacity
         whole = min(map(len, (live.members, live.right, held.codes, X))) >= store.capacity == len(store.id)
-        fits = whole and fit(arrays, _FLAT)
+        fits = whole and fit(arrays, _LIKE)
         self.addresses = Addresses(arrays, (-1, 0)) if fits else Addresses()
         self._sites, classes = held.counts.totals.shape
         self.classes = tree.counts.shape[1]

@@ -15,7 +15,17 @@ from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.updates import UNIT, Features
 from raydt.finders.finder import table_of, xlogx_table
-from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, weighed, with_entries, with_units
+from raydt.finders.pool import (
+    USED,
+    Pool,
+    find_or_add,
+    free_dead,
+    new_pool,
+    release_nodes,
+    weighed,
+    with_entries,
+    with_units,
+)
 from raydt.learners.confidence_tree.bounds import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import (
     INHERITED,
@@ -317,7 +327,7 @@ class ConfidenceTreeShard(ShardWithRows):
         gone = gone[gone < len(self._counts.totals)]
         self._counts.totals[gone], self._counts.bins[gone] = 0, 0
         if self._features.sparse and len(self.groups):
-            _release(self._pool, gone, len(self.groups))
+            release_nodes(self._pool, len(self.groups), gone)
 
     def _room_for(self, sites: int, classes: int) -> None:
         self._counted = self._counts.with_room(sites, int(self._columns.first[-1]), classes)
@@ -389,14 +399,6 @@ class ConfidenceTreeShard(ShardWithRows):
             unit = part["place"].astype(np.int64) * len(parts) + i
             feature, n1, c11 = (np.array(part[name]) for name in SEEN[1:])
             _restore(self._pool, unit, feature, n1, c11)
-
-
-@kernel
-def _release(pool: Any, sites: Any, per: int) -> None:
-    for site in sites:
-        for unit in range(site * per, (site + 1) * per):
-            if unit < len(pool.first):
-                release(pool, unit)
 
 
 @kernel

@@ -26,7 +26,7 @@ from raydt.finders.pool import find
 from raydt.learners.batch_coordinator import ADD, REMOVE
 from raydt.learners.confidence_tree.bounds import CUT, FEATURE, offer, phi
 from raydt.learners.confidence_tree.naive_bayes import UNIT, log_count, score_normal
-from raydt.trees.records import mass_of
+from raydt.trees.records import mass_of, total
 
 #: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
 #: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2. Where
@@ -260,31 +260,18 @@ def scan_group(held: Any, search: Any, site: int, group: int, m: int, found: Any
         _scan_column(held.counts.bins[site], columns, j, search, totals, m, found)
 
 
-@inlined_kernel
-def offer_sparse(held: Any, search: Any, e: int, totals: Any, m: int, found: Any) -> None:
-    """Offer the sparse feature of one entry of the pool, if it has both values among m rows."""
-    pool, left = held.pool, search.left
-    if 0 < pool.n1[e] < m:
-        _left_of(pool, e, totals, left)
-        score = phi(search.criterion, search.table, left, totals)
-        feature = held.sparse.dense + pool.feature[e]
-        offer(found, search.scores, search.by_feature, score, feature, np.int64(0), left)
-
-
-@inlined_kernel
-def _left_of(pool: Any, e: int, totals: Any, left: Any) -> None:
-    """Class counts of the rows in which a sparse feature is 0."""
-    left[1] = totals[1] - pool.c11[e]
-    left[0] = totals[0] - (pool.n1[e] - pool.c11[e])
-
-
 @inner_kernel
 def _scan_unit(held: Any, search: Any, unit: int, totals: Any, m: int, found: Any) -> None:
-    """Offer all sparse features of one unit. O(its entries)."""
-    e = held.pool.first[unit]
+    """Offer the sparse features of one unit that have both values among m rows. O(its entries)."""
+    pool, left = held.pool, search.left
+    e = pool.first[unit]
     while e >= 0:
-        offer_sparse(held, search, e, totals, m, found)
-        e = held.pool.next[e]
+        if 0 < pool.n1[e] < m:
+            left[1] = totals[1] - pool.c11[e]
+            left[0] = totals[0] - (pool.n1[e] - pool.c11[e])
+            score, feature = phi(search.criterion, search.table, left, totals), held.sparse.dense + pool.feature[e]
+            offer(found, search.scores, search.by_feature, score, feature, np.int64(0), left)
+        e = pool.next[e]
 
 
 @inner_kernel
@@ -463,6 +450,45 @@ def chosen(node: Any, adaptive: bool, normal: bool, inherits: bool) -> int:
 
 
 @kernel
+def choose(tree: Any, some: Any, adaptive: bool, normal: bool, inherits: bool, found: Any) -> None:
+    """Find what predicts at some nodes; ``found`` is that of inner nodes and of leaves that have counted nothing."""
+    for i in range(len(some)):
+        node = tree.nodes[some[i]]
+        if node.feature < 0 and total(tree.own, some[i]) > 0:
+            found[i] = chosen(node, adaptive, normal, inherits)
+
+
+@inlined_kernel
+def predict(step: Any, node: Any, priors: Any, scores: Any, tables: Any, label: int, rules: Any) -> int:
+    """Let a leaf choose the prediction of a step that has the majority's; return who is right about a label.
+
+    ``priors`` are what the leaf has counted, and all its live examples; ``scores`` are those of naive Bayes and the row
+    there, and those with normal features and the rows there of what the leaf has counted and of all (without rows if no
+    leaf chooses these). ``rules``: adaptive, and whether leaves inherit.
+    """
+    (own, present), (counts, row, normals, of_all), (table, odds), (adaptive, inherits) = priors, scores, tables, rules
+    normal, majority = len(normals) > 0, np.int64(step.prediction)
+    k = naive_class(own, counts[row], table)
+    by_normal = naive_class(own, normals[row], table) if normal else k
+    by_all = naive_class(present, normals[of_all], table) if inherits else k
+    choice = chosen(node, adaptive, normal, inherits)
+    if choice != MAJORITY:
+        best = by_all if choice == INHERITED else by_normal if choice == NORMAL else k
+        step.prediction = majority if best < 0 else np.int64(best)
+        if best == 0 or best == 1:
+            if choice == INHERITED:
+                step.level = naive_level(present, normals[of_all], table, odds)
+            else:
+                step.level = naive_level(own, normals[row] if choice == NORMAL else counts[row], table, odds)
+    who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if (majority if k < 0 else k) == label else 0)
+    if normal and (majority if by_normal < 0 else by_normal) == label:
+        who |= NORMAL_RIGHT
+    if inherits and (majority if by_all < 0 else by_all) == label:
+        who |= INHERITED_RIGHT
+    return who
+
+
+@kernel
 def settle(
     tree: Any, examples: Any, right: Any, path: Any, counted: Any, scores: Any, tables: Any, void: Any, rules: Any
 ) -> None:
@@ -474,8 +500,7 @@ def settle(
     :func:`level_odds`. ``rules``: adaptive, else naive Bayes always; where drift is followed, one more than the count
     below which a leaf is not blamed (0: ``BLAMELESS`` is not kept); and whether leaves inherit.
     """
-    (adaptive, young, inherits), (table, odds), (counts, normals) = rules, tables, scores
-    normal, known = len(normals) > 0, tree.own.shape[1]
+    (adaptive, young, inherits), (counts, normals), known = rules, scores, tree.own.shape[1]
     row = 0
     for i in path.pending:
         step = path.steps[i]
@@ -486,35 +511,16 @@ def settle(
                 tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -mass)
             continue
         # Steps that were rolled back were scored, too: they take their row of ``scores`` and nothing else.
-        entry = counted.scored[row]
+        entry, of_row = counted.scored[row], (counts, row, normals, row + len(counts) if inherits else row)
         leaf, prior = np.int64(counted.entries[entry].node), counted.priors[row, :known]
-        k = naive_class(prior, counts[row], table)
-        by_normal = naive_class(prior, normals[row], table) if normal else k
-        present, of_all = counted.priors[row, known:], row + len(counts)
-        by_all = naive_class(present, normals[of_all], table) if inherits else k
+        priors = prior, counted.priors[row, known:]
         row += 1
         if void[i]:
             continue
-        majority = np.int64(step.prediction)
-        naive = majority if k < 0 else np.int64(k)
         # The leaf chooses by what it has tallied before this step, as the step itself is tallied below.
-        choice = chosen(tree.nodes[leaf], adaptive, normal, inherits)
-        if choice != MAJORITY:
-            best = by_all if choice == INHERITED else by_normal if choice == NORMAL else k
-            step.prediction = majority if best < 0 else np.int64(best)
-            if best == 0 or best == 1:
-                if choice == INHERITED:
-                    step.level = naive_level(present, normals[of_all], table, odds)
-                else:
-                    found = normals[row - 1] if choice == NORMAL else counts[row - 1]
-                    step.level = naive_level(prior, found, table, odds)
+        label = np.int64(examples.y[step.slot]) if step.kind == ADD else np.int64(-1)
+        who = predict(step, tree.nodes[leaf], priors, of_row, tables, label, (adaptive, inherits))
         if adaptive and step.kind == ADD:
-            label = examples.y[step.slot]
-            who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)
-            if normal and (majority if by_normal < 0 else by_normal) == label:
-                who |= NORMAL_RIGHT
-            if inherits and (majority if by_all < 0 else by_all) == label:
-                who |= INHERITED_RIGHT
             if young > 0 and (step.prediction == label or prior.sum() < young - 1):
                 who |= BLAMELESS
             right[step.slot] = who

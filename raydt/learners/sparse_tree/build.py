@@ -12,7 +12,7 @@ from raydt.arrays.elementary import Bools, Int32s, Ints
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.examples.updates import UNIT
 from raydt.finders.finder import assign, score_of
-from raydt.finders.pool import find_or_add, release
+from raydt.finders.pool import find_or_add
 from raydt.trees.counted_tree import UNDECIDED
 from raydt.trees.records import mass_of
 
@@ -54,14 +54,6 @@ def unit_of(groups: Any, node: int, index: int) -> int:
 FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, MISSING, CANDIDATE = range(6)
 #: The threshold between 0 and 1, as bits.
 _HALF = np.float64(0.5).view(np.int64)
-
-
-@kernel
-def release_nodes(pool: Any, groups: int, nodes: Any) -> None:
-    """Empty the units of nodes that are gone."""
-    for node in nodes:
-        for group in range(groups):
-            release(pool, node * groups + group)
 
 
 @inner_kernel

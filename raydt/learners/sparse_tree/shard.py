@@ -35,6 +35,7 @@ from raydt.finders.pool import (
     find_or_add,
     free_dead,
     new_pool,
+    release_nodes,
     room_at_once,
     with_entries,
     with_units,
@@ -52,7 +53,6 @@ from raydt.learners.sparse_tree.build import (
     impurity,
     may_split,
     open_nodes,
-    release_nodes,
     unit_of,
 )
 from raydt.learners.sparse_tree.options import SparseTreeOptions
