@@ -43,7 +43,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import raydt
 from pipelines import replay, sweep
-from raydt.learners.gbdt.trainer import Crew
+from raydt.learners.gbdt.shard import Crew
 from raydt.parallel import limited
 from raydt.sources.divided import open_source
 from raydt.sources.options import FileOptions

@@ -28,7 +28,7 @@ from raydt.learners.forest import audit as forest_audit
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
 from raydt.learners.gbdt import audit as gbdt_audit
-from raydt.learners.gbdt import ensemble, trainer
+from raydt.learners.gbdt import ensemble
 from raydt.learners.gbdt import shard as gbdt_shard
 from raydt.parallel import limited
 from raydt.sessions.session import InProcessSession
@@ -59,9 +59,9 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (row_digest, "_TOGETHER", 64),
     (links, "_HANDED_OUT", 0),
     (gbdt_shard, "ENCODED_BY_A_TASK", 64),
-    (trainer, "CELLS_OF_A_THREAD", 1),
-    (trainer, "UPDATED_CELLS_OF_A_THREAD", 1),
-    (trainer, "CHANGES_OF_A_THREAD", 1),
+    (gbdt_shard, "CELLS_OF_A_THREAD", 1),
+    (gbdt_shard, "UPDATED_CELLS_OF_A_THREAD", 1),
+    (gbdt_shard, "CHANGES_OF_A_THREAD", 1),
 )
 
 #: Modules that divide work however little it is: their callers decide, or one task is a whole tree, column or block.

@@ -31,10 +31,10 @@ from raydt.examples.updates import (
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.audit import audit, largest_lack
+from raydt.learners.gbdt.candidates import exact_parts
 from raydt.learners.gbdt.learner import LEARNER
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.recompute import RecomputedTree
-from raydt.learners.gbdt.trainer import exact_parts
 from raydt.learners.gbdt.update import TrainingRecord
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source

@@ -56,7 +56,7 @@ from raydt.exchange.links import side_by_side
 from raydt.exchange.messages import Buckets
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt.trainer import PendingRows
+from raydt.learners.gbdt.shard import PendingRows
 from raydt.learners.gbdt.update import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 from raydt.messages import Message, message
 from raydt.redaction import text

@@ -281,7 +281,7 @@ def summary_of(y: Labels, weights: Weights | None = None) -> Summary:
     terms = y if weights is None else _products(y, weights)
     count = sum_of(weights, len(y)) / UNIT
     # 0 for -0, so that it does not matter which comes first.
-    return np.array([count, y.min(initial=np.inf) + 0.0, y.max(initial=-np.inf) + 0.0, *_exact_sum(terms)])
+    return np.array([count, y.min(initial=np.inf) + 0.0, y.max(initial=-np.inf) + 0.0, *exact_parts(terms.tolist())])
 
 
 def summaries_before(store: Any, seqs: Any, deleted: Any, since: Any) -> list[Summary]:
@@ -341,9 +341,11 @@ def _products(y: Labels, weights: Weights) -> Labels:
     return np.concatenate(products)
 
 
-def _exact_sum(y: Labels) -> list[float]:
-    """Return numbers of which the first is the sum of some, rounded, and all have exactly their sum. O(n) each."""
+def exact_parts(values: Sequence[float]) -> list[float]:
+    """Return few numbers that have the same exact sum as many; the first is the sum, rounded. O(values) for each."""
     parts: list[float] = []
-    while rest := math.fsum(itertools.chain(y, (-part for part in parts))):
+    while rest := math.fsum(itertools.chain(values, (-part for part in parts))):
         parts.append(rest)
+        if not math.isfinite(rest):
+            break
     return parts

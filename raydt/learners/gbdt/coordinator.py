@@ -43,6 +43,7 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
     joined,
+    no_targets,
     nothing_admitted,
 )
 from raydt.exchange.links import together
@@ -59,9 +60,8 @@ from raydt.learners.gbdt.candidates import (
 from raydt.learners.gbdt.ensemble import Ensemble, extent, restored
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, ModelDigest, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.shard import GBDTShard
+from raydt.learners.gbdt.shard import GBDTShard, Patience, PendingRows, bins_of_all, trained_on
 from raydt.learners.gbdt.split_search import DELETED, INSERTED
-from raydt.learners.gbdt.trainer import Patience, PendingRows, bins_of_all, trained_on
 from raydt.learners.gbdt.update import Counts, TrainingRecord, UpdateLog
 
 
@@ -116,8 +116,7 @@ class GBDTCoordinator(BatchCoordinator):
             self._warmup = batch.warmup
         shortened = yield from self._shorten_warmup(batch)
         self.store.reserve(m)
-        nothing = np.nan if self.options.regression else -1
-        result = BatchResult(m, np.full(m, nothing, dtype=self._dtype), path=np.zeros(m, dtype=np.int32))
+        result = BatchResult(m, no_targets(m, self._dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
         self._log = UpdateLog()
         begin = 0
@@ -168,27 +167,21 @@ class GBDTCoordinator(BatchCoordinator):
         each = [{"row": part} for part in parts]
         yield from self._owned.delete("delete_equal", {"y": batch.y[row].item()}, each, admitted, position)
 
-    def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Give the shards the new rows; their owners have labels and births."""
-        return (yield from self._take(batch, part, admitted, result))
-
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Give the shards the new rows of a part."""
+        """Give the shards the new rows of a part, or have them read these; owners have labels and births."""
         carries = np.flatnonzero((batch.op[part] == INSERT) | (batch.op[part] == UPDATE)) + part.start
         if len(carries) and not self.options.regression:
             self._largest = max(self._largest, int(batch.y[admitted.row[carries]].max()))
-        yield from self._put(batch, part, admitted)
-        return {}
-
-    def _put(self, batch: UpdateBatch, part: slice, admitted: Admission) -> Exchange[None]:
-        """Give the shards the new rows of a part, or have them read these."""
         added = as_slice(np.flatnonzero(admitted.new[part] >= 0) + part.start)
         slots, rows = admitted.new[added], admitted.row[added]
         if batch.blocks:  # there is no model yet
             yield from self._read(slots, batch.row[added], batch.blocks)
-            return
-        new = RowBlock.of(batch.X[as_slice(rows)], None if batch.sparse is None else batch.sparse[rows])
-        yield from self._rows.put(slots, new)
+        else:
+            sparse = None if batch.sparse is None else batch.sparse[rows]
+            yield from self._rows.put(slots, RowBlock.of(batch.X[as_slice(rows)], sparse))
+        return {}
+
+    _enter = _take
 
     def _end(self) -> int:
         """Update before which the present D' (or the warm-up) ends; O(1)."""
@@ -276,7 +269,8 @@ class GBDTCoordinator(BatchCoordinator):
             self._weighting.resolve(joined_summary(sums), self._seq)
         self._keep(e)
         yield from self._encode(e, False)
-        self._hold_out(sum(of_shard["held"] for of_shard in found))
+        if self.rows_are_owned:  # else the rows held out wait here
+            self._owned.inserts = sum(of_shard["held"] for of_shard in found)
         patience, first = Patience(e), 0
         for stop in range(1, e.iterations + 1) if hold_out else [e.iterations]:
             ended = yield from self._pass("train", {"first": first, "stop": stop})
@@ -291,10 +285,6 @@ class GBDTCoordinator(BatchCoordinator):
     def _keep(self, ensemble: Ensemble | None) -> None:
         """Take the trees of an ensemble, which shards have, too."""
         self._ensemble = ensemble
-
-    def _hold_out(self, rows: int) -> None:
-        """Note how many rows of a training are held out: they wait to be inserted."""
-        self._owned.inserts = rows
 
     def _encode(self, ensemble: Ensemble, restored: bool) -> Exchange[None]:
         """Have the shards begin with an ensemble, and encode the rows of the training or, ``restored``, the model's."""
@@ -474,9 +464,6 @@ class LocalGBDTCoordinator(GBDTCoordinator):
     def _keep(self, ensemble: Ensemble | None) -> None:
         """Nothing: the shard has it."""
 
-    def _hold_out(self, rows: int) -> None:
-        """Nothing: the rows held out wait here."""
-
     def _ask(self, method: str, payload: Payload) -> Exchange[list[Any]]:
         yield from ()
         return [self._shard.handle(method, payload)]
@@ -517,15 +504,8 @@ class LocalGBDTCoordinator(GBDTCoordinator):
             yield from self._together("sum_up", {})
         self._restored = False
 
-    def gather(self) -> Exchange[None]:
-        """Nothing: it is here."""
-        yield from ()
-
-    gather_state = gather
-
-    def gather_digest(self, former: bool = False) -> Exchange[None]:
-        """Nothing: it is here."""
-        yield from ()
+    gather, gather_state = BatchCoordinator.gather, BatchCoordinator.gather_state  # nothing: it is here
+    gather_digest = BatchCoordinator.gather_digest
 
     def _constant(self) -> float:
         return constant_of(summary_of(self.store.y[self.store.slots()]))

@@ -7,6 +7,7 @@ deletion subtracts exactly what was added, so stored sums equal recomputed ones 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -75,15 +76,25 @@ class Trees(NamedTuple):
 
 def new_trees(count: int, max_leaf_nodes: int) -> Trees:
     """``count`` trees of one leaf without rows."""
-    shape = count, 2 * max_leaf_nodes - 1
-    feature = np.full(shape, FREE, dtype=np.int32)
-    feature[:, 0] = LEAF
-    left, right, parent, histogram = (np.full(shape, -1, dtype=np.int16) for _ in range(4))
-    cut, value, leaves = np.zeros(shape, dtype=np.int32), np.zeros(shape), np.ones(count, dtype=np.int32)
-    G, H, tried_g = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    tried_h = np.full(shape, -1, dtype=np.int64)
-    above, below = (np.zeros(shape, dtype=np.uint16) for _ in range(2))
-    return Trees(feature, cut, left, right, parent, histogram, G, H, value, tried_g, tried_h, above, below, leaves)
+    filled = partial(np.full, (count, 2 * max_leaf_nodes - 1))
+    trees = Trees(
+        feature=filled(FREE, np.int32),
+        cut=filled(0, np.int32),
+        left=filled(-1, np.int16),
+        right=filled(-1, np.int16),
+        parent=filled(-1, np.int16),
+        histogram=filled(-1, np.int16),
+        G=filled(0, np.int64),
+        H=filled(0, np.int64),
+        value=filled(0.0),
+        tried_g=filled(0, np.int64),
+        tried_h=filled(-1, np.int64),
+        above=filled(0, np.uint16),
+        below=filled(0, np.uint16),
+        leaves=np.ones(count, dtype=np.int32),
+    )
+    trees.feature[:, 0] = LEAF
+    return trees
 
 
 @inner_kernel
@@ -215,8 +226,12 @@ LARGEST_EXPONENT = 900
 LEDGER_PART_BITS = 6
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
-#: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
-_NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "above", "below")
+#: Arrays of the trees in files, by node in preorder; children are named by their positions in it. Of those that only
+#: inner nodes (True) or leaves (False) have, what the others have in files.
+_NODE_ARRAYS: Mapping[str, tuple[bool, float] | None] = {
+    "feature": (True, -1), "cut": (True, 0), "left": (True, -1), "right": (True, -1), "G": None, "H": None,
+    "value": (False, 0), "tried_g": (False, 0), "tried_h": (False, -1), "above": (False, 0), "below": (False, 0),
+}  # fmt: skip
 
 
 class ModelArrays(NamedTuple):
@@ -254,9 +269,9 @@ def _parts_of(trees: int) -> int:
     return (trees - 1 >> LEDGER_PART_BITS) + 1
 
 
-def one_tree(options: GBDTOptions, classes: int) -> bool:
-    """Return True if an iteration has one tree: of a regression, and of two classes unless all have their own."""
-    return classes == 0 or (classes == 2 and options.objective != "multiclass")
+def trees_each(options: GBDTOptions, classes: int) -> int:
+    """Return the trees of an iteration: one of a regression, and of two classes unless all have their own."""
+    return 1 if classes == 0 or (classes == 2 and options.objective != "multiclass") else classes
 
 
 class Ensemble:
@@ -279,12 +294,11 @@ class Ensemble:
         self.iterations = iterations
         o = options
         squared = classes == 0
-        alone = one_tree(o, classes)
         unit = 2.0 ** (exponent - RESIDUAL_BITS) if squared else 0.0
-        self.loss = Loss(1 if alone else classes, squared, origin, unit)
+        self.loss = Loss(trees_each(o, classes), squared, origin, unit)
         g, h = (2.0**-RESIDUAL_BITS, SQUARED_H) if squared else (1.0 / ONE, 1.0 / (ONE * ONE))
         self.units = Units(g, h, o.l2_regularization)
-        factor = 1.0 if alone else (classes - 1) / classes
+        factor = 1.0 if self.per == 1 else (classes - 1) / classes
         largest, shrinkage = (np.inf, o.learning_rate * 2.0**exponent) if squared else (LARGEST_STEP, o.learning_rate)
         self.rates = Rates(g, h, o.l2_regularization, factor, largest, shrinkage)
         count = np.minimum(bins.cuts(), most_candidates(o.candidate_fraction, o.max_bins))
@@ -403,23 +417,15 @@ class Ensemble:
         node = order[tree, i]
         arrays: Arrays = {"tree_nodes": (order >= 0).sum(axis=1).astype(np.int32)}
         inner = self.trees.feature[tree, node] >= 0
-        for name in _NODE_ARRAYS:
+        for name, limited in _NODE_ARRAYS.items():
             array = getattr(self.trees, name)[tree, node]
             if name in ("left", "right"):
-                array = np.where(inner, position[tree, array], -1).astype(np.int32)
-            elif name == "feature":
-                array = self.bins.numbers(np.where(inner, array, -1)).astype(np.int32)
-            elif name == "cut":
-                array = np.where(inner, array, 0).astype(np.int32)
-            elif name == "value":
-                array = np.where(inner, 0.0, array)
-            elif name in ("above", "below"):
-                array = np.where(inner, 0, array).astype(np.uint16)
-            elif name == "tried_h":
-                array = np.where(inner, -1, array)
-            elif name == "tried_g":
-                array = np.where(inner | (self.trees.tried_h[tree, node] < 0), 0, array)
+                array = position[tree, array].astype(np.int32)
+            if limited is not None:
+                array[inner != limited[0]] = limited[1]
             arrays[f"node_{name}"] = array
+        arrays["node_feature"] = self.bins.numbers(arrays["node_feature"]).astype(np.int32)
+        arrays["node_tried_g"][arrays["node_tried_h"] < 0] = 0
         return divided_sums(arrays) if self.loss.squared else arrays
 
     def leaves_of(self, slots: Int32s) -> AnyArray:
@@ -496,9 +502,8 @@ def trees_of(arrays: Arrays, bins: Bins, max_leaf_nodes: int) -> Trees:
 def restored(options: GBDTOptions, state: Arrays, capacity: int) -> Ensemble:
     """Make the ensemble of a saved state, without the rows that wait to be inserted; rows take slots 0, 1, ..."""
     classes, exponent = int(state["classes"][0]), int(state["exponent"][0])
+    iterations = len(state["tree_nodes"]) // trees_each(options, classes)
     bins, origin = Bins.from_arrays(state), float(state["origin"][0])
-    per = Ensemble(options, bins, classes, origin, exponent, 0, 0).per
-    iterations = len(state["tree_nodes"]) // per
     ensemble = Ensemble(options, bins, classes, origin, exponent, iterations, capacity)
     ensemble.take(state, state["leaf"], state["ledger"])
     ensemble.drift[: len(state["drift"])] = state["drift"]

@@ -17,7 +17,7 @@ from raydt.exchange.messages import Buckets
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator, LocalGBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
-from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree, start_of, trees_of
+from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, start_of, trees_each, trees_of
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.shard import GBDTShard
@@ -184,7 +184,7 @@ class GBDT(Learner):
         require(
             classes == 0 if labels == 0 else 2 <= classes <= max(2, labels), "classes", "states.number", what="classes"
         )
-        per = 1 if one_tree(options, classes) else classes
+        per = trees_each(options, classes)
         require(n["trees"] % per == 0, "tree_nodes", "states.iteration")
         if groups is None:
             require(n["per"] == per, "per", "states.number", what="trees of an iteration")
@@ -248,7 +248,7 @@ class GBDT(Learner):
         trees = trees_of(state, Bins.from_arrays(state), options.max_leaf_nodes)
         added = {
             "node_gain": np.zeros(len(state["node_feature"])),
-            "per": np.array([1 if one_tree(options, classes) else classes], dtype=np.int64),
+            "per": np.array([trees_each(options, classes)], dtype=np.int64),
             "origin": np.array([start_of(trees, float(state["origin"][0]), classes == 0)]),
         }
         together = cast("Arrays", ChainMap(added, state))  # nothing of the rows is read

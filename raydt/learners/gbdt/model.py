@@ -39,9 +39,9 @@ from raydt.learners.gbdt.ensemble import (
     gains,
     next_in_preorder,
     numbered,
-    one_tree,
     score_rows,
     start_of,
+    trees_each,
     trees_of,
 )
 from raydt.learners.gbdt.options import GBDTOptions
@@ -244,7 +244,7 @@ def saved_predictor(model: Mapping[str, AnyArray], options: GBDTOptions, feature
     arrays = dict(model)
     bins, classes = Bins.from_arrays(arrays), int(model["classes"][0])
     trees = trees_of(arrays, bins, options.max_leaf_nodes)
-    per, origin = 1 if one_tree(options, classes) else classes, float(model["origin"][0])
+    per, origin = trees_each(options, classes), float(model["origin"][0])
     if "node_gain" not in arrays:
         start = start_of(trees, origin, classes == 0)
         return GBDTPredictor(trees, bins, features.sparse, classes, per, start)

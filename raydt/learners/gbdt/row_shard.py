@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints, Slots
+from raydt.arrays.elementary import AnyArray, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.binning import CellStore
 from raydt.examples.updates import NO_WEIGHTS, UNIT, Features
@@ -32,15 +32,18 @@ from raydt.learners.gbdt.candidates import (
 )
 from raydt.learners.gbdt.derivatives import derive_together, gradient, residual, weighted
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays, Trees
-from raydt.learners.gbdt.growth import begin_growth, grow_tree, next_leaves, search_opened
 from raydt.learners.gbdt.histograms import (
     add_packed,
+    begin_growth,
     change_nodes,
     change_rows,
     change_sums,
+    grow_tree,
     list_nodes,
     move_all_up,
+    next_leaves,
     pack,
+    search_opened,
     sum_up,
     sum_up_changes,
 )
@@ -103,20 +106,21 @@ def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
         F[i] += value[np.uint32(leaf[np.uint32(slots[i])])]
 
 
-@inner_kernel
-def _begin_iteration(local: Any, batch: Any, own: int, m: int, again: bool, loss: Any, room: Any, p: Any) -> None:
-    """Derive the rows in the trees of an iteration, and look up where they add, if that serves several trees."""
-    row = row_of(local.candidates, m)
-    if len(room.places.ends) and again:
-        nowhere = local.sums.shape[2] - 1
-        find_places(batch.slots[:own], local.cells, local.candidates.segment[row], nowhere, room.places)
-    _derive(batch, 0, own, loss, p)
+@kernel
+def begin_tree(
+    model: Any, local: Any, batch: Any, own: int, t: int, first: int, room: Any, p: Any
+) -> tuple[int, int]:  # fmt: skip
+    """Begin to train one tree, whose only leaf has ``own`` rows: note their derivatives, and return the sums of these.
 
-
-@inner_kernel
-def _begin_tree(model: Any, local: Any, batch: Any, t: int, k: int, own: int, room: Any) -> tuple[int, int]:
-    """Note the derivatives of the rows in one tree, whose only leaf they are in; returns their sums."""
-    loss, ledger, slots, y = model.loss, model.ledger[t], batch.slots, batch.y
+    ``first`` is the first iteration of the pass; ``p`` as in ``PassRoom``.
+    """
+    loss, m, y = model.loss, t // model.loss.trees, batch.y
+    ledger, slots, k, row = model.ledger[t], batch.slots, t - m * model.loss.trees, row_of(local.candidates, m)
+    if k == 0:
+        if len(room.places.ends) and (m == first or row > 0):
+            nowhere = local.sums.shape[2] - 1
+            find_places(slots[:own], local.cells, local.candidates.segment[row], nowhere, room.places)
+        _derive(batch, 0, own, loss, p)
     G, H = np.int64(0), np.int64(0)
     for i in range(own):
         slot, entry = slots[i], batch.entry[k, i]
@@ -133,29 +137,11 @@ def _begin_tree(model: Any, local: Any, batch: Any, t: int, k: int, own: int, ro
 @kernel
 def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: int, room: Any, p: Any) -> None:
     """Train the iterations from ``first`` up to before ``stop`` on ``own`` rows; ``p`` as in ``PassRoom``."""
-    trees, loss = model.trees, model.loss
-    for m in range(first, stop):
-        row = row_of(local.candidates, m)
-        _begin_iteration(local, batch, own, m, m == first or row > 0, loss, room, p)
-        for k in range(loss.trees):
-            t = m * loss.trees + k
-            trees.G[t, 0], trees.H[t, 0] = _begin_tree(model, local, batch, t, k, own, room)
-            grow_tree(model, local, t, row, 1, room)
-            add_scores(model, batch, t, 0, own)
-
-
-@kernel
-def begin_tree(model: Any, local: Any, batch: Any, own: int, t: int, first: int, room: Any, p: Any, head: Any) -> None:
-    """Begin to train one tree with other shards; ``first`` is the first iteration of the pass.
-
-    ``head``, int64, shape (2,), takes the sums of the own rows.
-    """
-    loss, m = model.loss, t // model.loss.trees
-    k = t - m * loss.trees
-    if k == 0:
-        again = m == first or row_of(local.candidates, m) > 0
-        _begin_iteration(local, batch, own, m, again, loss, room, p)
-    head[0], head[1] = _begin_tree(model, local, batch, t, k, own, room)
+    trees, per = model.trees, model.loss.trees
+    for t in range(first * per, stop * per):
+        trees.G[t, 0], trees.H[t, 0] = begin_tree(model, local, batch, own, t, first, room, p)
+        grow_tree(model, local, t, row_of(local.candidates, t // per), 1, room)
+        add_scores(model, batch, t, 0, own)
 
 
 @kernel
@@ -194,6 +180,25 @@ def _welcome(model: Any, batch: Any, m: int, n: int, joined: int, counts: Any) -
 
 
 @kernel
+def end_update(
+    model: Any, batch: Any, t: int, kept: int, n: int, joined: int, roots: int, rules: Any, room: Any, grow_room: Any,
+    counts: Any
+) -> int:  # fmt: skip
+    """End one tree: its scores, and the rows that join. Returns how many rows the batch has then.
+
+    After the last tree of an iteration, rows that have joined get their scores.
+    """
+    if roots:
+        count_growth(model, t, roots, room, grow_room, counts)
+    joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
+    per = model.loss.trees
+    add_scores(model, batch, t, kept, n)
+    if t % per == per - 1 and t < len(model.leaf) - 1:
+        _welcome(model, batch, t // per, n, joined, counts)
+    return int(joined)
+
+
+@kernel
 def update_pass(
     model: Any,
     local: Any,
@@ -212,37 +217,26 @@ def update_pass(
     ``compares``: entries of others may stay. Returns how many rows are members of the batch at the end, those that
     joined in the last iteration too. ``counts`` takes what was done (COUNTS).
     """
-    trees, loss = model.trees, model.loss
-    per = loss.trees
-    iterations = len(trees.feature) // per
-    kept = own if role == DELETED else 0
+    trees, per = model.trees, model.loss.trees
+    kept, joined = own if role == DELETED else 0, n
     counts[:] = 0
     counts[DEPTH], counts[REFRESHED] = -1, n - own
-    for m in range(iterations):
-        row = row_of(local.candidates, m)
-        derive_batch(model, batch, m, own, n, kept, rules, compares, room.p)
-        joined = n
-        for k in range(per):
-            t = m * per + k
-            changed = change_rows(model, local, batch, t, k, role, own, n, room)
-            if changed:
-                for node in range(len(room.value)):
-                    room.value[node] = trees.value[t, node]
-                nodes = list_nodes(trees, t, room)
-                change_sums(model, local, t, row, changed, nodes, room)
-                roots = 0
-                if has_to_grow(model, local, t, row, nodes, rules, room, True):
-                    roots = collapse(model, batch.y, t, k, rules, room, grow_room)
-                    if roots:
-                        grow_tree(model, local, t, row, roots, grow_room)
-                        count_growth(model, t, roots, room, grow_room, counts)
-                joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
-            add_scores(model, batch, t, kept, n)
-        if m + 1 == iterations:
-            return joined
-        _welcome(model, batch, m, n, joined, counts)
-        n = joined
-    return n
+    for t in range(len(trees.feature)):
+        row, roots = row_of(local.candidates, t // per), 0
+        if t % per == 0:
+            n = joined
+            derive_batch(model, batch, t // per, own, n, kept, rules, compares, room.p)
+        changed = change_rows(model, local, batch, t, t % per, role, own, n, room)
+        for node in range(len(room.value)):
+            room.value[node] = trees.value[t, node]
+        nodes = list_nodes(trees, t, room)
+        change_sums(model, local, t, row, changed, nodes, room)
+        if has_to_grow(model, local, t, row, nodes, rules, room, True):
+            roots = collapse(model, batch.y, t, t % per, rules, room, grow_room)
+            if roots:
+                grow_tree(model, local, t, row, roots, grow_room)
+        joined = end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
+    return joined
 
 
 @kernel
@@ -271,25 +265,6 @@ def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any
     if not has_to_grow(model, local, t, row_of(local.candidates, t // per), nodes, rules, room, False):
         return 0
     return collapse(model, batch.y, t, t % per, rules, room, grow_room)
-
-
-@kernel
-def end_update(
-    model: Any, batch: Any, t: int, kept: int, n: int, joined: int, roots: int, rules: Any, room: Any, grow_room: Any,
-    counts: Any
-) -> int:  # fmt: skip
-    """End one tree: its scores, and the rows that join. Returns how many rows the batch has then.
-
-    After the last tree of an iteration, rows that have joined get their scores.
-    """
-    if roots:
-        count_growth(model, t, roots, room, grow_room, counts)
-    joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
-    per = model.loss.trees
-    add_scores(model, batch, t, kept, n)
-    if t % per == per - 1 and t < len(model.leaf) - 1:
-        _welcome(model, batch, t // per, n, joined, counts)
-    return int(joined)
 
 
 _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}
@@ -417,9 +392,9 @@ class RowShard:
     def train_steps(self, slots: Slots, F: Floats, first: int, stop: int) -> Steps[None]:
         """Train some iterations with other shards; arguments as in :meth:`train`, of the own rows."""
         model, local, batch, own, room, grow_room = self._begin_training(slots, F, False)
-        per, head = self.ensemble.per, np.empty(2, dtype=np.int64)
+        per = self.ensemble.per
         for t in range(first * per, stop * per):
-            begin_tree(model, local, batch, own, t, first, grow_room, room.p, head)
+            head = np.array(begin_tree(model, local, batch, own, t, first, grow_room, room.p))
             yield from self._grow(model, local, t, 1, grow_room, head)
             add_scores(model, batch, t, 0, own)
         F[:] = batch.F[:, :own].T
@@ -471,7 +446,7 @@ class RowShard:
         """Grow one tree. ``head`` has the sums of the own rows at its root, or nothing where those of all are known."""
         drawn = local.candidates
         row, every = t // self.ensemble.per if len(drawn.cuts) > 1 else 0, np.arange(len(room.small))
-        n = begin_growth(model, local, t, row, roots, room)
+        n = begin_growth(model, local, t, row, roots, room, False)
         while n >= 0:
             packed = _NONE
             if n:
@@ -551,9 +526,11 @@ class RowShard:
         e.most_drift = stale.most - moved if LARGE * changes < live else 0
         return due, compares
 
-    def of_rows(self, local: Int32s, within: Bools) -> dict[str, AnyArray]:
-        """Return drift, leaves and ledger of rows, shape (n,); of those that are not ``within`` the model nothing."""
+    def of_rows(self, local: Int32s) -> dict[str, AnyArray]:
+        """Return drift, leaves and ledger of rows, shape (n,); nothing of those that wait to be inserted."""
         e = self.ensemble
+        within = local < e.leaf.shape[1]
+        within[within] = e.leaf[0, local[within]] != e.absent
         leaf = np.full((len(local), len(e.leaf)), e.absent, dtype=e.leaf.dtype)
         ledger, drift = np.zeros(leaf.shape, dtype=e.ledger.dtype), np.zeros(len(local), dtype=np.uint16)
         held = np.flatnonzero(within)

@@ -15,6 +15,7 @@ side. It holds for a side without rows, too, which may get some.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -153,12 +154,6 @@ class Slack(NamedTuple):
     reach: Floats  #: By how much rows may change G and H meanwhile.
     G: Ints  #: ``G``, ``H``: By how much rows have changed the sums: the sums of absolute values.
     H: Ints
-
-
-def no_slack(trees: int, nodes: int) -> Slack:
-    """Nothing is known."""
-    shape = trees, nodes
-    return Slack(np.full(shape, np.inf), np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, np.int64))
 
 
 @inner_kernel
@@ -329,35 +324,43 @@ class PassRoom(NamedTuple):
 def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
     """Scratch for ``capacity`` rows of at most ``longest`` entries, and so many trees of so many inner nodes."""
     nodes = 2 * inner + 1
-    slots, leaf = (np.empty(capacity, dtype=np.int32) for _ in range(2))
-    g, h = (np.empty(capacity, dtype=np.int64) for _ in range(2))
-    G, H, rows = (np.zeros(nodes, dtype=np.int64) for _ in range(3))
-    touched, failed = (np.zeros(nodes, dtype=np.uint8) for _ in range(2))
-    order, depth, mark = (np.zeros(nodes, dtype=np.int16) for _ in range(3))
-    number = np.full(absent + 1, -1, dtype=np.int16)
-    delta = np.zeros((inner, stored, 2), dtype=np.int64)
-    segments = np.empty(longest, dtype=np.uint32)
+    by_row: Any = partial(np.empty, capacity)
+    by_node: Any = partial(np.zeros, nodes)
+    in_trees: Any = partial(np.zeros, (trees, nodes))
     return PassRoom(
-        *(slots, leaf, g, h),
-        *(G, H, rows),
-        *(np.zeros((nodes, 2), dtype=np.int64), no_slack(trees, nodes)),
-        *(touched, failed),
-        *(np.empty(nodes), np.empty(capacity)),
-        *(np.empty(capacity, dtype=np.uint16), np.empty(capacity, dtype=np.uint16)),
-        *(order, depth, mark, number),
-        np.zeros(absent + 1, dtype=np.int32),
-        delta,
-        segments,
-        np.empty((per + 2, TOGETHER)),
-        np.zeros((nodes, RANKS + FIELDS), dtype=np.int64),
-        *(np.empty(nodes, dtype=np.int64), np.empty(inner, dtype=np.int64)),
+        slots=by_row(np.int32),
+        leaf=by_row(np.int32),
+        g=by_row(np.int64),
+        h=by_row(np.int64),
+        G=by_node(np.int64),
+        H=by_node(np.int64),
+        rows=by_node(np.int64),
+        absolute=np.zeros((nodes, 2), dtype=np.int64),
+        slack=Slack(in_trees() + np.inf, in_trees(), in_trees(np.int64), in_trees(np.int64)),
+        touched=by_node(np.uint8),
+        failed=by_node(np.uint8),
+        value=by_node(),
+        before=by_row(),
+        above=by_row(np.uint16),
+        below=by_row(np.uint16),
+        order=by_node(np.int16),
+        depth=by_node(np.int16),
+        mark=by_node(np.int16),
+        number=np.full(absent + 1, -1, dtype=np.int16),
+        charge=np.zeros(absent + 1, dtype=np.int32),
+        delta=np.zeros((inner, stored, 2), dtype=np.int64),
+        segments=np.empty(longest, dtype=np.uint32),
+        p=np.empty((per + 2, TOGETHER)),
+        ranks=np.zeros((nodes, RANKS + FIELDS), dtype=np.int64),
+        judged=by_node(np.int64),
+        changed=np.empty(inner, dtype=np.int64),
     )
 
 
 #: A leaf that was opened. ``node``: of the tree; ``left``: its left child among the open leaves, the right one being
 #: the next (-1: no children); ``order``: how many leaves of the tree were opened before it (-1: it is no leaf of the
 #: tree, or not any more); its rows ``slots[begin:end]`` and the sums of all rows; ``gain``: of its best split, 0 if
-#: there is none or the leaf is split; ``histogram``: in the pool, its own or that of its larger child.
+#: there is none or the leaf is split.
 OPEN_LEAF = np.dtype(
     [
         ("node", np.int64),
@@ -368,12 +371,12 @@ OPEN_LEAF = np.dtype(
         ("G", np.int64),
         ("H", np.int64),
         ("gain", np.float64),
-        ("histogram", np.int64),
     ]
 )
 #: Registers of a growth: leaves opened, and how many of these have been searched; splits made, and how many may be;
-#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far; roots.
-OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, ROOTS, REGISTERS = range(10)
+#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far; roots;
+#: and whether one shard has all rows.
+OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, ROOTS, ALONE, REGISTERS = range(11)
 #: Leaves that may be opened ahead at a time, in parts of the leaves that a tree may gain.
 MOST_AHEAD = 1
 
@@ -407,7 +410,7 @@ class GrowthRoom(NamedTuple):
     leaf: npt.NDArray[np.void]  #: Shape (opened,).
     root_of: Ints  #: Shape (opened,): root above each opened leaf.
     found: Ints  #: Shape (opened, FIELDS): its best split.
-    pool: Ints  #: Shape (leaves, S + 1, 2); with other shards (opened, S + 1, 2).
+    pool: Ints  #: Shape (opened, S + 1, 2): its histogram.
     used: Bools  #: Shape (inner nodes,): histograms of the tree that are in use.
     places: Places  #: Where all rows add, or of no rows: then it is looked up whenever a row is added.
     register: Ints  #: Shape (REGISTERS,).
@@ -422,20 +425,28 @@ class GrowthRoom(NamedTuple):
 
 def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone: bool) -> GrowthRoom:
     """Room for trees of so many leaves over histograms of ``segments``; ``alone``: no other shard grows them too."""
-    slots, g, spare_slots, spare_g = (np.empty(capacity, dtype=np.int32) for _ in range(4))
-    ends, made, step, small = (np.empty(leaves, dtype=np.int64) for _ in range(4))
     opened = 2 * leaves * (1 if alone else 2 + MOST_AHEAD)
+    by_row: Any = partial(np.empty, capacity, np.int32)
+    by_leaf: Any = partial(np.empty, leaves, np.int64)
+    by_opened: Any = partial(np.empty, opened)
     return GrowthRoom(
-        *(slots, g, spare_slots, spare_g),
-        np.empty((leaves, 2), dtype=np.int64),
-        *(ends, made),
-        np.empty(opened, dtype=OPEN_LEAF),
-        np.empty(opened, dtype=np.int64),
-        np.empty((opened, FIELDS), dtype=np.int64),
-        np.empty((leaves if alone else opened, segments + 1, 2), dtype=np.int64),
-        np.empty(max(1, leaves - 1), dtype=np.bool_),
-        places,
-        np.empty(REGISTERS, dtype=np.int64),
-        *(small, step, np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64)),
-        *(np.empty(opened), np.empty(opened, dtype=np.int64)),
+        slots=by_row(),
+        g=by_row(),
+        spare_slots=by_row(),
+        spare_g=by_row(),
+        root=np.empty((leaves, 2), dtype=np.int64),
+        ends=by_leaf(),
+        made=by_leaf(),
+        leaf=by_opened(OPEN_LEAF),
+        root_of=by_opened(np.int64),
+        found=np.empty((opened, FIELDS), dtype=np.int64),
+        pool=np.empty((opened, segments + 1, 2), dtype=np.int64),
+        used=np.empty(max(1, leaves - 1), dtype=np.bool_),
+        places=places,
+        register=np.empty(REGISTERS, dtype=np.int64),
+        small=by_leaf(),
+        step=by_leaf(),
+        parts=np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64),
+        ahead=by_opened(),
+        turn=by_opened(np.int64),
     )

@@ -114,21 +114,10 @@ def move(above: int, below: int, change: float, stale: Any) -> tuple[int, int]:
     return above + most, max(below - least, 0)
 
 
-@kernel
-def _largest_moves(above: Any, below: Any, per: int) -> int:
-    total = 0
-    for first in range(0, len(above), per):
-        largest = 0
-        for t in range(first, first + per):
-            for node in range(above.shape[1]):
-                largest = max(largest, np.int64(above[t, node]) + np.int64(below[t, node]))
-        total += largest
-    return total
-
-
 def largest_moves(trees: Any, per: int) -> int:
     """Return what any row's leaves have moved, at most: over all iterations, the largest of each. O(nodes)."""
-    return int(_largest_moves(trees.above, trees.below, per))
+    moved = trees.above.astype(np.int64) + trees.below
+    return int(moved.reshape(-1, per * moved.shape[1]).max(axis=1).sum())
 
 
 @inner_kernel

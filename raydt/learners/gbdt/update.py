@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -456,32 +456,23 @@ class Counts:
         return cls(trees, c[TREES_RETRAINED], c[SUBTREES], rows, c[NODES], c[DEPTH], refreshed)
 
 
-#: Columns that are not numbers of things.
-_OTHER = {"seconds": np.float64}
-COLUMNS = (
-    "seq", "deletes", "inserts", "trees_checked", "trees_retrained", "subtrees", "rows", "nodes", "depth", "refreshed",
-    "rounds", "trained", "seconds",
-)  # fmt: skip
-
-
 class UpdateLog:
     """One entry for each D' (and for the first training): its last update, and what it took (:class:`Counts`)."""
+
+    COLUMNS = ("seq", "deletes", "inserts", *(field.name for field in fields(Counts)), "seconds")
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, ...]] = []
 
     def add(self, seq: int, deletes: int, inserts: int, counts: Counts, seconds: float) -> None:
         """Record a D' that ended with update ``seq``."""
-        taken = [getattr(counts, name) for name in COLUMNS[3:-1]]
-        self._entries.append((seq, deletes, inserts, *taken, seconds))
+        self._entries.append((seq, deletes, inserts, *astuple(counts), seconds))
 
     def arrays(self) -> dict[str, AnyArray]:
         """Columns of the entries, int64 but for ``seconds``."""
-        columns = zip(*self._entries, strict=True) if self._entries else [()] * len(COLUMNS)
-        return {
-            name: np.array(column, dtype=_OTHER.get(name, np.int64))
-            for name, column in zip(COLUMNS, columns, strict=True)
-        }
+        columns = zip(*self._entries, strict=True) if self._entries else [()] * len(self.COLUMNS)
+        found = {name: np.array(column) for name, column in zip(self.COLUMNS, columns, strict=True)}
+        return {name: array.astype(np.float64 if name == "seconds" else np.int64) for name, array in found.items()}
 
 
 @dataclass(slots=True)
