@@ -25,9 +25,9 @@ from raydt.learners.forest.labels import (
     add_weighted,
     canonical_sums,
     floor_mean,
-    floor_means,
     weighted_lack,
 )
+from raydt.learners.forest.model import leaf_votes
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
@@ -215,7 +215,7 @@ def test_sums_means_and_differences_are_exact(rows: list[tuple[int, int]], data:
     n_left, sum_left = sum(w for _, w in on_left), sum(w * y for y, w in on_left)
     lack, mean = _results(left, totals)
     assert lack == float(sum_left * n - n_left * total)
-    assert mean == floor_means(totals[None])[0] == total // n
+    assert mean == leaf_votes(totals[None], True)[0, 0] == total // n
     assert _results(totals - left, totals)[0] == -lack
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from raydt.arrays.elementary import below_at, bits_at
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.labels import SUMS, add_weighted, weighted_lack
-from raydt.learners.forest.membership import unit_at
 from raydt.learners.forest.nodes import CLASSES, NEAR, PACKED, STEP, list_classes, mass_at
 from raydt.trees.records import mass_of
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
+_12, _UNIT = np.uint64(12), 2.0**-52
 #: The category of rows that lack one.
 NO_CATEGORY = -1.0
 
@@ -62,6 +62,13 @@ def cut_between(low: float, high: float, unit: float) -> float:
         cut = (1.0 - unit) * low + unit * high
     inside: float = cut if cut < high else low
     return inside
+
+
+@inlined_kernel
+def unit_at(key: np.uint64, counter: int) -> float:
+    """A number in (0, 1): an odd multiple of 2**-53."""
+    unit: float = (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
+    return unit
 
 
 @inlined_kernel

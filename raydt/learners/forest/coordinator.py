@@ -39,7 +39,6 @@ from raydt.learners.forest.model import (
     Counted,
     Folded,
     ForestPredictor,
-    class_counts,
     codes_of,
     depths_of,
     each_tree,
@@ -81,8 +80,9 @@ class ForestCoordinator(SequentialCoordinator):
     def __init__(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.options, self.features = options, features
-        self._trees = dealt(options.n_estimators, shards)
-        self._store = ForestStore(dtype_of(options.numeric), self._trees)
+        trees = dealt(options.n_estimators, shards)
+        self._numbers = [{"numbers": numbers} for numbers in trees]  # of each shard's trees
+        self._store = ForestStore(dtype_of(options.numeric), trees)
         self._shared = plan.shared_store
         #: With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
         #: coordinator sees the trees of its shards.
@@ -134,15 +134,11 @@ class ForestCoordinator(SequentialCoordinator):
             return [slice(0, end), slice(end, len(batch))]
         return super()._parts_of(batch)
 
-    def _know(self, batch: UpdateBatch) -> None:
-        """Take over the classes of a batch, and the order of their labels."""
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         order = np.arange(batch.n_classes) if batch.class_order is None else batch.class_order
         if len(order) >= len(self._order):
             self._order = order
-
-    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
-        self._know(batch)
         steps, position = steps_of(batch, part, admitted)
         kind, seq = steps["kind"], batch.start + position
         warm = int(np.searchsorted(seq, self._warmup))
@@ -230,15 +226,6 @@ class ForestCoordinator(SequentialCoordinator):
         """A request to all shards, which says what their trees are."""
         return Ask(method, payload or {}, self._numbers)
 
-    @property
-    def _numbers(self) -> list[dict[str, Ints]]:
-        """The numbers of each shard's trees."""
-        return [{"numbers": numbers} for numbers in self._trees]
-
-    def gather(self) -> Exchange[None]:
-        """Fetch the trees that have changed since they were fetched last."""
-        yield from self.gather_state()
-
     def gather_state(self) -> Exchange[None]:
         """Fetch the trees that have changed since they were fetched last."""
         if not self._stale:
@@ -248,6 +235,8 @@ class ForestCoordinator(SequentialCoordinator):
                 self._fetched[number] = tree
         self._stale = False
 
+    gather = gather_state
+
     def trim(self) -> None:
         """Rest, and sleep: keep the model, and have the shard forget the trees, which the next batch builds again.
 
@@ -255,7 +244,7 @@ class ForestCoordinator(SequentialCoordinator):
         """
         super().trim()
         few = self.store.live * self.options.copies <= MOST_ASLEEP
-        if not (self._shared and few and len(self._trees) == 1 and self._seq >= self._warmup):
+        if not (self._shared and few and len(self._numbers) == 1 and self._seq >= self._warmup):
             return
         if self._saved is None:
             if (self._seq - self._woken) * STEPS_OF_A_BUILD < self.store.live:
@@ -282,7 +271,7 @@ class ForestCoordinator(SequentialCoordinator):
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
-            "shards": len(self._trees),
+            "shards": len(self._numbers),
         }
         ended = yield from together("recall", payload, self._numbers)
         self._shards_need_rows, self._woken = False, self._seq
@@ -360,15 +349,18 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _tree_roots(self, counted: Counted, saved: TreeArrays | None, former: bool) -> AnyArray:
         """Return the hash of each tree, shape (trees, 32)."""
-        if saved is not None:
-            return former_roots_of(saved, counted) if former else roots_of(saved, counted)
-        if not self._shared:
+        if saved is None and not self._shared:
             if self._stale if former else self._roots is None:
                 raise RuntimeError(message("learners.trees_elsewhere"))
-            return former_roots_of(joined_trees(self._fetched), counted) if former else cast(AnyArray, self._roots)
-        if former:
-            return np.concatenate([former_roots_of(part.arrays(), counted) for part in self.store.parts])
-        return np.concatenate([part.roots(counted) for part in self.store.parts])
+            if not former:
+                return cast(AnyArray, self._roots)
+            saved = joined_trees(self._fetched)
+        if saved is not None:
+            return former_roots_of(saved, counted) if former else roots_of(saved, counted)
+        parts = self.store.parts
+        return np.concatenate(
+            [former_roots_of(part.arrays(), counted) if former else part.roots(counted) for part in parts]
+        )
 
     def _counted(self, saved: TreeArrays | None = None) -> Counted:
         """Return which numbers the digest has of each node; of the trees of a ``saved`` model, if there is one."""
@@ -379,7 +371,7 @@ class ForestCoordinator(SequentialCoordinator):
             roots = [saved.totals[np.cumsum(saved.nodes) - saved.nodes]]
         else:
             roots = [part.root_totals() for part in self.store.parts] if self._shared else self._root_totals
-        counts = class_counts(roots)
+        counts = merged_votes([one.sum(axis=0, keepdims=True) for one in roots])[0]
         if self.store.uneven:  # a class may have rows of weight 0 only
             counts = np.bincount(self.store.y[self.store.slots()], minlength=len(counts))
         live = self._order[self._order < len(counts)]

@@ -194,16 +194,6 @@ def floor_mean(sums: Any) -> int:
     return mean
 
 
-def floor_means(totals: Ints) -> Ints:
-    """:func:`floor_mean` of each of some nodes, shape (nodes,), with weights or without; 0 of an empty one."""
-    n, some = totals[:, 0], np.maximum(totals[:, 0], 1)
-    if totals.shape[1] == PLAIN:
-        return np.where(n > 0, totals[:, 1] // some, 0)
-    whole = totals[:, 1] // some
-    rest = ((totals[:, 1] - whole * some) << COARSE_BITS) + totals[:, 2]
-    return np.where(n > 0, (whole << COARSE_BITS) + rest // some, 0)
-
-
 def label_sums(totals: AnyArray) -> Floats:
     """Sums of labels in units, shape (nodes,), of totals with weights or without."""
     sums: Floats = totals[:, 1].astype(np.float64)
@@ -221,12 +211,6 @@ def weighted_lack(left: Any, totals: Any) -> float:
     high = (upper << 8) + (upper_rest >> 40) + (lower >> 12) + (rest >> 60)
     lack: float = rounded_words(high, rest & 0xFFFFFFFFFFFFFFF)
     return lack
-
-
-def weighed_sums(sums: Ints) -> Ints:
-    """W, A and B, shape (..., 3), of n and sums of labels, shape (..., 2), of rows that have had no weights."""
-    n, total = sums[..., 0], sums[..., 1]
-    return np.stack([n, total >> COARSE_BITS, total & _LOWER], axis=-1) * UNIT
 
 
 def canonical_sums(totals: Ints) -> Ints:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import Compressed, SparseRows
 from raydt.arrays.digest import Part, Words, begin_digest, digest
-from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints
+from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.scoring import LEVELS, Levels, levels_of
 from raydt.examples.updates import Features, Targets
@@ -30,7 +30,6 @@ from raydt.learners.forest.labels import (
     Scale,
     canonical_sums,
     floor_mean,
-    floor_means,
     label_sums,
 )
 from raydt.learners.forest.nodes import TreeArrays
@@ -78,20 +77,16 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
                 votes[k] += (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
 
 
+@kernel
+def _vote_each(totals: Any, numeric: bool, votes: Any) -> None:
+    for leaf in range(len(totals)):
+        add_vote(totals, leaf, numeric, votes[leaf])
+
+
 def leaf_votes(totals: Ints, numeric: bool) -> Ints:
     """The votes of leaves, shape (leaves, K) or, of numbers, (leaves, 2), as :func:`add_vote` counts them."""
-    if numeric:
-        return np.stack([floor_means(totals), (totals[:, 0] > 0).astype(np.int64)], axis=1)
-    n = totals.sum(axis=1)
-    some = np.maximum(n, 1)
-    if n.max(initial=0) >= _WIDE:
-        share, rest = np.zeros_like(totals), totals
-        for _ in range(4):
-            share, rest = (share << 10) + (rest << 10) // some[:, None], (rest << 10) % some[:, None]
-        return share
-    parts = totals << _HALF_BITS
-    whole = parts // some[:, None]
-    votes: Ints = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[:, None]
+    votes = np.zeros((len(totals), 2 if numeric else totals.shape[1]), dtype=np.int64)
+    _vote_each(totals, numeric, votes)
     return votes
 
 
@@ -313,7 +308,7 @@ class ForestPredictor:
         n = totals[:, 0] if numeric else totals.sum(axis=1)
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
-            value = np.ldexp(floor_means(totals).astype(np.float64), self._exponent - LABEL_BITS)[:, None]
+            value = np.ldexp(leaf_votes(totals, True)[:, :1].astype(np.float64), self._exponent - LABEL_BITS)
         else:
             known = self._order[self._order < n_classes]
             codes = np.concatenate([known, np.setdiff1d(np.arange(n_classes), known)])
@@ -365,14 +360,6 @@ def merged_votes(parts: Sequence[Ints]) -> Ints:
 # Format: ``docs/reference/formats.md``.
 
 
-def class_counts(roots: Sequence[Ints]) -> Ints:
-    """Add up the class counts of the roots of trees, each of shape (trees, classes); some may know fewer classes."""
-    counts = np.zeros(max(one.shape[1] for one in roots), dtype=np.int64)
-    for one in roots:
-        counts[: one.shape[1]] += one.sum(axis=0)
-    return counts
-
-
 class Counted(NamedTuple):
     """The numbers of ``totals`` that a digest has, over ``per_row``.
 
@@ -406,16 +393,24 @@ class Counted(NamedTuple):
         return digest([("trees", roots), *exponent, *more], begin_digest((), format))
 
 
-def contents_of(feature: Int32s, threshold: Floats, totals: Ints) -> tuple[Words, Ints]:
-    """Return what is hashed of some nodes, behind room for the hashes of their children; and where it ends, in bytes.
+def hashed_roots(
+    nodes: npt.NDArray[np.void], roots: Ints | Int32s, totals: Ints, counted: Counted, hashed: Bools, hashes: Words,
+    deepest: int = 256
+) -> npt.NDArray[np.uint8]:  # fmt: skip
+    """Return the hash of each tree, shape (trees, 32). O(nodes that are not ``hashed``).
 
-    It is the feature (-1 of a leaf), the threshold and the totals, eight bytes each.
+    Of a node, the feature (-1 of a leaf), the threshold and the numbers that are ``counted`` are hashed, eight bytes
+    each, behind the hashes of its children.
     """
-    contents = np.empty((len(feature), CONTENT + 2 + totals.shape[1]), dtype="<u8")
-    contents[:, CONTENT] = np.maximum(feature, -1).astype(np.int64).view(np.uint64)
-    contents[:, CONTENT + 1] = threshold.view(np.uint64)
-    contents[:, CONTENT + 2 :] = totals.view(np.uint64)
-    return contents, np.full(len(feature), 8 * contents.shape[1])
+    changed = changed_nodes(nodes, roots, hashed, deepest)
+    at, numbers = changed.at, counted.of(totals[changed.at])
+    contents = np.empty((len(at), CONTENT + 2 + numbers.shape[1]), dtype="<u8")
+    contents[:, CONTENT] = np.maximum(nodes["feature"][at], -1).astype(np.int64).view(np.uint64)
+    contents[:, CONTENT + 1] = nodes["threshold"][at].view(np.uint64)
+    contents[:, CONTENT + 2 :] = numbers.view(np.uint64)
+    hash_changed(nodes, changed, contents, np.full(len(at), 8 * contents.shape[1]), hashed, hashes)
+    found: npt.NDArray[np.uint8] = hashes[roots].view(np.uint8)
+    return found
 
 
 def joined_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
@@ -426,25 +421,18 @@ def joined_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     return TreeArrays._make([*parts, np.concatenate(totals)])
 
 
-#: What tells where the children of a node are.
-_LINKED = np.dtype([("feature", np.int32), ("left", np.int32), ("right", np.int32)])
-#: Depth of no node.
-_DEEPEST = 256
+#: A node of a tree in canonical form, as it is hashed.
+_NODE = np.dtype([("feature", np.int32), ("left", np.int32), ("right", np.int32), ("threshold", np.float64)])
 
 
 def roots_of(trees: TreeArrays, counted: Counted) -> npt.NDArray[np.uint8]:
     """Return the hash of each tree in canonical form, shape (trees, 32). O(nodes)."""
     starts = np.cumsum(trees.nodes) - trees.nodes
-    nodes = np.empty(len(trees.feature), dtype=_LINKED)
-    nodes["feature"], nodes["left"] = trees.feature, np.arange(1, len(nodes) + 1)
+    nodes = np.empty(len(trees.feature), dtype=_NODE)
+    nodes["feature"], nodes["threshold"], nodes["left"] = trees.feature, trees.threshold, np.arange(1, len(nodes) + 1)
     nodes["right"] = trees.right + np.repeat(starts, trees.nodes)
     hashed, hashes = np.zeros(len(nodes), dtype=np.bool_), np.empty((len(nodes), WORDS), dtype="<u8")
-    changed = changed_nodes(nodes, starts, hashed, _DEEPEST)
-    at = changed.at
-    contents = contents_of(trees.feature[at], trees.threshold[at], counted.of(trees.totals[at]))
-    hash_changed(nodes, changed, *contents, hashed, hashes)
-    roots: npt.NDArray[np.uint8] = hashes[starts].view(np.uint8)
-    return roots
+    return hashed_roots(nodes, starts, trees.totals, counted, hashed, hashes)
 
 
 def former_roots_of(trees: TreeArrays, counted: Counted) -> npt.NDArray[np.uint8]:

@@ -24,7 +24,7 @@ from raydt.arrays.blocks import empty, grown, trimmed
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints, bits_at
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.examples.updates import DTYPE, NO_WEIGHTS, UNIT, Weights
-from raydt.learners.forest.labels import PLAIN, SUMS, WEIGHTED, add_weighted, weighed_sums
+from raydt.learners.forest.labels import PLAIN, SUMS, WEIGHTED, add_weighted
 from raydt.trees.records import MEMBER, next_in_preorder
 
 #: ``feature`` of a leaf, and of a leaf that is to be built.
@@ -310,17 +310,6 @@ def with_classes(forest: ForestArrays, order: Ints) -> ForestArrays:
     buckets = empty((*had.shape[:3], classes), had.dtype)
     buckets[: int(forest.reg[BLOCKS_USED])] = 0
     buckets[..., :known][: int(forest.reg[BLOCKS_USED])] = had[: int(forest.reg[BLOCKS_USED])]
-    return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
-
-
-def weighed(forest: ForestArrays, numeric: bool) -> ForestArrays:
-    """The same trees, all of whose rows have weight 1, in units of weights."""
-    totals, buckets = forest.totals, forest.blocks.buckets
-    forest.hashed[:] = False
-    if numeric:
-        totals, buckets = np.column_stack([weighed_sums(totals), totals[:, 2:], totals[:, 1]]), weighed_sums(buckets)
-    else:
-        totals, buckets = totals * UNIT, buckets.astype(np.int64) * UNIT
     return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
 
 

@@ -6,7 +6,7 @@ trees that the coordinator deals, as many as any other shard. It keeps all rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +104,7 @@ class ForestShard:
         if (numbers := payload.pop("numbers", None)) is not None:
             self.trees.deal(np.array(numbers))
         answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
+        return self._meeting.begin(answer) if isinstance(answer, Generator) else answer
 
     # ---------------------------------------------------------------- a batch
 
@@ -233,18 +233,14 @@ class ForestShard:
         mine = block(self.trees.examples.X, slots, self.columns)
         return equal_rows(mine, row[self.columns])
 
-    def _on_recall(self, **message: Any) -> Any:
-        """Take ids and labels of all rows, whose features are known, and build the trees.
-
-        ``slots`` are ascending; None: 0, 1, ..., as after a restore. What a pass that was broken off has done is made
-        again.
-        """
-        return self._meeting.begin(self._recall(**message))
-
-    def _recall(
+    def _on_recall(
         self, slots: Any, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool, shards: int
     ) -> Steps[dict[str, Any]]:
-        """Tell the other shards the columns that this one has read, some rows at a time."""
+        """Take ids and labels of all rows, whose features are known, and build the trees.
+
+        ``slots`` are ascending; None: 0, 1, ..., as after a restore. Shards tell each other the columns that they have
+        read, some rows at a time. What a pass that was broken off has done is made again.
+        """
         slots = np.arange(len(ids), dtype=np.int32) if slots is None else np.asarray(slots)
         self._scale = Scale(*scale)
         self.trees.wake()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import grown, put_rows, trimmed
 from raydt.arrays.digest import Words
-from raydt.arrays.elementary import Bools, Floats, Int32s, Ints, Slots, bits
+from raydt.arrays.elementary import Bools, Floats, Int32s, Ints, Slots, bits, bits_at, stream_key
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.examples.updates import UNIT, Features, Log, Weights, filled
 from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SHARDS
 from raydt.learners.forest.build import change, open_path, resolve
-from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.model import Counted, contents_of, vote
+from raydt.learners.forest.model import Counted, hashed_roots, vote
 from raydt.learners.forest.nodes import (
     DEPTH,
     MOST_ENTRIES,
@@ -40,14 +40,13 @@ from raydt.learners.forest.nodes import (
     most_rows,
     new_forest,
     new_scratch,
-    weighed,
     with_classes,
     with_room,
     without_room,
 )
 from raydt.learners.forest.options import ForestOptions
 from raydt.parallel import ranges, run, threads
-from raydt.trees.hashes import WORDS, changed_nodes, hash_changed
+from raydt.trees.hashes import WORDS
 from raydt.trees.records import MEMBER, link, mass_of, next_in_preorder, unlink
 
 # The steps of a batch, in one compiled loop over neighbouring trees of a shard.
@@ -218,25 +217,12 @@ class TreePool:
         self.forest = without_room(self.forest)
         self.new_scratch(0)
 
-    def share(self, members: npt.NDArray[np.void]) -> None:
-        """Use these lists of rows."""
-        self.forest = self.forest._replace(members=members)
-
     def know(self, order: Ints) -> None:
         """Count all classes, whose codes are in ascending order of their labels."""
         grows = len(order) > self.width
         self.forest = with_classes(self.forest, order)
         if grows:
             self.new_scratch(len(self.scratch.slots))
-
-    def weigh(self) -> None:
-        """Count weights from now on; those of all rows there are, are 1."""
-        self.forest, self.rules = weighed(self.forest, self.rules.numeric), self.rules.weighed()
-        self.new_scratch(len(self.scratch.slots))
-
-    def wait(self, slots: Slots, by: int, examples: ForestRows) -> None:
-        """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""
-        _gather_or_scatter(self.forest, slots, by, examples, self.rules.numeric)
 
     def take(self, work: ForestSteps, begin: int, end: int, examples: ForestRows) -> None:
         """Take steps; leaves that are opened may stay so."""
@@ -272,10 +258,6 @@ class TreePool:
         if len(self.scratch.slots) <= rows:
             self.new_scratch(max(rows + rows // 4, 64))
 
-    def mark(self, found: Bools, copies: int) -> None:
-        """Mark the slots of all rows, of which each is in so many trees. O(nodes + rows)."""
-        _mark(self.forest, copies, found)
-
     def roots(self, counted: Counted) -> npt.NDArray[np.uint8]:
         """Return the hash of each tree, shape (trees, 32). O(nodes that have changed since the last one)."""
         forest = self.forest
@@ -284,13 +266,8 @@ class TreePool:
             self._hashed_by = counted.key
         if len(self._hashes) < len(forest.nodes):
             self._hashes = grown(self._hashes, len(forest.nodes))
-        nodes = forest.nodes
-        changed = changed_nodes(nodes, forest.roots, forest.hashed, self.rules.max_depth)
-        at = changed.at
-        contents = contents_of(nodes["feature"][at], nodes["threshold"][at], counted.of(forest.totals[at]))
-        hash_changed(nodes, changed, *contents, forest.hashed, self._hashes)
-        roots: npt.NDArray[np.uint8] = self._hashes[forest.roots].view(np.uint8)
-        return roots
+        deepest = self.rules.max_depth
+        return hashed_roots(forest.nodes, forest.roots, forest.totals, counted, forest.hashed, self._hashes, deepest)
 
     def arrays(self, places: Ints) -> TreeArrays:
         """Return those of some trees that are in this pool, in canonical form. O(nodes)."""
@@ -308,6 +285,127 @@ class TreePool:
         _copy_out(forest, places, np.empty(len(forest.nodes), dtype=np.int64), out)
         return out
 
+
+# Which trees an example lives in, and where the sequences of the trees begin: pure functions of the seed.
+#
+# *Membership.* SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the id, under a key of 128 bits that BLAKE2b makes
+# of the seed, starts a sequence of SplitMix64 (``raydt.arrays.elementary``) with a number for each tree: an example
+# lives in the k trees of the smallest numbers. Whoever does not know the seed cannot choose ids that fill one tree.
+#
+# *Nodes.* The key of a root is number ``tree`` of the sequence of the seed; those below follow from the path
+# (``candidates``).
+#
+# ``tests/oracles/forest.py`` has all of this in plain integers.
+
+_13, _16, _17, _21, _32, _64 = (np.uint64(n) for n in (13, 16, 17, 21, 32, 64))
+_V0, _V1 = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
+_V2, _V3 = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
+_LENGTH, _END = np.uint64(8 << 56), np.uint64(0xFF)
+
+
+class Seeds(NamedTuple):
+    """Keys made of the seed: two words of memberships, and that of the roots."""
+
+    k0: np.uint64
+    k1: np.uint64
+    roots: np.uint64
+
+
+def seeds_of(seed: int) -> Seeds:
+    """The keys of any integer."""
+    words = hashlib.blake2b(str(seed).encode(), digest_size=16, person=b"raydt-forest").digest()
+    k0, k1 = (np.uint64(int.from_bytes(words[i : i + 8], "little")) for i in (0, 8))
+    return Seeds(k0, k1, stream_key(seed, "trees of a forest"))
+
+
+@inner_kernel
+def _rotated(word: np.uint64, by: np.uint64) -> np.uint64:
+    turned: np.uint64 = (word << by) | (word >> (_64 - by))
+    return turned
+
+
+@inner_kernel
+def _mixed(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+    """One round of SipHash."""
+    v0 += v1
+    v2 += v3
+    v1 = _rotated(v1, _13) ^ v0
+    v3 = _rotated(v3, _16) ^ v2
+    v0 = _rotated(v0, _32)
+    v2 += v1
+    v0 += v3
+    v1 = _rotated(v1, _17) ^ v2
+    v3 = _rotated(v3, _21) ^ v0
+    v2 = _rotated(v2, _32)
+    return v0, v1, v2, v3
+
+
+@kernel
+def siphash(k0: np.uint64, k1: np.uint64, number: np.uint64) -> np.uint64:
+    """SipHash-2-4 of the eight bytes of a number, little-endian, under the key (k0, k1)."""
+    v0, v1, v2, v3 = k0 ^ _V0, k1 ^ _V1, k0 ^ _V2, k1 ^ _V3
+    for word in (number, _LENGTH):
+        v3 ^= word
+        v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
+        v0 ^= word
+    v2 ^= _END
+    for _ in range(4):
+        v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
+    out: np.uint64 = v0 ^ v1 ^ v2 ^ v3
+    return out
+
+
+@inlined_kernel
+def _precedes(numbers: Any, trees: Any, i: int, number: np.uint64, tree: int) -> bool:
+    """Return True if entry i has a smaller number, or the same and a smaller tree."""
+    first: bool = numbers[i] < number or (numbers[i] == number and trees[i] < tree)
+    return first
+
+
+@inner_kernel
+def _select(numbers: Any, trees: Any, k: int) -> None:
+    """Put the k smallest numbers first, in any order, each with its tree: Hoare's FIND, O(trees) expected."""
+    low, high = 0, len(numbers) - 1
+    while low < high:
+        number, tree = numbers[k - 1], trees[k - 1]
+        i, j = low, high
+        while i <= j:
+            while _precedes(numbers, trees, i, number, tree):
+                i += 1
+            while numbers[j] > number or (numbers[j] == number and trees[j] > tree):
+                j -= 1
+            if i <= j:
+                numbers[i], numbers[j] = numbers[j], numbers[i]
+                trees[i], trees[j] = trees[j], trees[i]
+                i += 1
+                j -= 1
+        if j < k - 1:
+            low = i
+        if k - 1 < i:
+            high = j
+
+
+@kernel
+def memberships(seeds: Any, ids: Any, numbers: Any, trees: Any, out: Any) -> None:
+    """Fill a row of ``out``, shape (n, k), for each of ``ids``: the trees that hold the example, in any order.
+
+    Those are the trees of the smallest numbers; of equals the smaller. ``numbers`` and ``trees``, with an entry for
+    each tree of the forest, are scratch. O(trees) for an example.
+    """
+    k = out.shape[1]
+    for i in range(len(ids)):
+        key = siphash(seeds.k0, seeds.k1, np.uint64(ids[i]))
+        for t in range(len(trees)):
+            trees[t] = t
+            numbers[t] = bits_at(key, t)
+        if k < len(trees):
+            _select(numbers, trees, k)
+        for m in range(k):
+            out[i, m] = trees[m]
+
+
+# The trees of a shard, in as many pools as pay for its threads.
 
 T = TypeVar("T")
 
@@ -427,7 +525,7 @@ class ExactTrees:
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
         members = grown(self._members, capacity * k)
         for pool in self.pools:
-            pool.share(members)
+            pool.forest = pool.forest._replace(members=members)
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
@@ -435,14 +533,14 @@ class ExactTrees:
             self.examples = self.examples._replace(weight=grown(held.weight, capacity))
 
     def weigh(self) -> None:
-        """Count weights from now on, unless they are counted; those of all rows there are, are 1."""
-        if self.rules.unit > 1:
-            return
-        self.rules = self.rules.weighed()
-        self.examples = self.examples._replace(weight=filled(None, len(self.examples.y)))
-        for pool in self.pools:
-            pool.weigh()  # whose trees all have other totals now
-            pool.forest.touched[:] = True
+        """Count weights from now on, unless they are counted; those of all rows there are, are 1.
+
+        Every tree is one open leaf then.
+        """
+        if self.rules.unit == 1:
+            self.rules = self.rules.weighed()
+            self.examples = self.examples._replace(weight=filled(None, len(self.examples.y)))
+            self.open_all(self.examples.y)
 
     def reweigh(self, slots: Slots, weight: Weights) -> None:
         """Count the rows in the trees by other weights, given with their slots; every tree is one open leaf then."""
@@ -490,7 +588,10 @@ class ExactTrees:
 
     def _wait(self, slots: Slots, by: int) -> None:
         """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""
-        self._each(lambda pool: pool.wait(slots, by, self.examples), len(slots) * self.options.copies)
+        examples, numeric = self.examples, self.rules.numeric
+        self._each(
+            lambda pool: _gather_or_scatter(pool.forest, slots, by, examples, numeric), len(slots) * self.options.copies
+        )
 
     # ---------------------------------------------------------------- steps
 
@@ -537,7 +638,7 @@ class ExactTrees:
         """Slots of the rows in the trees, ascending. O(nodes + rows k)."""
         found = np.zeros(len(self.examples.y), dtype=np.bool_)
         for pool in self.pools:
-            pool.mark(found, self.options.copies)
+            _mark(pool.forest, self.options.copies, found)
         return np.flatnonzero(found).astype(np.int32)
 
     # ---------------------------------------------------------------- what there is
