@@ -573,21 +573,33 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
     ``row`` is that of the candidates. ``room.slots`` and ``room.g`` hold the rows, root after root, and ``room.made``
     takes the splits of each root. O(rows x features x depth).
     """
-    n = begin_growth(model, local, t, row, roots, room, True)
+    n, _ = _sum_up_roots(model, local, t, row, roots, room, True)
     while n >= 0:
         _search_opened(model.trees, local, t, row, room, n)
         n = _split(model, local, t, row, room)
 
 
 @kernel
-def begin_growth(model: Any, local: Any, t: int, row: int, roots: int, room: Any, alone: bool) -> int:
-    """Begin to grow a tree from ``roots``; with other shards, those with a histogram are searched (``room.found``).
+def begin_growth(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> int:
+    """Begin to grow a tree together with other shards; roots with a histogram are known (``room.found``).
 
     Returns how many leaves were summed up, as :func:`next_leaves`: of the other roots those that have to be and, until
     all are searched, children of the first ones.
     """
+    n, unknown = _sum_up_roots(model, local, t, row, roots, room, False)
+    if unknown:
+        return int(_open_more(local, row, room, n, 0, model.loss.squared))
+    return int(_split(model, local, t, row, room))
+
+
+@inner_kernel
+def _sum_up_roots(model: Any, local: Any, t: int, row: int, roots: int, room: Any, alone: bool) -> tuple[int, bool]:
+    """Open roots, search those with a histogram, and sum up the others but those that follow from others.
+
+    Returns how many were summed up, and whether there are roots without a histogram.
+    """
     _open_roots(model, t, room, roots, alone)
-    n, squared, unknown = 0, model.loss.squared, False
+    n, squared, unknown = np.int64(0), model.loss.squared, False
     for e in range(roots):
         leaf, found, h = room.leaf[e], room.found[e], room.root[e, 1]
         unknown |= h < 0
@@ -601,9 +613,7 @@ def begin_growth(model: Any, local: Any, t: int, row: int, roots: int, room: Any
                 _search(local, row, room, e)
             elif found[FEATURE] >= 0:
                 leaf.gain = gain_of(found[LEFT_G], found[LEFT_H], leaf.G, leaf.H, local.units)
-    if unknown:
-        return int(_open_more(local, row, room, n, 0, squared))
-    return int(_split(model, local, t, row, room))
+    return n, unknown
 
 
 @kernel

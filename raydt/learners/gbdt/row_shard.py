@@ -110,6 +110,14 @@ def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
 def begin_tree(
     model: Any, local: Any, batch: Any, own: int, t: int, first: int, room: Any, p: Any
 ) -> tuple[int, int]:  # fmt: skip
+    """Begin to train one tree, as :func:`_begin_tree`, together with other shards."""
+    return _begin_tree(model, local, batch, own, t, first, room, p)
+
+
+@inner_kernel
+def _begin_tree(
+    model: Any, local: Any, batch: Any, own: int, t: int, first: int, room: Any, p: Any
+) -> tuple[int, int]:  # fmt: skip
     """Begin to train one tree, whose only leaf has ``own`` rows: note their derivatives, and return the sums of these.
 
     ``first`` is the first iteration of the pass; ``p`` as in ``PassRoom``.
@@ -139,13 +147,21 @@ def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: i
     """Train the iterations from ``first`` up to before ``stop`` on ``own`` rows; ``p`` as in ``PassRoom``."""
     trees, per = model.trees, model.loss.trees
     for t in range(first * per, stop * per):
-        trees.G[t, 0], trees.H[t, 0] = begin_tree(model, local, batch, own, t, first, room, p)
+        trees.G[t, 0], trees.H[t, 0] = _begin_tree(model, local, batch, own, t, first, room, p)
         grow_tree(model, local, t, row_of(local.candidates, t // per), 1, room)
         add_scores(model, batch, t, 0, own)
 
 
 @kernel
 def derive_batch(
+    model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
+) -> None:
+    """Make the entries of a batch, as :func:`_derive_batch`, together with other shards."""
+    _derive_batch(model, batch, m, own, n, kept, rules, compares, p)
+
+
+@inner_kernel
+def _derive_batch(
     model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
 ) -> None:
     """Make the entries of a batch in an iteration: from its scores; of others, keep those that may stay."""
@@ -181,6 +197,15 @@ def _welcome(model: Any, batch: Any, m: int, n: int, joined: int, counts: Any) -
 
 @kernel
 def end_update(
+    model: Any, batch: Any, t: int, kept: int, n: int, joined: int, roots: int, rules: Any, room: Any, grow_room: Any,
+    counts: Any
+) -> int:  # fmt: skip
+    """End one tree, as :func:`_end_update`, together with other shards."""
+    return _end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
+
+
+@inner_kernel
+def _end_update(
     model: Any, batch: Any, t: int, kept: int, n: int, joined: int, roots: int, rules: Any, room: Any, grow_room: Any,
     counts: Any
 ) -> int:  # fmt: skip
@@ -225,7 +250,7 @@ def update_pass(
         row, roots = row_of(local.candidates, t // per), 0
         if t % per == 0:
             n = joined
-            derive_batch(model, batch, t // per, own, n, kept, rules, compares, room.p)
+            _derive_batch(model, batch, t // per, own, n, kept, rules, compares, room.p)
         changed = change_rows(model, local, batch, t, t % per, role, own, n, room)
         for node in range(len(room.value)):
             room.value[node] = trees.value[t, node]
@@ -235,7 +260,7 @@ def update_pass(
             roots = collapse(model, batch.y, t, t % per, rules, room, grow_room)
             if roots:
                 grow_tree(model, local, t, row, roots, grow_room)
-        joined = end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
+        joined = _end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
     return joined
 
 
@@ -446,7 +471,7 @@ class RowShard:
         """Grow one tree. ``head`` has the sums of the own rows at its root, or nothing where those of all are known."""
         drawn = local.candidates
         row, every = t // self.ensemble.per if len(drawn.cuts) > 1 else 0, np.arange(len(room.small))
-        n = begin_growth(model, local, t, row, roots, room, False)
+        n = begin_growth(model, local, t, row, roots, room)
         while n >= 0:
             packed = _NONE
             if n:
