@@ -24,6 +24,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,9 @@ def _validate(text: str, place: str) -> None:
 def _executed(block: Block, names: dict[str, object], place: str) -> str:
     """What a block prints."""
     output = io.StringIO()
-    with contextlib.redirect_stdout(output):
+    with contextlib.redirect_stdout(output), warnings.catch_warnings():
+        if block.comment == "needs":  # a library that may warn of others that it uses
+            warnings.simplefilter("ignore")
         if block.language == "python":
             exec(compile("\n" * block.line + block.text, place, "exec"), names)
         elif block.language == "yaml":

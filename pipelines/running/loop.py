@@ -557,6 +557,8 @@ class Run:
             if batch.barrier is not None and result.snapshot is not None:
                 self.folder.require_own()
                 self.checkpointer.write(self._content(batch.barrier.stream, result.snapshot))
+            if recorder.updates % self.config.output.metrics_every == 0:
+                progress.scored(recorder.updates, dict([recorder.prequential.headline()], active=recorder.active))
             if time.perf_counter() >= show_at:
                 score = recorder.prequential.headline()
                 progress.update(recorder.updates, recorder.active, self.description.size(recorder.statistics), score)
