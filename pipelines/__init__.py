@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipelines.sweeping import SweepResult, sweep
     from pipelines.training import train
     from pipelines.updating import apply_changes, update
+    from pipelines.whereabouts import verify_erasure
 
 __all__ = [
     "Config",
@@ -32,6 +33,7 @@ __all__ = [
     "sweep",
     "train",
     "update",
+    "verify_erasure",
 ]
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "train": "training",
     "update": "updating",
     "apply_changes": "updating",
+    "verify_erasure": "whereabouts",
 }
 _HOMES |= {"SweepResult": "sweeping", "sweep": "sweeping"}
 

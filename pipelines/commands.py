@@ -558,16 +558,21 @@ def audit(run: str, key: str | None, shards: int, address: str | None, as_json: 
     return 0 if report["ok"] else 3
 
 
-@click.command(short_help="Check receipts, or train a model from the remaining examples and compare digests.")
-@click.argument("run", metavar="RUN|RECEIPTS")
-@click.argument("state", required=False)
+@click.command(short_help="Find who is still in which folder, check receipts, or train again and compare digests.")
+@click.argument("places", nargs=-1, required=True, metavar="RUN...|RECEIPTS [STATE]")
 @RECEIPT_KEY
 @click.option("--public-key", metavar="HEX", help="Ed25519 key by which every receipt must be signed.")
-@click.option("--id", "ids", metavar="ID", multiple=True, help="Was ID deleted, when, by which receipt? Repeatable.")
+@click.option(
+    "--id",
+    "ids",
+    metavar="ID",
+    multiple=True,
+    help="Of RUN...: which folders still hold ID? Of RECEIPTS: was ID deleted, when, by which receipt? Repeatable.",
+)
 @click.option("--subject", "subjects", metavar="X", multiple=True, help="As --id, of the rows of a subject (person).")
 @click.option("--receipt", type=click.IntRange(1), metavar="N", help="Print receipt number N as a text for people.")
 @JSON
-def verify(run: str, state: str | None, receipt: int | None, as_json: bool, **named: Any) -> int:
+def verify(places: tuple[str, ...], receipt: int | None, as_json: bool, **named: Any) -> int:
     """Train a model from scratch on the remaining examples of RUN, and compare the digests.
 
     RUN may also be a saved STATE: verify then uses the examples in it. Given a file of RECEIPTS that update wrote,
@@ -587,21 +592,37 @@ def verify(run: str, state: str | None, receipt: int | None, as_json: bool, **na
     Was it deleted?  raydt verify receipts.jsonl --id 10017 --receipt-key key.txt
 
     Did the table that a run follows delete it?  raydt verify runs/live --id 7
+
+    Which folders still hold a person?  raydt verify runs states --subject ana
+
+    The last looks through RUN, its checkpoints, and the states beside RUN that update made from it; RUN may also be a
+    state, or a folder with runs and states in it, and there may be several. The exit code is 3 unless all that is asked
+    is gone from all of them. If one RUN has receipts of its own, the exit code is that of the receipts.
     """
     from pathlib import Path
 
     from pipelines.auditing import verify_receipts, verify_requests, verify_run
-    from pipelines.display import receipts_lines, verify_lines
+    from pipelines.display import erasure_lines, receipts_lines, verify_lines
     from pipelines.run_folder import RECEIPTS
+    from pipelines.whereabouts import verify_erasure
 
     named["key"], ids, subjects = named.pop("receipt_key"), named["ids"], named["subjects"]
-    of_run = (ids or subjects or receipt is not None) and state is None and (Path(run) / RECEIPTS).is_file()
-    if of_run:
+    run, *others = places
+    state = others[0] if others else None
+    if (ids or subjects or receipt is not None) and not others and (Path(run) / RECEIPTS).is_file():
         checked = verify_requests(run, **named)
         if receipt is None:
-            print_result(checked, receipts_lines(checked), as_json)
+            found = verify_erasure(run, ids=ids, subjects=subjects)
+            text = receipts_lines(checked) + "\n\n" + erasure_lines(found)
+            print_result({**checked, "erasure": found}, text, as_json)
             return 0 if checked["ok"] else 3
         run = str(Path(run) / RECEIPTS)
+    elif (ids or subjects) and receipt is None and not (named["key"] or named["public_key"]) and _is_folder(run):
+        found = verify_erasure(places, ids=ids, subjects=subjects)
+        print_result(found, erasure_lines(found), as_json)
+        return 0 if found["ok"] else 3
+    if len(others) > 1:
+        raise click.UsageError(message("commands.one_state", others=len(others)))
     asked = any(given not in (None, ()) for given in (state, receipt, *named.values()))
     chain = Path(run).is_file() or (asked and "://" not in run and not Path(run).exists())
     if chain and receipt is not None:
@@ -620,6 +641,13 @@ def verify(run: str, state: str | None, receipt: int | None, as_json: bool, **na
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3
+
+
+def _is_folder(place: str) -> bool:
+    """Return True for what may be a run or a state, and is no file of receipts."""
+    from pathlib import Path
+
+    return "://" in place or Path(place).is_dir()
 
 
 # Commands that look at runs, configs and the machine: report, validate, doctor.

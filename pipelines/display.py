@@ -7,7 +7,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import escaped
@@ -375,6 +375,9 @@ class Reporter:
         rate = max(done - self._before, 0) / max(time.monotonic() - self._began, 1e-9)
         self.advance(done, ", ".join(filter(None, (f"{rate:,.0f}/s", f"{active:,} live", size, _score(*score)))))
 
+    def scored(self, updates: int, scores: Mapping[str, float]) -> None:
+        """Take the headline score, and the number of live examples, where the metrics have a row: after ``updates``."""
+
     def advance(self, done: int, detail: str) -> None:
         """Show that ``done`` units are done, with ``detail``."""
 
@@ -665,6 +668,46 @@ def _asked(one: dict[str, Any], offset: int | None, older_than: int | None) -> s
     if one.get("returned"):
         return message("commands.subject_returned", said=said)
     return message("commands.id_there" if one["live"] else "commands.id_absent", said=said)
+
+
+def erasure_lines(found: dict[str, Any]) -> str:
+    """Return a table for each id or subject: what each folder holds of it."""
+    blocks: list[Text | Table | Items] = []
+    for kind, one in [("id", one) for one in found["ids"]] + [("subject", one) for one in found["subjects"]]:
+        folders = [(_of_trace(trace), trace) for trace in one["folders"]]
+        left = sum(bool(trace["copies"]) or trace["status"] in ("live", "unclear") for _, trace in folders)
+        verdict = message("commands.erased" if one["erased"] else "commands.not_erased", places=counted(left, "place"))
+        rows = [Row((said, trace["what"], trace["folder"])) for said, trace in folders]
+        table = Table(rows, columns=("it holds", "in a", "at"), words=(1, 2, 3))
+        reasons = [f"{trace['folder']}: {trace['reason']}" for _, trace in folders if trace["reason"]]
+        why = (Text(message("commands.unclear")), Items(reasons)) if reasons else ()
+        blocks += [Text(f"{kind} {one[kind]}: {verdict}"), table, *why]
+    missing = found["missing"]
+    gone = (Text(message("commands.missing")), Items(missing)) if missing else ()
+    return terminal(*blocks, *gone, Text(message("commands.elsewhere")))
+
+
+#: What is said of a folder without copies, and of copies that are no files.
+_OF_TRACE = {
+    "live": "commands.trace_live",
+    "deleted": "commands.trace_deleted",
+    "unclear": "commands.trace_unclear",
+    "purged": "commands.trace_purged",
+    "absent": "commands.trace_absent",
+}
+_COPIES = {"rows": "commands.copy_rows", "stream": "commands.copy_stream", "key": "commands.copy_key"}
+
+
+def _of_trace(trace: dict[str, Any]) -> str:
+    """Return what one folder holds."""
+    copies = ", ".join(message(_COPIES[one]) if one in _COPIES else one for one in trace["copies"])
+    if trace["what"] == "model" and trace["status"] == "live":
+        return message("commands.trace_learned")
+    if copies:
+        living = trace["status"] == "live"
+        return message("commands.trace_copied" if living else "commands.trace_copies", copies=copies)
+    rows = counted(trace["rows"], "row") + (f" under {counted(trace['keys'], 'key')}" if trace["keys"] else "")
+    return message(_OF_TRACE[trace["status"]], rows=rows)
 
 
 def purge_lines(done: dict[str, Any]) -> str:

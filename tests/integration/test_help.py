@@ -27,6 +27,7 @@ NOT_RUN = {
     "raydt update states ": "needs changes of the reader's",
     "raydt audit runs/first --shards": "starts Ray",
     "raydt verify receipts": "needs receipts with a key of the reader's",
+    "raydt verify runs states": "needs persons among the rows of the reader's",
     "raydt verify runs/live": "needs a run that follows",
     "raydt doctor": "starts Ray, needs a bucket, or compiles all kernels",
 }

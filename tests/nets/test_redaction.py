@@ -202,6 +202,7 @@ def test_commands_without_files_and_a_sweep(run: Path, told: Told, tmp_path: Pat
         ["report"],
         ["resume"],
         ["verify"],
+        ["verify", "--id", NEEDLES[0].decode(), "--subject", NEEDLES[-1].decode()],
         ["export", "--to", "onnx", "--out", str(tmp_path / "m.onnx")],
     ):
         told.run(words[0], str(run), *words[1:], case=words[0], run=run)

@@ -34,6 +34,7 @@ from pipelines.saved_runs import load_model
 from pipelines.serving.application import SnapshotReader
 from pipelines.serving.served import RequestTable, ServedModel
 from pipelines.updating import update
+from pipelines.whereabouts import verify_erasure
 from raydt.audits.recorded_tree import AuditReport
 from raydt.examples.updates import history_of_live
 from raydt.exchange.messages import injected
@@ -241,8 +242,9 @@ def test_a_deletion_ends_the_warmup_of_its_key(broker: Broker, tmp_path: Path) -
     told, run = topic(broker, "warmup", changes=0), tmp_path / "run"
     told.send(*({**row, "op": "c", "shop": "north", "s": "p"} for row in rows_of(10)))
     follow(told.job(stream={"warmup": 50}), run, until_idle=0.0)
-    asked = CliRunner().invoke(cli, ["verify", str(run), "--id", "3"])
+    asked = CliRunner().invoke(cli, ["verify", str(run), "--receipt", "3"])
     assert (asked.exit_code, message("commands.no_chain", run=run) in asked.output) == (2, True)
+    assert [one["rows"] for one in verify_erasure(run, ids=["3"])["ids"][0]["folders"]][1] == 1
     told.send({"op": "d", "id": 3}, *({**row, "op": "c", "id": 90 + row["id"], "s": "p"} for row in rows_of(4)))
     assert follow(run, until_idle=0.0).summary["active"] == 13
     assert audit_run(run).ok
