@@ -32,21 +32,22 @@ from raydt.version import __version__
 class Scores(Reporter):
     """Progress of a run that calls a function with each row of its metrics: the updates so far, and the scores.
 
-    An error of the function ends the run, as a failed one.
+    The first call is at the first row by which a prediction was scored. An error of the function ends the run, as a
+    failed one.
     """
 
     def __init__(self, told: Callable[[int, Mapping[str, float]], object]) -> None:
         self._told = told
 
     def scored(self, updates: int, scores: Mapping[str, float]) -> None:
-        """Call the function."""
-        self._told(updates, scores)
+        """Call the function, unless nothing was scored so far."""
+        if not any(map(math.isnan, scores.values())):
+            self._told(updates, scores)
 
 
 def log_scores(updates: int, scores: Mapping[str, float]) -> None:
     """Log scores of a run under way in the active run of MLflow: for :class:`Scores`."""
-    known = {name: float(value) for name, value in scores.items() if math.isfinite(value)}
-    library("mlflow", "mlflow").log_metrics(known, step=updates)
+    library("mlflow", "mlflow").log_metrics({name: float(value) for name, value in scores.items()}, step=updates)
 
 
 def log_run(run: str | Path, *, name: str = MODEL) -> Any:
