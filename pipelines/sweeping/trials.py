@@ -310,34 +310,34 @@ def _run_keys(source: StoredSource, config: Config, ends: Callable[[int], bool])
     from pipelines.keyed.recorder import job_of
 
     stream, without_key = keyed_stream(config, source), 0
-    session = KeyedSession(job_of(config, stream))
-    began, cpu_began = time.perf_counter(), time.thread_time()
-    for batch in stream.batches(config.cluster.batch_size * ROWS):
-        try:
-            if ends(session.apply(batch).totals["updates"]):
-                return None
-        except KeyFailedError as error:  # there is no checkpoint to go back to
-            raise error.__cause__ or error from None
-        without_key += len(stream.take_skipped())
-    result = session.finish()
-    seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu_began
-    totals = result.totals
-    if not totals["updates"] and not totals["skipped"] + without_key:
-        raise no_rows(config)
-    scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
-    return {
-        **{name: totals[name] for name in ("updates", "inserts", "deletes", "predictions", "refused")},
-        "active": totals["inserts"] - totals["deletes"],
-        "skipped": totals["skipped"] + without_key,
-        "no_change": None,
-        "majority": None,
-        **known(pooled_scores(scores, numbers=False)),
-        "alarms": sum(row["alarms"] for row in session.key_rows()),
-        "seconds": seconds,
-        **_cost(cpu_seconds, totals["updates"]),
-        **_work(config.learner, session),
-        "curve": {},
-    }
+    with closing(KeyedSession(job_of(config, stream))) as session:
+        began, cpu_began = time.perf_counter(), time.thread_time()
+        for batch in stream.batches(config.cluster.batch_size * ROWS):
+            try:
+                if ends(session.apply(batch).totals["updates"]):
+                    return None
+            except KeyFailedError as error:  # there is no checkpoint to go back to
+                raise error.__cause__ or error from None
+            without_key += len(stream.take_skipped())
+        result = session.finish()
+        seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu_began
+        totals = result.totals
+        if not totals["updates"] and not totals["skipped"] + without_key:
+            raise no_rows(config)
+        scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
+        return {
+            **{name: totals[name] for name in ("updates", "inserts", "deletes", "predictions", "refused")},
+            "active": totals["inserts"] - totals["deletes"],
+            "skipped": totals["skipped"] + without_key,
+            "no_change": None,
+            "majority": None,
+            **known(pooled_scores(scores, numbers=False)),
+            "alarms": sum(row["alarms"] for row in session.key_rows()),
+            "seconds": seconds,
+            **_cost(cpu_seconds, totals["updates"]),
+            **_work(config.learner, session),
+            "curve": {},
+        }
 
 
 def _cost(cpu_seconds: float, updates: int) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import struct
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,6 +95,14 @@ class FileEntry(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     arrays: dict[str, ArrayType] | None = None
 
+    def described(self) -> dict[str, Any]:
+        """Return the entry as the manifest has it."""
+        entry: dict[str, Any] = {name: getattr(self, name) for name in ("name", "component", "bytes", "sha256")}
+        if self.arrays is not None:
+            types = {name: {"dtype": one.dtype, "shape": one.shape} for name, one in self.arrays.items()}
+            entry["arrays"] = _OneLine(types)
+        return entry
+
 
 class Manifest(BaseModel):
     """The contents of ``manifest.json``, without the hash that seals it."""
@@ -132,7 +141,8 @@ def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: S
     origin |= {key: value for key, value in meta.items() if key in origin}
     own = {key: value for key, value in meta.items() if key not in (*origin, "kind")}
     manifest = Manifest(format=FORMAT, kind=kind, **origin, meta=own, files=list(files))
-    folder.publish(MANIFEST, seal(encode(manifest.model_dump(exclude_none=True))))
+    whole = {**manifest.model_dump(exclude={"files"}), "files": [file.described() for file in files]}
+    folder.publish(MANIFEST, seal(encode(whole)))
 
 
 def read_manifest(folder: Folder) -> Manifest:
@@ -187,6 +197,10 @@ def encode(value: Mapping[str, Any]) -> bytes:
     return "".join([*_pieces(dict(value), "\n"), "\n"]).encode("ascii")
 
 
+class _OneLine(dict[str, Any]):
+    """An object that is written on one line: many keys have thousands of arrays."""
+
+
 #: JSON on one line.
 _json = json.JSONEncoder(allow_nan=False).encode
 
@@ -199,7 +213,7 @@ def _pieces(value: Any, line: str) -> Iterator[str]:
             # Keys that are no strings become such, as in an encoder's hands.
             name = _json(key) + ": " if isinstance(key, str) else _json({key: 0})[1:-2]
             begin = ("," if place else "{") + inner + name
-            if isinstance(item, dict | list | tuple):
+            if isinstance(item, dict | list | tuple) and not isinstance(item, _OneLine):
                 yield begin
                 yield from _pieces(item, inner)
             else:
@@ -434,22 +448,81 @@ def _serialise(
     together = {name: array for name, array in whole.items() if large is None or array.nbytes <= large}
     apart = [{name: array} for name, array in whole.items() if name not in together]
     for arrays in filter(None, (together, *apart)):
-        buffer = io.BytesIO()
-        # np.savez would do, but for arrays called "file", and for objects, which it pickles.
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as members:
-            for name, array in arrays.items():
-                with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                    # As np.lib.format.write_array does, without its copy of the numbers.
-                    member.write(_header(array.dtype.str, array.shape))
-                    member.write(array.data.cast("B") if array.size else b"")
-        types = {name: ArrayType(dtype=array.dtype.str, shape=list(array.shape)) for name, array in arrays.items()}
-        files.append(("npz", buffer.getbuffer(), types))
+        types = {name: _type(array.dtype.str, array.shape) for name, array in arrays.items()}
+        files.append(("npz", archive(arrays), types))
     if plain or not whole:
         files.append(("json", memoryview(encode(plain)), None))
     return files
 
 
-@functools.lru_cache(1024)
+#: Records of an archive: local header with its sizes in 64 bits, entry of the directory, end of the directory.
+_LOCAL = struct.Struct("<4sBBHHHHLLLHH")
+_SIZES = struct.Struct("<HHQQ")
+_ENTRY = struct.Struct("<4sBBBBHHHHLLLHHHHHLL")
+_END = struct.Struct("<4s4H2LH")
+_FIRST_DAY = (1 << 5) | 1  # 1980-01-01, as of every member
+_MOST_BYTES, _MOST_MEMBERS = zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT
+
+
+def archive(arrays: Mapping[str, AnyArray]) -> memoryview:
+    """Return an ``.npz`` file without compression, byte for byte as ``zipfile`` writes it.
+
+    Of a small array ``zipfile`` takes five times as long, and many keys have thousands. It writes what needs the
+    format's extension: an archive of 2 GiB, or one of 65,536 arrays.
+    """
+    names = [f"{name}.npy" for name in arrays]
+    spare = sum(array.nbytes + 2 * len(name) + 512 for name, array in zip(names, arrays.values(), strict=True))
+    if spare > _MOST_BYTES or len(names) > _MOST_MEMBERS or not _are_plain("".join(names)):
+        return _by_zipfile(arrays)
+    pieces: list[bytes | memoryview] = []
+    directory: list[bytes] = []
+    at = 0
+    for name, array in zip(names, arrays.values(), strict=True):
+        file, header = name.encode("ascii"), _header(array.dtype.str, array.shape)
+        data = array.data.cast("B") if array.size else b""
+        size, crc = len(header) + len(data), crc32(data, crc32(header))
+        unknown = 0xFFFFFFFF  # in the extra field, which zipfile writes before it knows the size
+        pieces += (
+            _LOCAL.pack(b"PK\3\4", 45, 0, 0, 0, 0, _FIRST_DAY, crc, unknown, unknown, len(file), _SIZES.size),
+            file,
+            _SIZES.pack(1, 16, size, size),
+            header,
+            data,
+        )
+        sizes = crc, size, size, len(file)
+        directory += (
+            _ENTRY.pack(b"PK\1\2", 45, 3, 45, 0, 0, 0, 0, _FIRST_DAY, *sizes, 0, 0, 0, 0, 0o600 << 16, at),
+            file,
+        )
+        at += _LOCAL.size + len(file) + _SIZES.size + size
+    end = b"".join(directory)
+    n = len(names)
+    return memoryview(b"".join([*pieces, end, _END.pack(b"PK\5\6", 0, 0, n, n, len(end), at, 0)]))
+
+
+def _are_plain(names: str) -> bool:
+    """Return True if ``zipfile`` takes names as they are: it marks others, or cuts them."""
+    return names.isascii() and "\0" not in names
+
+
+def _by_zipfile(arrays: Mapping[str, AnyArray]) -> memoryview:
+    buffer = io.BytesIO()
+    # np.savez would do, but for arrays called "file", and for objects, which it pickles.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as members:
+        for name, array in arrays.items():
+            with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                # As np.lib.format.write_array does, without its copy of the numbers.
+                member.write(_header(array.dtype.str, array.shape))
+                member.write(array.data.cast("B") if array.size else b"")
+    return buffer.getbuffer()
+
+
+@functools.lru_cache(4096)
+def _type(dtype: str, shape: tuple[int, ...]) -> ArrayType:
+    return ArrayType(dtype=dtype, shape=list(shape))
+
+
+@functools.lru_cache(4096)
 def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """Return the header of an ``.npy`` file: to write or to parse one takes ten times as long as a small array."""
     header = io.BytesIO()

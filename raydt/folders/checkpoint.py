@@ -262,7 +262,7 @@ class CheckpointStore:
             fault("checkpoint.after_manifest")
             self._stored = stored
             self.copies.wrote(number, with_deleted)
-            self._prune(number)
+            self._prune(number, {file.name for file in files + shared})
         except (OSError, NotWrittenError, ProcessLostError) as error:
             with contextlib.suppress(OSError):
                 self._sweep()  # what was written of it; where the disk is full, the next one needs the space
@@ -318,21 +318,26 @@ class CheckpointStore:
         stored = [_Stored(place.segment, born, files)] if place.segment.rows else []
         return stored, [file for written in all_written for file in written.rest], rest
 
-    def _prune(self, number: int) -> None:
-        """Remove the checkpoints that are too many, and those after ``number``, which was just written."""
+    def _prune(self, number: int, names: set[str]) -> None:
+        """Remove the checkpoints that are too many, and those after ``number``, just written with files ``names``."""
         numbers = self.numbers()
         kept = self.copies.kept([other for other in numbers if other <= number][-self.keep :], number)
         for other in set(numbers) - set(kept):
             self.folder.delete(f"{other}/{MANIFEST}")  # first: without it the rest is no checkpoint
-        self._sweep()
+        self._sweep({str(number): names})
         self.copies.remain(kept)
 
-    def _sweep(self) -> None:
-        """Remove the files of checkpoints that no complete one refers to, and no others."""
+    def _sweep(self, known: Mapping[str, set[str]] | None = None) -> None:
+        """Remove the files of checkpoints that no complete one refers to, and no others.
+
+        ``known`` has the names of files of checkpoints, by number: to read a manifest of many keys takes a second.
+        """
         wanted, unknown = set(), set()
         for number in map(str, self.numbers()):
             try:
-                names = {file.name for file in read_manifest(self.folder.inside(number)).files}
+                names = (known or {}).get(number)
+                if names is None:
+                    names = {file.name for file in read_manifest(self.folder.inside(number)).files}
             except ModelFileError:
                 unknown |= {number, ROWS}  # it may be readable next time, and its rows have to be there then
                 continue

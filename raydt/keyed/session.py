@@ -5,6 +5,7 @@ Batches are rows of any keys (:class:`raydt.keyed.stream.KeyedBatch`), and a res
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -232,6 +233,7 @@ class KeyedSession:
         self._statistics: Counter[str] = Counter()
         self._depths: Counter[int] = Counter()  # keys by depth
         self._seconds = 0.0
+        self._frozen = 0  # keys whose objects are out of the garbage collector's sight
         self._digests: dict[int, str] = {}  # of groups that have not changed since
         self._dirty: set[int] = set()  # groups whose digests are not known
         self._unsaved: set[int] = set()  # groups that have changed since the last snapshot
@@ -249,10 +251,18 @@ class KeyedSession:
         result.digest = None if digests is None else digest_of_groups(digests)
         result.seconds = work_seconds() - began
         self._seconds += result.seconds
+        self._freeze()
         stored = None if batch.barrier is None else batch.barrier.segments()
         if stored is not None:
             result.snapshot = self.snapshot(stored)
         return result
+
+    def _freeze(self) -> None:
+        """Spare the garbage collector the models, which live on: whenever there are a quarter more of them."""
+        if len(self.members) > 1.25 * self._frozen:
+            gc.collect(1)
+            gc.freeze()
+            self._frozen = len(self.members)
 
     def _learn(self, parts: Iterable[Part]) -> None:
         try:
@@ -374,6 +384,7 @@ class KeyedSession:
         for member in self.members.by_key.values():
             self.after(member)
         self._dirty, self._unsaved = set(groups), set()
+        self._freeze()
 
     def work(self) -> list[dict[str, Any]]:
         """One entry: this process has the models of all keys."""
@@ -381,4 +392,7 @@ class KeyedSession:
         return [{"shard": 0, "columns": 0, "keys": keys, "requests": 0, "seconds": self._seconds, "pid": pid}]
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Show the garbage collector the models again."""
+        if self._frozen:
+            gc.unfreeze()
+            self._frozen = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,11 +33,16 @@ from raydt import (
 from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
 from raydt.keyed import stream
 from raydt.keyed.groups import digest_of, group_of
+from raydt.keyed.members import KeyedJob
 from raydt.keyed.packing import keys_of, packed, unpacked
+from raydt.keyed.session import KeyedSession
+from raydt.keyed.source import SharedSource
 from raydt.keyed.stream import KeyedStream
+from raydt.learners import learners
 from raydt.messages import message
 from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles
+from raydt.streams.windows import Incremental
 from tests.refusals import refused, warned
 from tests.small_tables import written
 
@@ -510,6 +516,19 @@ def test_blocks_grow_with_the_keys_and_have_all_rows_once(tmp_path: Path, monkey
         assert 10 < max(map(len, blocks)) <= most + 1  # they end with what is read together
         bad = [block.start + place for block in blocks for place in sorted(block.rows.bad)]
         assert tuple(bad) == BAD_STREAM
+
+
+def test_the_garbage_collector_passes_over_models_until_their_session_is_closed(tmp_path: Path) -> None:
+    blocks = opened(tmp_path, skip_bad=True)
+    learner, before = learners()["fudyadt"], gc.get_freeze_count()
+    options = learner.Options(kind="fudyadt")
+    shared = SharedSource(blocks.source, learner.traits(options).reading)
+    kept = Incremental(on_error="skip")
+    session = KeyedSession(KeyedJob(shared, learner, options, blocks.source.features, kept, every=10))
+    counts = [(session.apply(block), gc.get_freeze_count())[1] for block in blocks.batches(3)]
+    assert before < counts[0] < counts[-1]  # with more keys, of more models
+    session.close()
+    assert gc.get_freeze_count() == 0
 
 
 def test_the_rows_before_a_bad_one_come_first(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import json
 import random
 import re
@@ -25,6 +26,7 @@ from raydt.folders import arrays
 from raydt.folders.arrays import (
     FORMAT_VERSION,
     MANIFEST,
+    archive,
     encode,
     load_folder,
     newest,
@@ -170,6 +172,52 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_json_without_long_lists_is_that_of_the_standard_encoder(value):
     assert encode(value) == (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+ARRAYS = st.builds(
+    lambda dtype, shape, first: (np.arange(int(np.prod(shape))) + first).astype(dtype).reshape(shape),
+    st.sampled_from(["|b1", "|i1", "<u2", "<i4", "<i8", "<f4", "<f8"]),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.integers(0, 100),
+)
+
+
+@given(st.dictionaries(st.text(max_size=8) | st.from_regex(r"[a-z]{1,9}/[a-z]{1,9}#[if]8#1", fullmatch=True), ARRAYS))
+def test_an_archive_is_that_of_the_standard_library(values):
+    by_library = io.BytesIO()
+    with zipfile.ZipFile(by_library, "w", zipfile.ZIP_STORED) as members:
+        for name, array in values.items():
+            with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, (1, 0), allow_pickle=False)
+    assert archive(values) == by_library.getvalue()
+
+
+def test_an_archive_beyond_the_limits_is_by_the_standard_library(monkeypatch):
+    """There the format needs records that only the standard library writes."""
+    values = {f"x{i}": np.arange(i) for i in range(9)}
+    whole = bytes(archive(values))
+    written = []
+    by_library = arrays._by_zipfile
+    monkeypatch.setattr(arrays, "_by_zipfile", lambda given: written.append(len(given)) or by_library(given))
+    for limit, above in (("_MOST_MEMBERS", 8), ("_MOST_BYTES", len(whole) - 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(arrays, limit, above)
+            assert archive(values) == whole
+    assert written == [9, 9]
+    assert archive(values) == whole
+    assert written == [9, 9]
+
+
+def test_a_manifest_has_the_arrays_of_a_file_on_one_line(folder):
+    """Readers take any layout under the seal."""
+    text = (folder / MANIFEST).read_text()
+    lines = [line for line in text.splitlines() if '"arrays": ' in line]
+    assert len(lines) == 4
+    assert all(line.rstrip(",").endswith("}}") and '"dtype": ' in line for line in lines)
+    rest = json.loads(text)
+    assert rest.pop("sha256")
+    (folder / MANIFEST).write_bytes(seal((json.dumps(rest, indent=1) + "\n").encode()))  # as former versions wrote it
+    assert_equal(load_folder(folder)[1], COMPONENTS)
 
 
 def test_replacing_removes_the_old_files_and_no_others(folder):

@@ -39,7 +39,7 @@ from raydt.learners.batch_coordinator import ADD, REMOVE, STEP, Many, RowUpdates
 from raydt.learners.fudyadt.dynamic_tree import BatchSteps, FuDyADTTree, ListedTree, advance, group_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import TreeRows
-from raydt.learners.tree_coordinator import TreeCoordinator
+from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, LeafCounts, count_rows, route, smooth_rows
 from raydt.trees.counted_tree import WARMUP_LEFT, LabelRange
@@ -146,6 +146,10 @@ class FuDyADTCoordinator(TreeCoordinator):
     def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
         """Return what takes this batch with those of other trees of classes."""
         group: Many | None
+        if self.listed is not None:
+            store, inserts = self.live.store, inserts_of(batch)
+            if store.used + inserts > store.capacity or 3 * (store.live + inserts) > 2 * len(store.table):
+                self.listed = None  # until there is room for the batch
         self.listed, group = group_of(self.live, batch, self.listed)
         return group
 

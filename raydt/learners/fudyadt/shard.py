@@ -82,6 +82,8 @@ class TreeRows(OwnedRows):
 
 #: Labels of each shard that shards tell each other at once.
 _TOLD = 1 << 18
+#: Of fewer rows, as very many keys have, all columns are copied at once.
+_FEW_ROWS = 256
 _NO_NODES: AnyArray = np.empty(0, dtype=np.uint8)
 
 
@@ -101,7 +103,11 @@ class FuDyADTShard:
     def rows(self, slots: Int32s) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
         owned = [self._features.group_columns(int(g)) for g in self.groups]
-        parts = blocks(self._store.X, slots, owned)
+        if len(slots) < _FEW_ROWS:
+            whole = self._store.X[slots]
+            parts = [whole[:, columns[0] : columns[-1] + 1].copy() for columns in owned]
+        else:
+            parts = blocks(self._store.X, slots, owned)
         return {g: {"X": part} for g, part in zip(self.groups.tolist(), parts, strict=True)}
 
     def state(self, slots: Int32s) -> dict[int, dict[str, Any]]:
