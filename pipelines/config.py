@@ -538,7 +538,7 @@ class Config(BaseModel):
 
     def to_yaml(self) -> str:
         """:meth:`resolved` as YAML."""
-        return _as_yaml(json.dumps(self.resolved()))
+        return as_yaml(json.dumps(self.resolved()))
 
     def model_hash(self) -> str:
         """Return ``sha256:`` of the model config in canonical JSON, with only the last component of paths."""
@@ -759,6 +759,6 @@ def as_written(data: Any, number: int) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _as_yaml(text: str) -> str:
+def as_yaml(text: str) -> str:
     """Return JSON as YAML; the same config is written for each chapter of a run."""
     return dump_yaml(json.loads(text))

@@ -8,11 +8,13 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import escaped
 from pipelines.report.facts import audit_facts
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
+from pipelines.report.holdout import verdict
 from raydt.arrays.kernel_cache import PREPARATION
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
@@ -132,7 +134,14 @@ def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
         return [*trained, ("score", message("commands.no_holdout", share=holdout["share"]))]
     held = message("commands.holdout", rows=holdout["rows"], rest=holdout["trained_on"])
     metrics = {name: value for name, value in summary["metrics"].items() if value is not None}
-    return [*trained, _quality(metrics, summary["baselines"]), ("scored on", held)]
+    by = message(f"reports.by_{holdout.get('by', 'id')}")
+    sentences, better = verdict(summary)
+    return [
+        *trained,
+        _quality(metrics, summary["baselines"], holdout.get("constant") or {}),
+        ("" if better else "baseline", "" if better else f"{'. '.join(sentences)}."),
+        ("scored on", f"{held}, {by}"),
+    ]
 
 
 def where(summary: dict[str, Any]) -> str:
@@ -143,12 +152,19 @@ def where(summary: dict[str, Any]) -> str:
     return message("runs.where_with_rounds", place=place, times=counted(summary["rounds"], "time"))
 
 
-def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
-    """Return the first score with the baselines, then the others: shares, or errors."""
+def _quality(
+    metrics: dict[str, Any], baselines: dict[str, Any], constant: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, str]:
+    """Return the first score with the baselines, then the others, with those of a constant: shares, or errors."""
     written = error if "mse" in metrics else share
     first, *others = (name for name in metrics if name not in ("confusion", "alarms") and "faded" not in name)
     compared = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
-    rest = "  ".join(f"{name} {share(metrics[name]) if name == 'r2' else written(metrics[name])}" for name in others)
+
+    def told(name: str) -> str:
+        rival, form = constant.get(name), share if name == "r2" else written
+        return f"{name} {form(metrics[name])}" + (f" ({form(rival)})" if rival is not None else "")
+
+    rest = "  ".join(map(told, others))
     return first, f"{written(metrics[first])}  ({compared})  {rest}"
 
 

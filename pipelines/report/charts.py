@@ -76,7 +76,11 @@ class Quality:
         return best
 
 
-_TITLES = {score.name: score.title[0].upper() + score.title[1:] for score in CLASS_SCORES}
+_TITLES = {score.name: score.title[0].upper() + score.title[1:] for score in CLASS_SCORES} | {
+    "log_loss": "Log loss",
+    "brier": "Brier score",
+    "average_precision": "Average precision",
+}
 ACCURACY = Quality(
     score="accuracy",
     name="accuracy",

@@ -151,15 +151,17 @@ def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
         Fact("updates", total("updates"), f"{total('inserts')} inserts, {total('deletes')} deletes{refused}"),
         Fact("updates per second", figure(summary.get("updates_per_second")), "start-up and report excluded"),
     ]
-    if summary.get("holdout") is not None:
+    trained = summary.get("holdout") is not None
+    if trained:
+        own = [fact for fact in own if fact.name not in ("rebuilds", "trainings")]  # of updates
         work = [Fact("rows trained at once", total("active"), f"in {duration(summary.get('seconds'))}{refused}")]
     figures = [
         *work,
         Fact(quality.name, quality.form(number(scores, quality.score)), ", ".join(compared)),
         second,
-        *([] if len(work) == 1 else [Fact("live examples", total("active"), f"of {total('inserts')} inserted")]),
+        *([] if trained else [Fact("live examples", total("active"), f"of {total('inserts')} inserted")]),
         *own,
-        Fact("rounds with shards", total("rounds"), exchanged),
+        *([] if trained else [Fact("rounds with shards", total("rounds"), exchanged)]),
     ]
     return [fact for fact in figures if fact.value != ABSENT]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import raydt
-from pipelines.config import escaped
-from pipelines.report import charts, facts
+from pipelines.config import as_yaml, escaped
+from pipelines.report import charts, facts, holdout
 from pipelines.report.charts import Quality, judged
 from pipelines.report.folder import ReportedRun, marked, read_run
 from pipelines.run_folder import fitting
@@ -35,6 +36,7 @@ from raydt.presentation.blocks import (
     Code,
     Fact,
     Facts,
+    Fold,
     Heading,
     Items,
     Name,
@@ -46,6 +48,7 @@ from raydt.presentation.blocks import (
     pairs,
 )
 from raydt.presentation.charts import (
+    Chart,
     Columns,
     Form,
     count,
@@ -169,6 +172,9 @@ def embedded_json(text: str) -> Markup:
 
 def against_baselines(summary: dict[str, Any], metrics: Columns) -> Text:
     """Compare the learner's score with the trivial baselines, in the whole and window by window."""
+    if holdout.of_training(summary):
+        said, better = holdout.verdict(summary)
+        return Text(" ".join(f"{sentence}." for sentence in said), "verdict good" if better else "verdict bad")
     quality = judged(summary)
     score = number(summary.get("metrics"), quality.score)
     known = {key: number(summary.get("baselines"), key) for key in quality.baselines}
@@ -402,24 +408,45 @@ def _skew(run: ReportedRun, keys: dict[str, Any], quality: Quality) -> list[Bloc
 def _of_model(run: ReportedRun, location: str) -> _Part:
     """Return the part of a run with one model."""
     shown, metrics = run.description.present(run), run.metrics
-    trained = run.summary.get("holdout") is not None
+    verdict = [against_baselines(run.summary, metrics)]
+    figures = facts.key_figures(run, shown.figures)
+    quality = Text(f"{_judged_by(run, judged(run.summary).baselines)}.")
+    guarantee = [*shown.guarantee, Heading("audit", "Audit"), *audit_blocks(run, location, shown.gap)]
+    skipped = facts.skipped_rows(run)
+    if run.summary.get("holdout") is not None:
+        trained, *others = figures  # the scores come first
+        figures = [*others[:1], *holdout.figures(run.summary), *others[1:], trained]
+        constant = bool(holdout.of_training(run.summary))
+        compared = holdout.scores(run, facts.f1_name(run)) if constant else facts.scores(run)
+        model = [block for block in shown.model.blocks if not (isinstance(block, Chart) and block.span)]
+        sections = [
+            Section("Hold-out", [quality, Beside([compared, facts.confusion(run)])], "quality"),
+            *(Section(title, blocks, key) for title, key, blocks in holdout.sections(run)),
+            replace(shown.model, key="tree", blocks=[*model, *_features(run)]),
+            Section("Guarantee", guarantee, "guarantee"),
+            Section("Rows passed over", [skipped] if run.quarantined else [], "skipped"),
+        ]
+        return _Part(verdict, figures, sections)
     scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
     why = message("reports.few_points" if len(metrics.get("seq", ())) else "reports.no_metrics")
-    few, stream = Text("" if trained else f"{why}.", "none"), list[Block]()
-    if has_curve(metrics, "seq") and not trained:
+    few, stream = Text(f"{why}.", "none"), list[Block]()
+    if has_curve(metrics, "seq"):
         stream = [charts.live_examples(metrics), charts.work_over_stream(metrics, run.description.curves)]
-    quality = Text(f"{_judged_by(run, judged(run.summary).baselines)}.")
     scores = Beside([facts.scores(run), facts.alarms(run), facts.confusion(run)])
-    passed_over = [] if trained and not run.quarantined else [*(stream or [few]), facts.skipped_rows(run)]
-    audit = audit_blocks(run, location, shown.gap)
     sections = [
         Section("Quality", [quality, *(scored or [few]), scores], "quality"),
         replace(shown.model, key="tree"),
-        Section("Guarantee", [*shown.guarantee, Heading("audit", "Audit"), *audit], "guarantee"),
+        Section("Guarantee", guarantee, "guarantee"),
         replace(shown.work, key="rebuilds"),
-        Section("Stream", passed_over, "stream"),
+        Section("Stream", [*(stream or [few]), skipped], "stream"),
     ]
-    return _Part([against_baselines(run.summary, metrics)], facts.key_figures(run, shown.figures), sections)
+    return _Part(verdict, figures, sections)
+
+
+def _features(run: ReportedRun) -> list[Block]:
+    """Return the names of all features in full, folded."""
+    named = [str(feature.get("name")) for feature in run.names.features]
+    return [Fold(f"Names of {counted(len(named), 'column')} of features", [Items(named)])] if named else []
 
 
 class _Part(NamedTuple):
@@ -433,12 +460,12 @@ class _Part(NamedTuple):
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
     """Return the article about ``run``; among several, ``label`` names it and ``prefix`` begins anchors."""
     part, clock = (_of_keys if run.keys else _of_model)(run, location), run.clock
-    config = Code(run.config_text) if run.config_text else Text(f"{message('reports.no_config')}.", "none")
+    config: Block = Code(_without_nulls(run)) if run.config_text else Text(f"{message('reports.no_config')}.", "none")
     sections = [
         *part.sections,
         Section("Chapters", [facts.chapters(run)] if run.chapters else [], "chapters"),
         Section("Recovery", facts.recoveries(run), "recovery"),
-        Section("Shards", [] if run.keys else facts.shard_work(run), "shards"),
+        Section("Shards", [] if run.keys or _trained_alone(run) else facts.shard_work(run), "shards"),
         Section("Configuration", [config], "config"),
         Section("Environment and digests", facts.environment(run), "environment"),
     ]
@@ -457,14 +484,33 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
     return Article(label or facts.name_of(run, location), facts.what_ran(run), head, drawn, prefix)
 
 
+def _trained_alone(run: ReportedRun) -> bool:
+    """Return True of a training by one shard, which did all the work."""
+    return run.summary.get("holdout") is not None and len(run.summary.get("work") or []) < 2
+
+
+def _without_nulls(run: ReportedRun) -> str:
+    """Return the config as YAML without keys that are not set; its text if that cannot be read."""
+    return as_yaml(json.dumps(_set(run.config))) if run.config else run.config_text
+
+
+def _set(value: Any) -> Any:
+    """Return a plain value without entries of None, and without mappings that have no other entries."""
+    if not isinstance(value, dict):
+        return value
+    found = {key: _set(entry) for key, entry in value.items() if entry is not None}
+    return {key: entry for key, entry in found.items() if entry != {}}
+
+
 def _judged_by(run: ReportedRun, rivals: Mapping[str, str]) -> Message:
     """Return a sentence about the baselines, and about the rows that a training run holds out."""
-    numbers, holdout = "mean" in rivals, run.summary.get("holdout")
-    if not isinstance(holdout, dict):
+    numbers, held_out = "mean" in rivals, run.summary.get("holdout")
+    if not isinstance(held_out, dict):
         return message("reports.numbers" if numbers else "reports.classes")
-    if not holdout.get("rows"):
+    if not held_out.get("rows"):
         return message("reports.nothing_held_out")
-    held = {"rows": counted(holdout["rows"], "row"), "rest": holdout.get("trained_on", 0)}
+    by = message(f"reports.by_{held_out.get('by', 'id')}")
+    held = {"rows": counted(held_out["rows"], "row"), "rest": held_out.get("trained_on", 0), "by": by}
     rival = "the mean label" if numbers else "the most frequent label"
     return message("reports.held_out", name=next(iter(rivals.values())), rival=rival, **held)
 

@@ -42,9 +42,10 @@ from pipelines.running.requests import Requests, requests_of
 from pipelines.saved_runs import open_stream, run_meta, state_meta, store_of
 from pipelines.validation import WARMUP_ROWS, divide, divide_ids, place
 from raydt.arrays.kernel_cache import work_seconds
+from raydt.encoding.columns import number_of
 from raydt.errors import ConfigError, InputError, ProcessLostError, RaydtError, UpdateError, shortage
-from raydt.evaluation.scoring import LEVELS
-from raydt.examples.updates import NUMBERS, BatchResult, Features, UpdateBatch
+from raydt.evaluation.holdout import HeldOut
+from raydt.examples.updates import NUMBERS, UNIT, BatchResult, Features, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
 from raydt.folders.checkpoint import CheckpointContent, Copies
@@ -74,6 +75,9 @@ _OF_STREAMS = ("alarms", "kappa_temporal", "no_change")
 #: Rows predicted at a time.
 _ROWS = 1 << 14
 
+#: Parts of the rows to train on for which a learning curve has a point, beside the whole.
+PARTS = (0.125, 0.25, 0.5)
+
 
 def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     """Return the entry ``holdout`` of a training run's summary: :func:`scored`, ``share`` and ``seconds``."""
@@ -82,11 +86,25 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     found |= {"metrics": {}, "baselines": {}}
     if not config.stream.holdout:
         return found
-    began, session = work_seconds(), incarnations.open()
-    _, stream = open_stream(config)
-    assert isinstance(stream, TrainingStream)
-    found |= scored(config, session, stream.rest(), incarnations.features)
+    began = work_seconds()
+
+    def of_part(part: float) -> dict[str, Any]:
+        session, (_, stream) = incarnations.open(), open_stream(config)
+        assert isinstance(stream, TrainingStream)
+        return scored(config, session, stream.rest(part), incarnations.features)
+
+    curve = [of_part(part) for part in parts_of(config)]
+    found |= of_part(1.0)
+    if curve and found["rows"]:
+        points = [{"trained_on": one["trained_on"], **_plain(one["metrics"])} for one in [*curve, found]]
+        found["learning_curve"] = points
     return {**found, "seconds": work_seconds() - began}
+
+
+def parts_of(config: Config) -> tuple[float, ...]:
+    """Return the parts of the rows to train on for which a learning curve has a point, without the whole."""
+    curve = isinstance(config.stream, Training) and config.stream.holdout > 0.0 and config.stream.learning_curve
+    return PARTS if curve else ()
 
 
 def scored(config: Config, session: Session, rest: Rest, features: Features) -> dict[str, Any]:
@@ -96,24 +114,43 @@ def scored(config: Config, session: Session, rest: Rest, features: Features) -> 
     feed(config, session, intake, tally)
     if intake.error is not None:
         raise intake.error
-    predictor = learners()[config.learner.kind].predictor(config.learner, features, session.model())
-    scores, rows = tally.prequential, 0
+    learner, scores = learners()[config.learner.kind], tally.prequential
+    predictor = learner.predictor(config.learner, features, session.model())
+    classes, numbers = len(rest.source.classes), rest.source.target_dtype == NUMBERS
+    labels = np.zeros(0) if numbers else scores.inserted / max(1, int(scores.inserted.sum()))
+    found = HeldOut((scores, Tally(rest, weighted=weighted).prequential), labels, features, UNIT if weighted else 1)
+    found.observe(getattr(predictor, "importances", None))
     for part in rest.held_out(_ROWS) if tally.inserts else ():
         sparse: dict[str, Any] = {} if part.sparse is None else {"sparse": part.sparse}
-        rival, levels = np.full(len(part), scores.rivals_now()[1], dtype=part.y.dtype), None
-        if part.y.dtype != NUMBERS:
-            shares = predictor.predict_proba(part.X, max(2, len(rest.source.classes)), **sparse)
-            levels = np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
+        shares = None if numbers else predictor.predict_proba(part.X, max(2, classes), **sparse)
         predicted = np.asarray(predictor.predict(part.X, **sparse)).astype(part.y.dtype)
-        scores.score(part.y, predicted, (rival, rival), levels, weight=part.weight if weighted else None)
-        rows += len(part)
-    figures = _of_a_model(known(scores.figures(len(rest.source.classes)))) if rows else {}
-    rivals = _of_a_model(known(scores.baselines())) if rows else {}
-    return {"rows": rows, "trained_on": tally.inserts, "metrics": figures, "baselines": rivals}
+        found.add(part, predicted, shares, np.full(len(part), scores.rivals_now()[1], dtype=part.y.dtype))
+    told: dict[str, Any] = {"by": rest.holdout.by, "rows": found.rows, "trained_on": tally.inserts}
+    if not found.rows:
+        return {**told, "metrics": {}, "baselines": {}}
+    model, constant = found.scores()
+    by_value = learner.traits(config.learner).reading.by_value
+    names = {
+        name: {float(number_of(value) if by_value else code): value for code, value in enumerate(values)}
+        for name, values in rest.source.state().get("categories", {}).items()
+    }
+    return {
+        **told,
+        "metrics": _of_a_model(known({**model, **scores.figures(classes)})),
+        "baselines": _of_a_model(known(scores.baselines())),
+        "constant": _of_a_model(known(constant)),
+        "difference": found.difference(),
+        **found.curves(),
+        "segments": found.segments(names),
+    }
 
 
 def _of_a_model(scores: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in scores.items() if name not in _OF_STREAMS and "faded" not in name}
+
+
+def _plain(scores: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in scores.items() if name != "confusion"}
 
 
 # The parts of a run at work, and those that a closed chapter hands over to the next one.
@@ -330,7 +367,7 @@ class Run:
         on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
-        first = incarnations.epoch + 1 + scores  # a session that scores comes before
+        first = incarnations.epoch + 1 + scores * (1 + len(parts_of(config)))  # sessions that score come before
         self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else Meter()
         closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
         deadline = config.erasure.deadline

@@ -548,6 +548,12 @@ class Classifier(Estimator):
         shares: Floats = predictor.predict_proba(rows, len(classes), **sparse)
         return shares
 
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of ``predict_proba(X)``, -inf for a share of 0, shape (n, len(classes_))."""
+        with np.errstate(divide="ignore"):
+            logs: Floats = np.log(self.predict_proba(X))
+        return logs
+
     def _predicting(self) -> tuple[Any, AnyArray]:
         """Return the predictor and the labels of its codes: another thread may add a class meanwhile."""
         with self._lock:

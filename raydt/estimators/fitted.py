@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -499,6 +499,8 @@ def require_counted(features: Features) -> None:
 class SumOfTrees(Fitted):
     """An estimator whose model is one decision tree, or a sum of trees."""
 
+    _several: ClassVar[bool] = False  #: It is a sum of trees.
+
     @property
     def feature_importances_(self) -> Floats:
         """Share of each feature in the impurity that all splits take away, shape (d,); all 0 without a split.
@@ -546,6 +548,23 @@ class SumOfTrees(Fitted):
             return Explanation(found.values[:, :, 0], float(found.base[0]))
         columns = np.argsort(trees.codes)
         return Explanation(found.values[:, :, columns], found.base[columns])
+
+    def apply(self, X: Any) -> Ints:
+        """Number of the leaf that each row reaches, among the nodes of its tree in preorder; the root is 0.
+
+        Parameters
+        ----------
+        X : as of ``predict``
+
+        Returns
+        -------
+        ndarray
+            Shape (n,) of one tree, (n, trees) of several. As rows are inserted and deleted, numbers of leaves change.
+        """
+        rows, sparse = self._rows(X)
+        trees = self.tree_sum()
+        leaves = trees.apply(rows, **sparse) - trees.starts[:-1]
+        return leaves if self._several else leaves[:, 0]
 
     def explain_path(self, X: Any, tree: int = 0) -> list[list[str]]:
         """The way of each row through one tree, in words: a sentence for each node it passes, then its leaf.

@@ -18,6 +18,7 @@ class _ExactForest(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "forest"
+    _several = True
 
     n_estimators: int = 40
     sample_share: float = 0.5

@@ -26,6 +26,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "gbdt"
+    _several = True
 
     max_iter: int = 100
     max_leaf_nodes: int = 20
@@ -114,6 +115,21 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
 
     _fixed: ClassVar[dict[str, Any]] = {"update_every": _UNTIL_THE_CALL_ENDS}
+
+    def decision_function(self, X: Any) -> Floats:
+        """Raw scores: of two classes the log-odds of the second, shape (n,); of more shape (n, len(classes_)).
+
+        The shares of ``predict_proba`` are their logistic function, or their softmax. A class that has no trees has the
+        score -inf.
+        """
+        rows, sparse = self._rows(X)
+        trees = self.tree_sum()
+        scores = trees.scores(rows, **sparse)
+        if trees.link == "logistic":
+            return scores[:, 0]
+        found = np.full((len(scores), len(self.classes_)), -np.inf)
+        found[:, trees.codes] = scores
+        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
 
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """Shares of the classes after 1, 2, ... iterations, each of shape (n, len(classes_)).

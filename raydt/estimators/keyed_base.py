@@ -538,6 +538,12 @@ class KeyedClassifier(Keyed):
             out[unknown] = self._prior_of_all().shares(self.classes_)
         return out
 
+    def predict_log_proba(self, X: Any, *, keys: Any = None) -> Floats:
+        """Logarithms of ``predict_proba(X)``, -inf for a share of 0, shape (n, len(classes_))."""
+        with np.errstate(divide="ignore"):
+            logs: Floats = np.log(self.predict_proba(X, keys=keys))
+        return logs
+
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, keys: Any = None) -> float:
         """Accuracy over the rows of all keys: the share of rows, or of ``sample_weight``, that is predicted right."""
         return accuracy(y, self.predict(X, keys=keys), sample_weight)

@@ -172,7 +172,15 @@ class Beside:
     tables: Sequence[Table]
 
 
-Block: TypeAlias = Text | Heading | Code | Items | Facts | Table | Chart | Tree | Beside
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks that a reader opens by their title."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+Block: TypeAlias = Text | Heading | Code | Items | Facts | Table | Chart | Tree | Beside | Fold
 
 
 def has_content(block: Block) -> bool:
@@ -184,7 +192,7 @@ def has_content(block: Block) -> bool:
     return bool(getattr(block, _CONTENT.get(type(block), ""), True))
 
 
-_CONTENT = {Text: "text", Code: "text", Items: "items", Facts: "facts"}
+_CONTENT = {Text: "text", Code: "text", Items: "items", Facts: "facts", Fold: "blocks"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import islice, takewhile
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 from sortedcontainers import SortedList
 
-from raydt.arrays.elementary import Bools, Ints, below, stream_key, uniform
+from raydt.arrays.elementary import Bools, Floats, Ints, below, stream_key, uniform
 from raydt.encoding.columns import LARGEST_TIME, TimeColumn
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
@@ -438,9 +439,19 @@ class Incremental(RowStreamOptions):
 
 # Stream model ``training``: all rows are inserted as one warm-up, so that they build the model in one step.
 #
-# A share of the rows can be *held out*: a second model is trained on the other rows first, and predicts these.
-# Invariant: whether a row is held out follows from its id (the row number without one) and the share alone, not from
-# the order of the rows or from other rows, and a larger share holds out the rows of a smaller one, too.
+# A share of the rows can be *held out*: a second model is trained on the other rows first, and predicts these. What is
+# held out is decided by ``holdout_by``:
+#
+#     ========  ===================================================================================================
+#     id        a hash of the id (the row number without one)
+#     subject   a hash of the subject: a person's rows are all held out, or all trained on
+#     time      the rows with the latest event times; rows of one time are on one side
+#     order     the last rows
+#     ========  ===================================================================================================
+#
+# Invariant: by id and by subject, whether a row is held out follows from that and the share alone, not from the order
+# of the rows or from other rows, and a larger share holds out the rows of a smaller one, too. By time the order of the
+# rows does not count.
 
 #: A warm-up that no source completes: the end of the stream ends it.
 ALL_ROWS = 1 << 40
@@ -453,11 +464,11 @@ class TrainingStream(IncrementalStream):
 
     def __init__(self, options: Training, source: Source) -> None:
         super().__init__(options, source)
-        self._options = options
+        self._options, self.holdout = options, HoldOut(options, source)
 
-    def rest(self) -> Rest:
-        """Return the stream that inserts the rows that are not held out, over the same source, at its beginning."""
-        return Rest(self._options, self.source)
+    def rest(self, part: float = 1.0) -> Rest:
+        """Return the stream that inserts a part of the rows not held out, over the same source, at its beginning."""
+        return Rest(self._options, self.source, part)
 
 
 class Training(RowStreamOptions):
@@ -473,15 +484,28 @@ class Training(RowStreamOptions):
         description="share of the rows, by a hash of the id, that a model trained on the others is scored on, before "
         "all rows train the model; 0: no score",
     )
+    holdout_by: Literal["auto", "id", "subject", "time", "order"] = Field(
+        "auto",
+        description="what decides which rows are held out: a hash of the id; a hash of the subject, so that all rows "
+        "of a person are on one side; time: the latest rows by source.ts; order: the last rows. auto: subject if "
+        "source.subject is set, else id",
+    )
+    learning_curve: bool = Field(
+        False, description="also score models trained on an eighth, a quarter and a half of the rows not held out"
+    )
 
 
 class Rest(TrainingStream):
-    """Inserts the good rows that are not held out."""
+    """Inserts the good rows that are not held out, or a part of these: of the subjects, or of the rows."""
+
+    def __init__(self, options: Training, source: Source, part: float = 1.0) -> None:
+        super().__init__(options, source)
+        self._part = part
 
     def _next(self, size: int) -> UpdateBatch | None:
         while n := self._reader.available(size):
             rows = self._reader.take(n)
-            rows = rows[~held_out(rows, self._options.holdout)]
+            rows = rows[self.holdout.rest(rows, self._part)]
             if len(rows):
                 op = np.full(len(rows), INSERT, dtype=np.int8)
                 if self._text_ids is not None and rows.names is not None:
@@ -492,21 +516,87 @@ class Rest(TrainingStream):
 
     def held_out(self, size: int) -> Iterator[Rows]:
         """Yield the good rows held out, up to ``size`` at a time, once this stream has come to its end."""
-        reader = RowReader(self.source, 0, skip_bad=True, recorded=END)
-        while n := reader.available(size):
-            rows = reader.take(n)
-            rows = rows[held_out(rows, self._options.holdout)]
+        for rows in good_rows(self.source, size):
+            rows = rows[self.holdout.of(rows)]
             if len(rows):
                 yield rows
 
 
+def good_rows(source: Source, size: int) -> Iterator[Rows]:
+    """Yield the good rows of a source from its beginning, up to ``size`` at a time; bad ones are not recorded."""
+    reader = RowReader(source, 0, skip_bad=True, recorded=END)
+    while n := reader.available(size):
+        yield reader.take(n)
+
+
+class HoldOut:
+    """The choice of the rows that are held out; ConfigError if the source does not say what decides it."""
+
+    def __init__(self, options: Training, source: Source) -> None:
+        by, of_subjects = options.holdout_by, source.subject_kind is not None
+        self.by = ("subject" if of_subjects else "id") if by == "auto" else by
+        self._share, self._source = options.holdout, source
+        if self._share and self.by == "subject" and not of_subjects:
+            raise ConfigError(message("streams.holdout_without_subject"))
+        if self._share and self.by == "time":
+            source.require_ts()
+        self._known: dict[str, float] = {}  # numbers of the subjects met so far
+
+    def of(self, rows: Rows) -> Bools:
+        """Return which rows are held out; shape (n,). O(n), by time or order after one pass over the source."""
+        if self._in_order:
+            late: Bools = self._moments(rows) > self._last_trained
+            return late
+        return self._drawn(rows) < self._share
+
+    def rest(self, rows: Rows, part: float) -> Bools:
+        """Return which rows are in a part of those not held out; a larger part has the rows of a smaller one, too."""
+        if self._in_order:
+            return ~self.of(rows) & (_places(rows) < part)
+        drawn, end = self._drawn(rows), self._share + part * (1.0 - self._share)
+        return (drawn >= self._share) & ((drawn < end) | (part == 1.0))
+
+    @property
+    def _in_order(self) -> bool:
+        return self.by in ("time", "order")
+
+    def _drawn(self, rows: Rows) -> Floats:
+        """Return a number in [0, 1) for each row, the same for all rows of a subject."""
+        if self.by == "id" or rows.subject is None:
+            return _places(rows)
+        names = [str(subject) for subject in rows.subject.tolist()]
+        for name in names:
+            if name not in self._known:
+                self._known[name] = _place(name)
+        return np.array([self._known[name] for name in names])
+
+    @cached_property
+    def _last_trained(self) -> int:
+        """The largest moment of the rows to train on, which are at least 1 - share of all."""
+        known = [self._moments(rows) for rows in good_rows(self._source, 1 << 14)]
+        moments = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *known]))
+        kept = len(moments) - int(Fraction(str(self._share)) * len(moments))
+        return int(moments[max(kept, 1) - 1]) if len(moments) else 0
+
+    def _moments(self, rows: Rows) -> Ints:
+        if self.by == "order":
+            return rows.row
+        assert rows.ts is not None
+        return rows.ts
+
+
 def held_out(rows: Rows, share: float) -> Bools:
-    """Return which rows are held out; shape (n,). O(n)."""
+    """Return which rows are held out by their ids; shape (n,). O(n)."""
+    return _places(rows) < share
+
+
+def _places(rows: Rows) -> Floats:
+    """Return a number in [0, 1) that follows from the id of each row, shape (n,)."""
     if rows.names is None:
-        return uniform(_KEY, rows.id) < share
-    return np.array([_place(name) < share for name in rows.names.tolist()], dtype=np.bool_)
+        return uniform(_KEY, rows.id)
+    return np.array([_place(name) for name in rows.names.tolist()], dtype=np.float64)
 
 
 def _place(name: str) -> float:
-    """Return a number in [0, 1) that follows from a text id."""
+    """Return a number in [0, 1) that follows from a text id, or a subject."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") / 2.0**64

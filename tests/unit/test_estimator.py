@@ -632,3 +632,41 @@ def test_an_example_that_breaks_off_leaves_an_adapter_that_refuses(monkeypatch) 
     for call in (lambda: tree.predict_one({"a": 3}), lambda: tree.forget_one({"a": 3}, True), tree.audit):
         with refused("estimators.interrupted_stream", HalfAppliedError):
             call()
+
+
+# Methods of scikit-learn's trees, forests and boosted trees.
+
+
+@pytest.mark.parametrize(
+    ("model", "trees"),
+    [
+        (FullyDynamicTreeClassifier(max_depth=4), None),
+        (raydt.ExactForestClassifier(n_estimators=3), 3),
+        (raydt.OnlineGradientBoostingClassifier(max_iter=4), 4),
+    ],
+)
+def test_leaves_and_logarithms_are_those_of_the_prediction(model: Any, trees: int | None) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.integers(9, size=(200, 3)).astype(np.float64)
+    model.fit(X, X[:, 0] + X[:, 1] > 8)
+    leaves, found = model.apply(X), model.tree_sum()
+    assert leaves.shape == ((200,) if trees is None else (200, trees))
+    at = found.starts[:-1] + leaves.reshape(200, -1)
+    assert (found.feature[at] < 0).all()
+    scores = found.origin + found.value[at].sum(axis=1)
+    np.testing.assert_allclose(scores / found.trees if found.mean else scores, found.scores(X))
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(model.predict_log_proba(X), np.log(model.predict_proba(X)))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_raw_scores_of_boosting_give_the_shares(classes: int) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.integers(9, size=(200, 3)).astype(np.float64)
+    model = raydt.OnlineGradientBoostingClassifier(max_iter=4).fit(X, (X[:, 0] + X[:, 1]) // 6 % classes)
+    scores, shares = model.decision_function(X), model.predict_proba(X)
+    if classes == 2:
+        np.testing.assert_allclose(1.0 / (1.0 + np.exp(-scores)), shares[:, 1], rtol=1e-4)
+    else:
+        raised = np.exp(scores)
+        np.testing.assert_allclose(raised / raised.sum(axis=1, keepdims=True), shares, rtol=1e-4)

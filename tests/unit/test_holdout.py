@@ -1,0 +1,264 @@
+"""Scores of rows held out against scikit-learn, which rows are held out, and what a training run says of both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    brier_score_loss,
+    f1_score,
+    log_loss,
+    mean_absolute_error,
+    mean_squared_error,
+    precision_score,
+    r2_score,
+    recall_score,
+)
+
+import pipelines
+from pipelines.display import run_lines
+from pipelines.report.page import render
+from pipelines.training import training_config
+from raydt.errors import ConfigError
+from raydt.evaluation.classification import Prequential
+from raydt.evaluation.holdout import Graded, HeldOut
+from raydt.evaluation.regression import PrequentialErrors
+from raydt.examples.updates import UNIT, Features
+from raydt.sources.base import Rows
+from raydt.sources.divided import open_source
+from raydt.streams.windows import HoldOut, Training, TrainingStream, good_rows
+from tests.refusals import refused
+
+N = 600
+FEATURES = Features(("a", "b"), (False, True))
+
+
+def predicted_rows(classes: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and probabilities with ties that tell something of them."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(classes, size=N).astype(np.int32)
+    raw = rng.integers(1, 9, size=(N, classes)).astype(np.float64)
+    raw[np.arange(N), truth] += rng.integers(4, size=N)
+    return truth, raw / raw.sum(axis=1, keepdims=True)
+
+
+def rows_of(truth: np.ndarray, weight: np.ndarray | None = None, subject: np.ndarray | None = None) -> Rows:
+    n = len(truth)
+    X = np.column_stack([np.arange(n) % 40, np.arange(n) % 3]).astype(np.float64)
+    return Rows(np.arange(n), X, truth, np.arange(n), weight=weight, subject=subject)
+
+
+def held(truth: np.ndarray, shares: np.ndarray, cuts: Any = (), unit: int = 1, **given: Any) -> HeldOut:
+    """Predictions of the most probable class, added in parts that end at ``cuts``."""
+    prior = np.bincount(truth[: N // 2], minlength=shares.shape[1]) / (N // 2)
+    found = HeldOut((Prequential(weighted=unit > 1), Prequential(weighted=unit > 1)), prior, FEATURES, unit)
+    found.observe(lambda: np.array([0.7, 0.3]))
+    rows = rows_of(truth, **given)
+    for begin, end in zip([0, *cuts], [*cuts, N], strict=True):
+        at = np.arange(begin, end)
+        rival = np.full(len(at), prior.argmax(), dtype=np.int32)
+        found.add(rows[at], shares[at].argmax(axis=1).astype(np.int32), shares[at], rival)
+    return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_are_those_of_scikit_learn(classes: int, weighted: bool) -> None:
+    truth, shares = predicted_rows(classes)
+    weight = np.random.default_rng(5).integers(1, 5, size=N)
+    units = {"unit": UNIT, "weight": (weight * UNIT).astype(np.uint32)} if weighted else {}
+    given = {"sample_weight": weight} if weighted else {}
+    model, constant = held(truth, shares, **units).scores()
+    dummy = DummyClassifier(strategy="prior").fit(np.zeros((N // 2, 1)), truth[: N // 2])
+    prior = dummy.predict_proba(np.zeros((N, 1)))
+    for scores, of in ((model, shares), (constant, prior)):
+        labels = of.argmax(axis=1)
+        probability = of[:, 1] if classes == 2 else of
+        assert scores["accuracy"] == pytest.approx(accuracy_score(truth, labels, **given), rel=1e-12)
+        assert scores["macro_f1"] == pytest.approx(f1_score(truth, labels, average="macro", **given), rel=1e-12)
+        assert scores["log_loss"] == pytest.approx(log_loss(truth, of, **given), rel=1e-12)
+        expected = brier_score_loss(truth, probability, **given)
+        assert scores["brier"] == pytest.approx(expected, rel=1e-12)
+        if classes == 2:
+            expected = average_precision_score(truth, probability, **given)
+            assert scores["average_precision"] == pytest.approx(expected, rel=1e-12)
+        else:
+            assert "average_precision" not in scores
+
+
+def test_certain_and_wrong_probabilities_have_a_finite_loss() -> None:
+    truth, shares = predicted_rows(2)
+    shares = np.eye(2)[shares.argmax(axis=1)]
+    model, _ = held(truth, shares).scores()
+    assert model["log_loss"] == pytest.approx(log_loss(truth, shares), rel=1e-12)
+
+
+def test_curves_are_those_of_scikit_learn() -> None:
+    truth, shares = predicted_rows(2)
+    curves = held(truth, shares).curves()
+    observed, predicted = calibration_curve(truth, shares[:, 1], n_bins=10)
+    assert [one["observed"] for one in curves["calibration"]] == pytest.approx(observed.tolist(), rel=1e-12)
+    assert [one["predicted"] for one in curves["calibration"]] == pytest.approx(predicted.tolist(), rel=1e-12)
+    assert sum(one["rows"] for one in curves["calibration"]) == N
+    for one in curves["gains"]:
+        chosen = shares[:, 1] >= one["threshold"]
+        assert (one["rows"], one["share"]) == (chosen.sum(), chosen.mean())
+        assert one["precision"] == precision_score(truth, chosen)
+        assert one["recall"] == recall_score(truth, chosen)
+    assert curves["gains"][-1]["share"] == 1.0
+
+
+def test_no_figure_depends_on_the_parts_in_which_rows_come() -> None:
+    truth, shares = predicted_rows(2)
+    subject = np.array([f"p{i % 90}" for i in range(N)], dtype=np.object_)
+    one, other = (held(truth, shares, cuts, subject=subject) for cuts in ((), (1, 17, 400)))
+    names = {"b": {0.0: "u", 1.0: "v", 2.0: "w"}}
+    for figures in (HeldOut.scores, HeldOut.curves, HeldOut.difference, lambda held_out: held_out.segments(names)):
+        assert figures(one) == figures(other)
+
+
+def test_segments_count_ranges_and_categories() -> None:
+    truth, shares = predicted_rows(2)
+    by_number, by_category = held(truth, shares).segments({"b": {0.0: "u", 1.0: "v", 2.0: "w"}})
+    right, a = shares.argmax(axis=1) == truth, np.arange(N) % 40
+    assert (by_number["feature"], by_category["feature"]) == ("a", "b")
+    assert [one["name"] for one in by_category["segments"]] == ["u", "v", "w"]
+    first = by_number["segments"][0]
+    assert (first["name"], first["rows"]) == ("up to 10", np.count_nonzero(a <= 10))
+    assert first["score"] == pytest.approx(right[a <= 10].mean(), rel=1e-12)
+    assert sum(one["rows"] for one in by_number["segments"]) == N
+
+
+def test_numbers_have_the_scores_of_the_mean_beside_them() -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=N)
+    guess = truth + rng.normal(size=N)
+    found = HeldOut((PrequentialErrors(), PrequentialErrors()), np.zeros(0), FEATURES)
+    found.observe(None)
+    for evaluation in (found.model, found.constant):
+        evaluation.rivals(truth[:1])
+    mean = np.full(N, truth[:300].mean())
+    found.add(rows_of(truth), guess, None, mean)
+    dummy = DummyRegressor().fit(np.zeros((300, 1)), truth[:300]).predict(np.zeros((N, 1)))
+    for scores, of in zip(found.scores(), (guess, dummy), strict=True):
+        assert scores["mse"] == pytest.approx(mean_squared_error(truth, of), rel=1e-12)
+        assert scores["mae"] == pytest.approx(mean_absolute_error(truth, of), rel=1e-12)
+        assert scores["r2"] == pytest.approx(r2_score(truth, of), rel=1e-9, abs=1e-12)
+    low, high = found.difference()
+    assert low < mean_squared_error(truth, dummy) - mean_squared_error(truth, guess) < high
+    assert found.curves() == {"calibration": [], "gains": []}
+
+
+def test_average_precision_needs_a_positive_example() -> None:
+    graded = Graded.of(np.array([0.2, 0.9]), np.zeros(2, dtype=np.bool_), np.ones(2, dtype=np.int64))
+    assert np.isnan(graded.average_precision())
+
+
+# Which rows are held out.
+
+
+def table(folder: Path) -> Path:
+    """Rows of 60 persons, in the order of days that have ten rows each."""
+    at = np.arange(N)
+    columns = {
+        "a": (at * 7) % 41,
+        "b": np.where(at % 5, "u", "v"),
+        "person": (at * 37) % 60,
+        "day": pa.array(at // 10 * 86_400_000_000, pa.timestamp("us")),
+        "y": np.where((at * 7) % 41 + at % 3 > 20, "yes", "no"),
+    }
+    pq.write_table(pa.table(columns), folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def config_of(folder: Path, **stream: Any) -> dict[str, Any]:
+    return {
+        "source": {"kind": "parquet", "path": str(table(folder)), "subject": "person", "ts": "day", "positive": "yes"},
+        "learner": {"kind": "fudyadt", "max_depth": 4},
+        "stream": {"model": "training", **stream},
+        "output": {"report": True},
+    }
+
+
+def divided(folder: Path, **stream: Any) -> tuple[Rows, np.ndarray, HoldOut]:
+    """All rows, which are held out, and what decided it."""
+    config = training_config(config_of(folder, **stream))
+    assert isinstance(config.stream, Training)
+    source = open_source(config.source)
+    holdout = HoldOut(config.stream, source)
+    rows = Rows.joined(list(good_rows(source, 1000)))
+    return rows, holdout.of(rows), holdout
+
+
+def test_a_subject_is_on_one_side(tmp_path: Path) -> None:
+    for by in ("auto", "subject"):
+        rows, out, holdout = divided(tmp_path, holdout_by=by)
+        assert holdout.by == "subject"
+        assert rows.subject is not None
+        assert not {*rows.subject[out].tolist()} & {*rows.subject[~out].tolist()}
+        assert 0 < out.mean() < 0.5
+        eighth, half = (holdout.rest(rows, part) for part in (0.125, 0.5))
+        assert not (eighth & ~half).any()
+        assert not (half & out).any()
+        assert (holdout.rest(rows, 1.0) == ~out).all()
+
+
+@pytest.mark.parametrize("by", ["time", "order"])
+def test_the_latest_rows_are_held_out(by: str, tmp_path: Path) -> None:
+    rows, out, holdout = divided(tmp_path, holdout_by=by, holdout=0.25)
+    assert (out == (np.arange(N) >= 450)).all()
+    _, fewer, _ = divided(tmp_path, holdout_by=by, holdout=0.205)
+    assert (fewer == (np.arange(N) >= (480 if by == "time" else 477))).all()
+    assert (holdout.rest(rows, 1.0) == ~out).all()
+
+
+def test_what_decides_has_to_be_in_the_source(tmp_path: Path) -> None:
+    for by, column, said in (
+        ("subject", "subject", "streams.holdout_without_subject"),
+        ("time", "ts", "sources.no_times"),
+    ):
+        config = config_of(tmp_path, holdout_by=by)
+        config["source"]["exclude"] = [config["source"].pop(column)]
+        with refused(said, ConfigError):
+            pipelines.train(config, tmp_path / f"run-{by}")
+
+
+def test_a_rest_without_subjects_goes_by_id(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    del config["source"]["subject"]
+    stream = training_config(config).stream
+    assert isinstance(stream, Training)
+    made = stream.make(open_source(training_config(config).source))
+    assert isinstance(made, TrainingStream)
+    assert made.rest().holdout.by == "id"
+
+
+def test_a_training_run_says_where_it_does_not_beat_the_constant(tmp_path: Path) -> None:
+    config = config_of(tmp_path, holdout_by="time", learning_curve=True)
+    run = pipelines.train(config, tmp_path / "run")
+    holdout = run.summary["holdout"]
+    assert (holdout["by"], holdout["rows"], holdout["trained_on"]) == ("time", 120, 480)
+    assert [one["trained_on"] for one in holdout["learning_curve"]] == sorted(
+        one["trained_on"] for one in holdout["learning_curve"]
+    )
+    assert holdout["learning_curve"][-1]["accuracy"] == run.metrics["accuracy"]
+    assert holdout["constant"]["accuracy"] == run.summary["baselines"]["majority"]
+    json.dumps(run.summary, allow_nan=False)
+    page = render([Path(run.path)])
+    assert all(f">{title}</h2>" in page for title in ("Hold-out", "Calibration", "Gains", "Errors by segment"))
+    assert "null" not in page.split(">Configuration</h2>")[1].split("</pre>")[0]
+    assert "over the stream" not in page
+
+    constant = {**config, "learner": {"kind": "fudyadt", "max_depth": 0}}
+    lost = pipelines.train(constant, tmp_path / "lost").summary
+    assert "does not beat majority" in " ".join(run_lines(lost, "lost").split())
