@@ -68,7 +68,7 @@ def figures(summary: Mapping[str, Any]) -> list[Fact]:
 
 
 def verdict(summary: dict[str, Any]) -> tuple[list[str], bool]:
-    """Return sentences that compare the model with the constant prediction, and True if it is better."""
+    """Return sentences that compare the model with the constant prediction, and True if no score is not better."""
     holdout, quality = of_training(summary), judged(summary)
     metrics, constant = summary.get("metrics") or {}, holdout.get("constant")
     score, rival = number(metrics, quality.score), number(summary.get("baselines"), next(iter(quality.baselines)))
@@ -90,7 +90,7 @@ def verdict(summary: dict[str, Any]) -> tuple[list[str], bool]:
         ]
         if named:
             found.append(str(message(f"reports.{kind}", scores=", ".join(named))))
-    return found, outcome == "beats"
+    return found, outcome == "beats" and all(is_better(*pair) for pair in known)
 
 
 def sections(run: ReportedRun) -> list[tuple[str, str, list[Block]]]:

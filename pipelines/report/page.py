@@ -44,6 +44,7 @@ from raydt.presentation.blocks import (
     Section,
     Table,
     Text,
+    Tree,
     has_content,
     pairs,
 )
@@ -418,7 +419,11 @@ def _of_model(run: ReportedRun, location: str) -> _Part:
         figures = [*others[:1], *holdout.figures(run.summary), *others[1:], trained]
         constant = bool(holdout.of_training(run.summary))
         compared = holdout.scores(run, facts.f1_name(run)) if constant else facts.scores(run)
-        model = [block for block in shown.model.blocks if not (isinstance(block, Chart) and block.span)]
+        model: list[Block] = [
+            Fold(f"Show the {shown.model.title.lower()}", [block]) if isinstance(block, Tree) else block
+            for block in shown.model.blocks
+            if not (isinstance(block, Chart) and block.span)
+        ]
         sections = [
             Section("Hold-out", [quality, Beside([compared, facts.confusion(run)])], "quality"),
             *(Section(title, blocks, key) for title, key, blocks in holdout.sections(run)),

@@ -27,6 +27,7 @@ from sklearn.metrics import (
 
 import pipelines
 from pipelines.display import run_lines
+from pipelines.report.holdout import verdict
 from pipelines.report.page import render
 from pipelines.training import training_config
 from raydt.errors import ConfigError
@@ -258,7 +259,25 @@ def test_a_training_run_says_where_it_does_not_beat_the_constant(tmp_path: Path)
     assert all(f">{title}</h2>" in page for title in ("Hold-out", "Calibration", "Gains", "Errors by segment"))
     assert "null" not in page.split(">Configuration</h2>")[1].split("</pre>")[0]
     assert "over the stream" not in page
+    assert page.index("<summary>Show the tree</summary>") < page.index('class="tree')
 
     constant = {**config, "learner": {"kind": "fudyadt", "max_depth": 0}}
     lost = pipelines.train(constant, tmp_path / "lost").summary
     assert "does not beat majority" in " ".join(run_lines(lost, "lost").split())
+
+
+def test_a_verdict_names_each_score_that_is_no_better() -> None:
+    summary: dict[str, Any] = {
+        "metrics": {"accuracy": 0.9, "auc": 0.8, "log_loss": 0.9},
+        "baselines": {"majority": 0.8},
+        "holdout": {"constant": {"accuracy": 0.8, "auc": 0.5, "log_loss": 0.5}, "difference": [0.05, 0.15]},
+    }
+    sentences, better = verdict(summary)
+    assert not better
+    assert [sentence.split(" ")[1] for sentence in sentences] == ["learner", "is", "is"]
+    assert "beats majority" in sentences[0]
+    assert "AUC" in sentences[1]
+    assert "no better" in sentences[2]
+    assert "log loss" in sentences[2]
+    summary["metrics"]["log_loss"] = 0.4
+    assert verdict(summary)[1]
