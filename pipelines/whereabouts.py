@@ -281,8 +281,7 @@ class _State:
         return self.meta.get("columns", {}).get("subject_kind") is not None
 
     def remembered(self, asked: Asked) -> Iterator[str]:
-        """Yield where the name is, beside live rows: lists of the stream, and the name of a model by key."""
-        columns, key = self.meta.get("columns", {}), self.meta.get(BY_KEY)
+        """Yield where the name is, beside live rows: lists of the stream, and a key without rows that is called so."""
         for lists in (self.shared, *(one.lists for one in self.members)):
             if any(_has(lists.get(name, ()), asked.values) for name in _LISTS[asked.kind]):
                 yield "stream"
@@ -291,7 +290,7 @@ class _State:
             live = {(one.key, name) for one in self.members for name in one.named(one.id)}
             if any((one.key, name) in asked.ids - live for one in self.members for name in one.names.values()):
                 yield "stream"
-        if key is not None and key == columns.get(asked.kind) and any(one.key in asked.values for one in self.members):
+        if any(one.key in asked.values and not len(one.id) for one in self.members):  # a model that a purge removes
             yield "key"
 
 

@@ -129,3 +129,38 @@ def test_what_is_refused(run: Path, raydt: Any) -> None:
         verify_erasure(run.parent / "empty", ids=[1])
     assert raydt("verify", run.parent / "empty", "--id", "1")[0] == 2
     assert raydt("verify", run, run, run, "--receipt", "1")[0] == 2
+
+
+def test_the_name_of_a_key_is_a_trace_of_the_person_until_a_purge(tmp_path: Path) -> None:
+    job = config(tmp_path, visits().append_column("who", visits()["person"]))
+    job["source"] |= {"key": "who", "features": ["age", "day"]}
+    run = Path(pipelines.replay({**job, "learner": {"kind": "forest", "n_estimators": 2}}, tmp_path / "run").path)
+    number = len(rows_of("p3", visits()))
+    found = verify_erasure(run, subjects=["p3"])
+    assert said(found)["120"][:2] == ("live", number)
+    assert found["subjects"][0]["folders"][1]["keys"] == 1
+    update(run, delete={"subject": ["p3"]}, out=tmp_path / "second")
+    assert said(verify_erasure(run, subjects=["p3"]))["second"] == ("deleted", 0, ("key",))
+    purge(tmp_path / "second")
+    assert said(verify_erasure(tmp_path / "second", subjects=["p3"]))["second"] == ("purged", 0, ())
+
+
+def test_chapters_and_receipts_of_a_run_that_follows(tmp_path: Path, raydt: Any) -> None:
+    pytest.importorskip("deltalake")
+    from pipelines.following import follow
+    from tests.chapter_runs import folders, in_chapters
+    from tests.unit.test_follow import changed
+
+    table = changed(tmp_path)
+    follow(in_chapters(table, output={"report": False, "predictions": True}), tmp_path / "run", until_idle=0.0)
+    run, live = tmp_path / "run", table.live()
+    gone = min(set(table.live(0)) - set(live))
+    found = verify_erasure(run, ids=[gone, min(live)])
+    for one, there in zip(found["ids"], (False, True), strict=True):
+        states = [trace for trace in one["folders"] if trace["what"] == "checkpoint"]
+        assert len({trace["folder"].rpartition("/checkpoints/")[0] for trace in states}) == len(folders(run))
+        assert (states[0]["status"], states[-1]["rows"]) == ("live", int(there))
+    assert said(verify_erasure(folders(run)[2], ids=[gone])) == said(verify_erasure(run, ids=[gone]))
+    code, out, _ = raydt("verify", run, "--id", gone, "--json")
+    answer = json.loads(out)
+    assert (code, answer["ok"], answer["erasure"]["ok"]) == (0, True, False)
