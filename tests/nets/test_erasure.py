@@ -37,7 +37,7 @@ class Story:
         self.rows: dict[int, dict[str, Any]] = {}
         self.live: dict[Path, set[int]] = {}
         self.log: list[dict[str, Any]] = []
-        self.lineage: dict[Path, set[int]] = {}
+        self.made = 0
         alive: set[int] = set()
         for number in range(60):
             self.rows[number] = self.row(number)
@@ -87,7 +87,8 @@ class Story:
     def delete(self) -> None:
         """Delete a person, or a row, from a state into a new one."""
         base = self.draw.choice(sorted(self.live))
-        target, alive = self.folder / f"state {len(self.live)}", self.live[base]
+        self.made += 1
+        target, alive = self.folder / f"state {self.made}", self.live[base]
         if not alive:
             return
         one = self.rows[self.draw.choice(sorted(alive))]
