@@ -51,12 +51,16 @@ def trimmed(array: AnyArray, length: int) -> AnyArray:
     return array if len(array) <= length else array[:length].copy()
 
 
-def grown(array: AnyArray, capacity: int) -> AnyArray:
-    """A copy of ``array`` with ``capacity`` rows; new ones are 0 and, of a large array, cost no memory yet."""
+def grown(array: AnyArray, capacity: int, used: int | None = None) -> AnyArray:
+    """A copy of ``array``, or of its first ``used`` rows, with ``capacity`` rows.
+
+    New rows are 0 and, of a large array, cost no memory yet; a copy of unused ones would.
+    """
+    known = array[:used]
     longer = empty((capacity, *array.shape[1:]), array.dtype)
-    longer[: len(array)] = array
+    longer[: len(known)] = known
     if longer.nbytes < LARGE:
-        longer[len(array) :] = 0
+        longer[len(known) :] = 0
     return longer
 
 

@@ -411,7 +411,7 @@ class Estimator(NamedExamples):
         warmup: int = 0,
         weight: Weights | None = None,
     ) -> UpdateBatch:
-        row = np.full(len(op), -1, dtype=np.int64)
+        row = np.broadcast_to(np.int64(-1), len(op))  # one number for all: nothing is read from a source
         classes = self._classes
         order = in_order(classes)
         more: dict[str, Any] = {"sparse": sparse, "class_order": order, "answers": False, "weight": weight}

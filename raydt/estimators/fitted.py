@@ -11,6 +11,7 @@ import numpy as np
 from raydt.arrays.blocks import LARGEST_WIDTH, SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.audits.recorded_tree import AuditReport
+from raydt.batches.rows_on_shards import without_rows
 from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.estimators.arguments import NO_TYPES, ExampleNames, Parameters, Types, ids_of_rows, keys_of, types_of
 from raydt.estimators.atomic import AtomicCalls, Values
@@ -99,6 +100,7 @@ class Fitted(Parameters, AtomicCalls):
             self._require_examples()
             state, groups = self.session_.state()
         history = history_of_live(state, groups, self._features())
+        groups = {number: without_rows(part) for number, part in groups.items()}  # the history has them
         return self._learner.audit(self._fitted_options, self._features(), state, history, groups)
 
     def save(self, path: Any, with_examples: bool = False) -> None:

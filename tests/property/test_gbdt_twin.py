@@ -281,7 +281,8 @@ def test_rows_are_dealt_as_the_slow_twin_deals_them(seed: int, n: int, inner: in
     for some, of in ((sparse, candidates), (None, candidates[:, candidates[0] < 3])):
         if some is None and (tree.feature >= 3).any():
             continue
-        found = RawRows(X, some, bins).deal(tree, gradients, (of[0], of[1]))
+        rows = RawRows(X, some, bins)
+        found = rows.deal(tree, gradients, rows.divided((of[0], of[1])))
         twin = SlowRawRows(X, some, bins).deal(tree, *gradients.T.astype(np.int64), (of[0], of[1]))
         for name in ("leaf", "G", "H", "left"):
             np.testing.assert_array_equal(getattr(found, name), getattr(twin, name), name)

@@ -274,16 +274,16 @@ def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
     nodes, inner = 2 * rows + 2, rows + 1
     reg = forest.reg
     capacity, blocks = len(forest.nodes), len(forest.blocks.kept)
-    need, need_blocks = int(reg[USED]) + nodes, int(reg[BLOCKS_USED]) + inner
-    if capacity - int(reg[USED]) + int(reg[SPARE]) < nodes:
-        capacity = max(need, capacity + capacity // 2)
+    used, used_blocks = int(reg[USED]), int(reg[BLOCKS_USED])
+    if capacity - used + int(reg[SPARE]) < nodes:
+        capacity = max(used + nodes, capacity + capacity // 2)
         by_node: dict[str, Any] = {
-            name: grown(getattr(forest, name), capacity) for name in ("nodes", "totals", "hashed")
+            name: grown(getattr(forest, name), capacity, used) for name in ("nodes", "totals", "hashed")
         }
         forest = forest._replace(**by_node)
-    if blocks - int(reg[BLOCKS_USED]) + int(reg[BLOCKS_SPARE]) < inner:
-        blocks = max(need_blocks, blocks + blocks // 2)
-        forest = forest._replace(blocks=Blocks(*(grown(array, blocks) for array in forest.blocks)))
+    if blocks - used_blocks + int(reg[BLOCKS_SPARE]) < inner:
+        blocks = max(used_blocks + inner, blocks + blocks // 2)
+        forest = forest._replace(blocks=Blocks(*(grown(array, blocks, used_blocks) for array in forest.blocks)))
     return forest
 
 

@@ -124,7 +124,7 @@ class ForestShard:
         self._put(np.asarray(sent.new), sent.ids, rows[: len(sent.new)], sent.y, sent.weight)
         width = 2 if self._numeric else self.trees.width
         done = np.zeros((len(kinds), 5), dtype=np.int64)
-        done[:, DEPTH] = NOWHERE
+        done[sent.warm :, DEPTH] = NOWHERE  # of the others nobody hears, so that they cost no memory
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
         work = ForestSteps(kinds, slots, at, places, rows, votes, done)
         waits = len(kinds) if sent.anew else sent.warm

@@ -243,7 +243,8 @@ class AuditedRows:
     def _dealt(self, m: int, leaf: AnyArray, ledger: AnyArray, first: int) -> tuple[list[TreeOfRows], list[AnyArray]]:
         """Deal the rows down the trees of one iteration; return also their leaves in each."""
         trees, options = self._trees, self.options
-        candidates, found, routes = trees.candidates.of(m), list[TreeOfRows](), list[AnyArray]()
+        found, routes = list[TreeOfRows](), list[AnyArray]()
+        divided = self._raw.divided(trees.candidates.of(m))
         # A derivative has 31 bits, and its product with a weight more.
         gradients = np.empty((len(self._y), 2), np.int32 if self._counted is None else np.int64)
         g, h = gradients.T
@@ -259,7 +260,7 @@ class AuditedRows:
                 h *= ONE - h
             if self._counted is not None:
                 g[:], h[:] = times(g, self._counted), times(h, self._counted)
-            dealt = self._raw.deal(trees.tree[t], gradients, candidates)
+            dealt = self._raw.deal(trees.tree[t], gradients, divided)
             low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if options.regression else (1, ONE - 1)
             wrong = {"leaf": leaf[t - first] != dealt.leaf, "ledger": (entry < low) | (entry > high)}
             if m == 0:

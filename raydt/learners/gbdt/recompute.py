@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays import elementary as rng
 from raydt.arrays.blocks import SparseRows
@@ -150,37 +151,71 @@ def only(sparse: SparseRows, indices: Ints) -> SparseRows:
     return SparseRows.of_lengths(np.bincount(row, minlength=len(sparse)), place[kept].astype(np.int32), len(indices))
 
 
+class Divided(NamedTuple):
+    """Rows by the candidates of an iteration, which divide the bins of their features into segments.
+
+    The bins on the left of a candidate are whole segments: 10 bins with cuts at 2 and 6 have the segments 0 to 2, 3 to
+    6 and 7 to 9. A kept category has a segment of its own, and a sparse feature has two.
+    """
+
+    codes: AnyArray  #: Segment of each row, shape (rows, dense features with candidates), of the least type.
+    begin: npt.NDArray[np.uint32]  #: Where the segments of each of these features begin among those of all.
+    #: ``first``, ``last``: Shape (candidates,): the segments on the left of each.
+    first: Ints
+    last: Ints
+    sparse: int  #: Where those of sparse features begin.
+    segments: int
+
+    def to_the_left(self, sums: Ints) -> Ints:
+        """Return (G, H) to the left of each candidate from those of each segment, shape (2, candidates)."""
+        before = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])
+        left: Ints = (before[self.last + 1] - before[self.first]).T
+        return left
+
+
 @kernel
-def _sum_up(codes: Any, rows: Any, gradients: Any, offsets: Any, features: Any, sums: Any) -> None:
-    """Add (G, H) of some rows to those of their bins of some features, ``sums`` of shape (bins of all, 2)."""
+def _divide(codes: Any, features: Any, starts: Any, table: Any, out: Any) -> None:
+    """Look up the segments of the bins of some features: ``out[i, k] = table[starts[k] + codes[i, features[k]]]``."""
+    for i in range(len(codes)):
+        for k in range(len(features)):
+            out[i, k] = table[starts[k] + codes[i, features[k]]]
+
+
+@kernel
+def _sum_up(codes: Any, rows: Any, gradients: Any, begin: Any, sums: Any) -> None:
+    """Add (G, H) of some rows to those of their segments, ``sums`` of shape (segments of all, 2)."""
     for i in range(len(rows)):
         row = rows[i]
         g, h = gradients[row, 0], gradients[row, 1]
-        for k in range(len(features)):
-            j = features[k]
-            bin = offsets[j] + codes[row, j]
-            sums[bin, 0] += g
-            sums[bin, 1] += h
+        for k in range(len(begin)):
+            segment = begin[k] + codes[row, k]  # unsigned: no test for an index from the end
+            sums[segment, 0] += g
+            sums[segment, 1] += h
 
 
 @kernel
 def _part(codes: Any, feature: int, cut: int, equal: bool, rows: Any, spare: Any, gradients: Any, left: Any) -> int:
-    """Put the rows on the left of a cut first, in their order; return how many, and add their (G, H) to ``left``."""
-    n = m = 0
+    """Put the rows on the left of a cut first, in their order; return how many, and add their (G, H) to ``left``.
+
+    Each row is written to both sides, of which one continues behind it: a branch that half of the rows take costs more.
+    """
+    n, one, column, G, H = np.uint64(0), np.uint64(1), np.uint64(feature), np.int64(0), np.int64(0)
+    m = n
     for i in range(len(rows)):
         row = rows[i]
-        code = codes[row, feature]
-        if code == cut if equal else code <= cut:
-            rows[n] = row
-            n += 1
-            left[0] += gradients[row, 0]
-            left[1] += gradients[row, 1]
-        else:
-            spare[m] = row
-            m += 1
+        code = codes[row, column]
+        on_left = np.uint64(code == cut) if equal else np.uint64(code <= cut)
+        rows[n], spare[m] = row, row
+        n += on_left
+        m += one - on_left
+        G += np.int64(on_left) * gradients[row, 0]
+        H += np.int64(on_left) * gradients[row, 1]
     for i in range(m):
         rows[n + i] = spare[i]
-    return n
+    left[0] += G
+    left[1] += H
+    on_the_left: int = np.int64(n)
+    return on_the_left
 
 
 class RawRows:
@@ -193,8 +228,8 @@ class RawRows:
         run([partial(self._encode, j, b, X[:, j]) for j, b in enumerate(bins)])
         self.sparse = SparseRows.empty(0, len(X)) if sparse is None else sparse
         many = self.sparse.n_features
-        self.categorical = np.array([b.categorical for b in bins] + [False] * many, np.bool_)
-        self.offsets = np.cumsum([0, *(b.bins for b in bins), *([2] * many)], dtype=np.int64)
+        self.categorical = np.array([b.categorical for b in bins], np.bool_)
+        self.bins = np.array([b.bins for b in bins], np.int64)
         # The rows that have a 1, feature by feature.
         order = np.argsort(self.sparse.indices, kind="stable")
         self.ones = np.repeat(np.arange(len(X)), self.sparse.lengths)[order]
@@ -203,16 +238,40 @@ class RawRows:
     def _encode(self, j: int, bins: FeatureBins, x: Floats) -> None:
         self.codes[:, j] = bins.codes(x)
 
-    def deal(self, tree: RecordedGBDTTree, gradients: AnyArray, candidates: tuple[Ints, Ints]) -> DealtTree:
+    def divided(self, candidates: tuple[Ints, Ints]) -> Divided:
+        """Divide the bins by candidates, features and cuts, ascending. O(rows * features)."""
+        feature, cut = candidates
+        used = np.unique(feature[feature < self.dense])
+        ends, tables = np.searchsorted(feature, np.append(used, self.dense)), list[Ints]()
+        first, last, begin = np.empty_like(feature), np.empty_like(feature), np.zeros(len(used) + 1, np.int64)
+        for k, j in enumerate(used.tolist()):
+            own, bins = slice(ends[k], ends[k + 1]), np.arange(self.bins[j])
+            count = len(cut[own])
+            last[own] = begin[k] + np.arange(count)
+            if self.categorical[j]:
+                first[own] = last[own]
+                tables.append(np.full(len(bins), count))
+                tables[k][cut[own]] = np.arange(count)
+            else:
+                first[own] = begin[k]
+                tables.append(np.searchsorted(cut[own], bins))
+            begin[k + 1] = begin[k] + count + 1
+        sparse = int(begin[-1])
+        first[ends[-1] :] = last[ends[-1] :] = sparse + 2 * (feature[ends[-1] :] - self.dense)
+        table, starts = np.concatenate([np.empty(0, np.int64), *tables]), np.cumsum([0, *map(len, tables)])
+        codes = np.empty((self.n, len(used)), np.min_scalar_type(int(table.max(initial=0))))
+        _divide(self.codes, used, starts, table.astype(codes.dtype), codes)
+        return Divided(codes, begin[:-1].astype(np.uint32), first, last, sparse, sparse + 2 * self.sparse.n_features)
+
+    def deal(self, tree: RecordedGBDTTree, gradients: AnyArray, divided: Divided) -> DealtTree:
         """Deal the rows down one tree, and sum up their g and h, shape (rows, 2). O(features * depth * rows)."""
         n, inner = len(tree), tree.feature >= 0
         place = np.cumsum(inner) - 1
-        left = np.empty((2, int(inner.sum()), len(candidates[0])), np.int64)
+        left = np.empty((2, int(inner.sum()), len(divided.first)), np.int64)
         leaf = np.zeros(self.n, np.min_scalar_type(n))
         out = DealtTree(leaf, np.zeros(n, np.int64), np.zeros(n, np.int64), left)
-        used = np.unique(candidates[0][candidates[0] < self.dense])
         rows, spare = np.arange(self.n, dtype=np.uint32), np.empty(self.n, np.uint32)
-        root = self.histogram(rows, gradients, used) if inner[0] else None
+        root = self.histogram(rows, gradients, divided) if inner[0] else None
         work: list[tuple[int, AnyArray, Ints, Ints | None]] = [(0, rows, gradients.sum(axis=0, dtype=np.int64), root)]
         while work:
             v, rows, both, sums = work.pop()
@@ -220,7 +279,7 @@ class RawRows:
             if sums is None:
                 leaf[rows] = v
                 continue
-            left[:, place[v]] = self.to_the_left(sums, candidates)
+            left[:, place[v]] = divided.to_the_left(sums)
             of_left, feature, cut = np.zeros(2, np.int64), int(tree.feature[v]), int(tree.cut[v])
             if feature < self.dense:
                 equal = bool(self.categorical[feature])
@@ -232,19 +291,10 @@ class RawRows:
                 of_left += gradients[rows[:end]].sum(axis=0, dtype=np.int64)
             children = [(int(tree.left[v]), rows[:end], of_left), (int(tree.right[v]), rows[end:], both - of_left)]
             (small, few, of_few), (large, many, of_many) = sorted(children, key=lambda child: len(child[1]))
-            part = self.histogram(few, gradients, used) if inner[small] or inner[large] else None
+            part = self.histogram(few, gradients, divided) if inner[small] or inner[large] else None
             work.append((small, few, of_few, part if inner[small] else None))
             work.append((large, many, of_many, sums - part if inner[large] and part is not None else None))
         return out
-
-    def to_the_left(self, sums: Ints, candidates: tuple[Ints, Ints]) -> Ints:
-        """Return (G, H) to the left of each candidate from those of each bin."""
-        feature, cut = candidates
-        bin = self.offsets[feature] + cut
-        before = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])
-        up_to = before[bin + 1] - before[self.offsets[feature]]
-        left: Ints = np.where(self.categorical[feature, None], sums[bin], up_to).T
-        return left
 
     def is_zero(self, index: int, rows: AnyArray) -> Bools:
         """Return in which of some rows a sparse feature is 0."""
@@ -253,12 +303,12 @@ class RawRows:
         of_rows: Bools = zero[rows]
         return of_rows
 
-    def histogram(self, rows: AnyArray, gradients: AnyArray, features: Ints) -> Ints:
-        """(G, H) of each bin of some of the dense features and of all sparse ones, shape (bins of all, 2)."""
-        sums = np.zeros((self.offsets[-1], 2), np.int64)
-        _sum_up(self.codes, rows, gradients, self.offsets, features, sums)
+    def histogram(self, rows: AnyArray, gradients: AnyArray, divided: Divided) -> Ints:
+        """(G, H) of each segment, and of each value of all sparse features, shape (segments of all, 2)."""
+        sums, begin = np.zeros((divided.segments, 2), np.int64), divided.sparse
+        _sum_up(divided.codes, rows, gradients, divided.begin, sums)
         if self.sparse.n_features:
-            ones, of_rows, begin = self.sparse[rows], gradients[rows], int(self.offsets[self.dense])
+            ones, of_rows = self.sparse[rows], gradients[rows]
             for s, total in enumerate(of_rows.sum(axis=0, dtype=np.int64)):
                 np.add.at(sums[:, s], begin + 1 + 2 * ones.indices, np.repeat(of_rows[:, s], ones.lengths))
                 sums[begin::2, s] = total - sums[begin + 1 :: 2, s]

@@ -298,6 +298,12 @@ _NONE = np.empty(0, dtype=np.int64)
 _ROWS = 1 << 16
 
 
+def _keep_scores(F: Floats, batch: LocalBatch) -> None:
+    """Write the scores of a batch into ``F``, shape (rows, K'), unless the batch has these themselves."""
+    if not np.may_share_memory(F, batch.F):
+        F[:] = batch.F[:, : len(F)].T
+
+
 class RowShard:
     """Cells, histograms and room to work, which change with trees, leaves and ledger of ``ensemble``."""
 
@@ -390,7 +396,7 @@ class RowShard:
         """Train some iterations; ``F``, shape (rows, K'), is the score before and after."""
         model, local, batch, own, room, grow_room = self._begin_training(slots, F, True)
         train_pass(model, local, batch, own, first, stop, grow_room, room.p)
-        F[:] = batch.F[:, :own].T
+        _keep_scores(F, batch)
 
     def update(self, slots: Slots, role: int, anew: Slots) -> Ints:
         """Take rows through all trees, and others whose derivatives are all computed anew; return COUNTS."""
@@ -422,7 +428,7 @@ class RowShard:
             head = np.array(begin_tree(model, local, batch, own, t, first, grow_room, room.p))
             yield from self._grow(model, local, t, 1, grow_room, head)
             add_scores(model, batch, t, 0, own)
-        F[:] = batch.F[:, :own].T
+        _keep_scores(F, batch)
 
     def update_steps(self, slots: Slots, role: int, anew: Slots, again: bool, begin: int, end: int) -> Steps[Ints]:
         """Take rows through all trees with other shards; return what was done (COUNTS), of the own rows.
@@ -501,7 +507,10 @@ class RowShard:
     def _begin_training(self, slots: Slots, F: Floats, alone: bool) -> Any:
         room, grow_room, batch = self._begin(alone)
         own, local = len(slots), self._sums
-        batch.slots[:own], batch.F[:, :own] = slots, F.T
+        if F.T.flags.c_contiguous:  # of one tree an iteration: room in the batch for as many rows stays untouched
+            batch = batch._replace(slots=np.require(slots, np.int32, ["C", "W"]), F=F.T)
+        else:
+            batch.slots[:own], batch.F[:, :own] = slots, F.T
         if self.ensemble.per > 1 or len(local.candidates.cuts) == 1:  # else what is looked up serves one tree only
             places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
             grow_room = grow_room._replace(places=places)
