@@ -10,7 +10,7 @@ from raydt.estimators.arguments import documented, warn
 from raydt.estimators.base import Classifier
 from raydt.estimators.fitted import ExampleMetadata, SumOfTrees
 from raydt.estimators.frames import FrameEncoder, ListEncoder
-from raydt.estimators.river import RiverClassifier, Row, river_class_of
+from raydt.estimators.river import RiverClassifier, Row
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.sessions.session import InProcessSession
@@ -100,7 +100,8 @@ FIRST, ONLY = 20, 200
 _NEVER = 1 << 60
 
 
-@river_class_of(ConfidenceTreeClassifier)
+@documented
+@dataclass(repr=False, eq=False)
 class RiverConfidenceTreeClassifier(RiverClassifier):
     """A decision tree for river that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
@@ -129,6 +130,22 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     >>> tree.audit().conformance
     'holds'
     """
+
+    estimator = ConfidenceTreeClassifier
+
+    rule: RuleName = "ctree"
+    criterion: Criterion | None = None
+    confidence: Literal["theorem", "practical"] = "practical"
+    delta: float | Literal["1/t"] = 1e-7
+    c: float = 0.01
+    tie_threshold: float = 0.0
+    grace_period: int = 100
+    max_bins: int = 64
+    renew_bins: int | None = None
+    rival: Literal["feature", "split"] = "feature"
+    leaf_prediction: LeafPrediction = "adaptive_inherited"
+    drift_period: int = 0
+    categorical_features: Sequence[Hashable] | None = None
 
     _first = 0  # live examples that end the warm-up; 0 when it has ended
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from raydt.estimators.arguments import documented
 from raydt.estimators.base import Classifier, Estimator, Regressor
 from raydt.estimators.fitted import SumOfTrees
-from raydt.estimators.river import RiverClassifier, river_class_of
+from raydt.estimators.river import RiverClassifier
 from raydt.sessions.session import InProcessSession
 
 
@@ -100,16 +100,8 @@ class ExactForestRegressor(_ExactForest, Regressor):
 # The exact forest for river.
 
 
-@river_class_of(
-    ExactForestClassifier,
-    n_estimators=10,
-    sample_share=1.0,
-    max_features="sqrt",
-    thresholds=2,
-    max_depth=15,
-    min_samples_split=4,
-    rebuild="lazy",
-)
+@documented
+@dataclass(repr=False, eq=False)
 class RiverForestClassifier(RiverClassifier):
     """A forest for river that is, bit for bit, the one trained from nothing on the examples it has not forgotten.
 
@@ -134,6 +126,18 @@ class RiverForestClassifier(RiverClassifier):
     (True, 'proven')
     """
 
+    estimator = ExactForestClassifier
+
+    n_estimators: int = 10
+    sample_share: float = 1.0
+    max_features: int | Literal["auto", "sqrt", "all"] = "sqrt"
+    thresholds: int = 2
+    max_depth: int = 15
+    min_samples_split: int = 4
+    rebuild: Literal["eager", "lazy"] = "lazy"
+    random_state: int = 0
+    categorical_features: Sequence[Hashable] | None = None
+
     def _code(self, x: Mapping[Hashable, Any]) -> int:
         """Code of the label that is predicted, of equals the smallest label."""
         assert self._session is not None
@@ -142,5 +146,5 @@ class RiverForestClassifier(RiverClassifier):
     def _opened(self, options: Any) -> InProcessSession:
         session = super()._opened(options)
         coordinator: Any = session.coordinator
-        coordinator.keeps_open = options.rebuild == "lazy"
+        coordinator.keeps_open = self.rebuild == "lazy"
         return session

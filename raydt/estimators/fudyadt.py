@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from raydt.estimators.arguments import documented
 from raydt.estimators.base import Classifier, Regressor
 from raydt.estimators.fitted import SumOfTrees
-from raydt.estimators.river import RiverClassifier, river_class_of
+from raydt.estimators.river import RiverClassifier
 
 
 @documented
@@ -38,6 +38,7 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     kind = "fudyadt"
 
     epsilon: float | Literal["auto"] = "auto"
+    schedule: Literal["auto", "certificate", "published"] = "auto"
     alpha: float = 0.02
     beta: float = 0.2
     max_depth: int | None = 20
@@ -45,7 +46,6 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     smoothing: float = 30.0
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None
-    schedule: Literal["auto", "certificate", "published"] = "auto"
     feature_groups: int = 16
     n_jobs: int | None = None
 
@@ -91,7 +91,8 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
 # FuDyADT for river.
 
 
-@river_class_of(FullyDynamicTreeClassifier, smoothing=0.0)
+@documented
+@dataclass(repr=False, eq=False)
 class RiverTreeClassifier(RiverClassifier):
     """A decision tree for river that stays epsilon-feasible while examples are learned and forgotten.
 
@@ -118,3 +119,14 @@ class RiverTreeClassifier(RiverClassifier):
     >>> tree.predict_proba_one({"hours": 7, "weather": "wet"}), tree.audit().feasibility
     ({False: 0.0, True: 1.0}, 'proven')
     """
+
+    estimator = FullyDynamicTreeClassifier
+
+    epsilon: float | Literal["auto"] = "auto"
+    alpha: float = 0.02
+    beta: float = 0.2
+    max_depth: int | None = 20
+    min_samples_split: int = 2
+    smoothing: float = 0.0
+    categorical_features: Sequence[Hashable] | None = None
+    schedule: Literal["auto", "certificate", "published"] = "auto"

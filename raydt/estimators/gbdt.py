@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from raydt.errors import UpdateError
 from raydt.estimators.arguments import documented
 from raydt.estimators.base import Classifier, Estimator, Regressor
 from raydt.estimators.fitted import SumOfTrees
-from raydt.estimators.river import RiverClassifier, river_class_of
+from raydt.estimators.river import RiverClassifier
 from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, Targets, UpdateBatch
 from raydt.messages import message
 
@@ -190,7 +190,8 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
 # The in-place online GBDT for river.
 
 
-@river_class_of(OnlineGradientBoostingClassifier, update_every=("int | Literal['auto']", "auto"))
+@documented
+@dataclass(repr=False, eq=False)
 class RiverGradientBoostingClassifier(RiverClassifier):
     """Gradient boosted trees for river, updated in place with some examples at a time.
 
@@ -217,3 +218,25 @@ class RiverGradientBoostingClassifier(RiverClassifier):
     >>> boosting.audit().conformance
     'holds'
     """
+
+    estimator = OnlineGradientBoostingClassifier
+    _own = ("update_every",)
+
+    max_iter: int = 100
+    max_leaf_nodes: int = 20
+    learning_rate: float = 0.1
+    l2_regularization: float = 1.0
+    max_bins: int = 1024
+    binning: Literal["doubling", "quantile"] = "doubling"
+    candidate_fraction: float = 0.1
+    robustness_tolerance: float = 0.1
+    derivatives: Literal["bounded", "changed_leaves", "retrained", "never"] = "bounded"
+    derivative_tolerance: float = 0.3
+    update_every: int | Literal["auto"] = "auto"
+    retrain: Literal["auto", "never", "always"] = "auto"
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+    random_state: int = 0
+    categorical_features: Sequence[Hashable] | None = None

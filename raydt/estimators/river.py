@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from numbers import Integral
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from pydantic import ValidationError
@@ -24,7 +23,7 @@ from raydt.arrays.elementary import Floats
 from raydt.audits.recorded_tree import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import documented, names_of, parameter_error
+from raydt.estimators.arguments import names_of, parameter_error
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.base import Classifier
 from raydt.examples.updates import CLASSES, DELETE_VALUE, INSERT, MOST_CLASSES, Features, History, UpdateBatch, in_order
@@ -42,7 +41,6 @@ else:
         _Classifier = object
 
 Row = Floats
-C = TypeVar("C", bound=type[Any])
 
 #: Types of values that are numbers as they are.
 _PLAIN = frozenset((float, int, bool))
@@ -301,31 +299,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
         assert self._session is not None
         shares: Row = self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
         return shares
-
-
-#: Parameters of estimators that single examples have no use for.
-_OF_MANY_ROWS = ("class_weight", "n_features", "feature_groups", "n_jobs")
-
-
-def river_class_of(estimator: type[Classifier], **changed: Any) -> Callable[[C], C]:
-    """Give a class the parameters of an estimator; ``changed`` have other defaults, or are options of the learner."""
-
-    def with_parameters(cls: C) -> C:
-        fields = {one.name: one for one in dataclasses.fields(estimator) if one.name not in _OF_MANY_ROWS}  # type: ignore[arg-type]
-        options = learners()[estimator.kind].Options.model_fields
-        names, known = list(fields), list(options)
-        own = [name for name in changed if name not in fields]
-        for name in own:
-            names.insert(names.index(known[known.index(name) + 1]), name)
-        for name in names:
-            own_type = changed[name][0] if name in own else fields[name].type
-            cls.__annotations__[name] = RiverClassifier.__annotations__.get(name, own_type)
-            setattr(cls, name, changed[name][1] if name in own else changed.get(name, fields[name].default))
-        cls.estimator, cls._own = estimator, own
-        dataclass(repr=False, eq=False)(cls)
-        return documented(cls)
-
-    return with_parameters
 
 
 def _are_plain(values: Sequence[Any]) -> bool:

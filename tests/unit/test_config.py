@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import warnings
@@ -393,6 +394,17 @@ def test_an_adapter_has_the_parameters_and_defaults_of_its_estimator(adapter: ty
     mine, other = defaults_of(adapter), defaults_of(adapter.estimator)
     assert set(mine) - FOR_RIVER == set(other) - NOT_FOR_RIVER
     assert mine == {name: other[name] for name in mine if name in other} | OF_RIVER[adapter.__name__]
+
+
+@pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)
+def test_every_parameter_is_declared_in_the_source(public: type) -> None:
+    """Type checkers, editors and the site read the source: they know no parameter that is made at run time."""
+    bodies = [ast.parse(inspect.getsource(kind)).body[0] for kind in public.__mro__ if kind.__module__[:6] == "raydt."]
+    lines = [line for body in bodies if isinstance(body, ast.ClassDef) for line in body.body]
+    declared = {
+        line.target.id for line in lines if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
+    assert {*defaults_of(public)} <= declared
 
 
 @pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)
