@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,7 +54,6 @@ from pipelines.updating.logs import (
     LogChanges,
     Logs,
     OnError,
-    Spelling,
     applied_files,
     find_changes,
     read_before,
@@ -73,27 +72,10 @@ from raydt.sessions.receipt import Method, Receipt, checked_note, receipt_of_key
 from raydt.sessions.receipt_chain import Origin
 from raydt.sessions.saved_model import BY_KEY, SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
-from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.jsonl import DIALECT
 from raydt.streams.base import known
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 log = logging.getLogger(__name__)
-
-
-class UpdateOptions(TypedDict, total=False):
-    """Options of every update, whatever its source of changes is; as of :func:`update`."""
-
-    out: str | Path | None
-    dry_run: bool
-    label: str | None
-    id_column: str | None
-    kind: str | None
-    receipts: ReceiptFile | None
-    note: str
-    keep: int | None
 
 
 class Update:
@@ -106,19 +88,16 @@ class Update:
     def __init__(
         self,
         state: str | Path,
+        out: str | Path | None,
+        receipts: ReceiptFile | None,
+        note: str,
+        keep: int | None,
         *,
+        dry_run: bool,
         as_series: bool,
-        out: str | Path | None = None,
-        dry_run: bool = False,
-        label: str | None = None,
-        id_column: str | None = None,
-        kind: str | None = None,
-        receipts: ReceiptFile | None = None,
-        note: str = "",
-        keep: int | None = None,
     ) -> None:
-        self._note, self._receipts, self._keep = checked_note(note), receipts, keep
-        self.dry_run, self._kind = dry_run, kind
+        self._note, self._receipts, self._keep, self._dry_run = checked_note(note), receipts, keep, dry_run
+        self.place = place = find_state(state)
         if out is not None and as_series:
             self._series: Series | None = Series(RunFolder(out))
         else:
@@ -126,15 +105,13 @@ class Update:
         if out is None and self._series is None and not dry_run:
             raise ConfigError(message("updates.no_target"))
         Series.require_keep(keep, self._series)
-        self.place = place = find_state(state)
         self._taken = (
             [] if place.run is None or place.config is None else [place.run, states_of(place.config, place.run)]
         )
         self._target = None if self._series is not None or out is None else _target(out, [place.folder, *self._taken])
-        self._members = open_members(place.folder)
-        self.common = self._members.outline()
-        self.names = StateNames.of(self.common, label, id_column)
-        self._column: str | None = self._members.meta.get(BY_KEY)
+        self.members = open_members(place.folder)
+        self.common = self.members.outline()
+        self.column: str | None = self.members.meta.get(BY_KEY)
         self._changed: dict[Member, dict[str, Any]] = {}  # what a member holds afterwards
         self.updates, self.counts = 0, Counter(dict.fromkeys(COUNTED, 0))
         self.scores: Mapping[str, Any] = {}
@@ -142,7 +119,7 @@ class Update:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Be the only process that writes the new state, and its receipt; of successive states name the newest."""
-        series, dry_run = self._series, self.dry_run
+        series, dry_run = self._series, self._dry_run
         writer: AbstractContextManager[None] = nullcontext()
         if series is not None and not dry_run:
             writer = series.open(self.place.folder, self._taken)
@@ -156,33 +133,15 @@ class Update:
 
     def origin(self) -> Origin:
         """Return what a chain has to name of the models."""
-        members = self._members
+        members = self.members
         return origin_of(self.place.folder.location, self.common, lambda: members.total().digest, members.former)
-
-    def lists(self, delete: str | DataFile | None, insert: str | DataFile | None, missing: Missing) -> Lists:
-        """Open lists as a source of changes."""
-        common, names, column, members = self.common, self.names, self._column, self._members
-        lists = Lists(common, names, column, members.kind, partial(examples_of, members), missing)
-        if delete is not None:
-            lists.delete(open_deletions(delete, names), members)
-        if insert is not None:
-            lists.insert(open_insertions(insert, self._kind, common, names, column))
-        return lists
-
-    def files(self, changes: Sequence[str]) -> list[ChangeFile]:
-        """Find the change logs at some paths."""
-        return find_changes(changes, self._kind, self.common, self.names)
-
-    def logs(self, files: Sequence[ChangeFile], spelling: Spelling, on_error: OnError) -> Logs:
-        """Open change logs as a source of changes."""
-        return Logs(files, self.common, self.names, spelling, on_error, self._column)
 
     def apply(self, entry: Lists | Logs, copies: tuple[str, ...]) -> Receipt:
         """Apply a source of changes to each member that it names, and return the receipt of all.
 
         Errors as of :func:`update` and :func:`apply_changes`. A warning says whose weights are too small to split.
         """
-        members, names, self._entry = self._members, entry.names, entry
+        members, names, self._entry = self.members, entry.names, entry
         receipts, weights, sums = dict[Member, Receipt](), dict[Member, WeightSum](), list[AnyArray]()
         for key in entry.keys:
             begins = key not in members
@@ -200,7 +159,7 @@ class Update:
                 weights[key] = WeightSum.of_live(session.coordinator.store)
         self.counts["skipped"] += entry.skipped
         traits = traits_of(self.common.options)
-        if self._column is None:
+        if self.column is None:
             little, (whole,) = weights[None].too_little(traits), receipts.values()
         else:
             little, whole = too_little_of_keys(weights.items(), traits), self._together(receipts, copies)
@@ -211,7 +170,7 @@ class Update:
 
     def _together(self, receipts: Mapping[Any, Receipt], copies: tuple[str, ...]) -> Receipt:
         """Return the receipt over all keys; groups and their figures afterwards are known then."""
-        members, before = self._members, self._members.figures
+        members, before = self.members, self.members.figures
         self._groups = members.groups_with(self._changed)
         self._figures = after = Figures(*(column.copy() for column in before))
         for group, held in self._groups.items():
@@ -223,7 +182,7 @@ class Update:
 
     def _pool(self, sums: Sequence[AnyArray]) -> None:
         """Note the scores over all keys: of these updates, and of all there have been."""
-        self._scores: Mapping[str, Any] = self._members.components.get("scores", {})
+        self._scores: Mapping[str, Any] = self.members.components.get("scores", {})
         here = np.sum(sums, axis=0) if sums else np.zeros(0)
         if not len(here):  # lists are not scored
             return
@@ -258,11 +217,11 @@ class Update:
 
     def _contents(self, receipt: Receipt, paths: Mapping[str, str | None]) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """Return ``meta`` and components of the new state, whose lineage ends with this update, by its receipt."""
-        common, members, names, entry = self.common, self._members, self._entry.names, self._entry
+        common, members, names, entry = self.common, self.members, self._entry.names, self._entry
         step = self._step(receipt, entry.files(paths, receipt.missing))
         offset = int(common.meta["offset"]) + self.updates
         components: Mapping[str, Any]
-        if self._column is None:
+        if self.column is None:
             components = dict(self._changed[None])
             own = components.pop("meta")
             extra = {"next_id": own["next_id"]}
@@ -272,7 +231,7 @@ class Update:
             row, at = members.meta.get("row", members.meta["offset"]), members.components.get("stream", {})
             before: Mapping[str, Any] = at if "row" in at else (members.meta.get("lineage") or [{}])[-1]
             step |= {"keys": len(self._changed), "row": row, "deletions": int(before.get("deletions", 0))}
-            extra = {BY_KEY: self._column, "warmup": members.warmup, "row": row, "next_id": 0}
+            extra = {BY_KEY: self.column, "warmup": members.warmup, "row": row, "next_id": 0}
             first: dict[str, dict[str, Any]] = {
                 "coordinator": members.written(self._figures),
                 "stream": {"source": names.dictionaries(entry.known)},
@@ -330,7 +289,14 @@ def update(
     insert: Given | None = None,
     delete: Given | None = None,
     missing: Missing = "error",
-    **options: Unpack[UpdateOptions],
+    out: str | Path | None = None,
+    dry_run: bool = False,
+    label: str | None = None,
+    id_column: str | None = None,
+    kind: str | None = None,
+    receipts: ReceiptFile | None = None,
+    note: str = "",
+    keep: int | None = None,
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -383,15 +349,21 @@ def update(
     """
     if insert is None and delete is None:
         raise ConfigError(message("updates.nothing"))
-    job = Update(state, as_series=False, **options)
+    job = Update(state, out, receipts, note, keep, dry_run=dry_run, as_series=False)
     with job.opened():
-        ids = None if delete is None else deletions_given(delete, job.names.keys)
+        names = StateNames.of(job.common, label, id_column)
+        ids = None if delete is None else deletions_given(delete, names.keys)
         rows = None if insert is None else rows_given(insert)
         given = {"delete": ids, "insert": rows}
         paths = {name: absolute(one) if isinstance(one, str) else None for name, one in given.items()}
-        lists, copies = job.lists(ids, rows, missing), copies_of(job.common, job.place, paths["delete"])
-        receipt = job.apply(lists, copies)
-        if not job.dry_run:
+        common, column, members = job.common, job.column, job.members
+        lists = Lists(common, names, column, members.kind, partial(examples_of, members), missing)
+        if ids is not None:
+            lists.delete(open_deletions(ids, names), members)
+        if rows is not None:
+            lists.insert(open_insertions(rows, kind, common, names, column))
+        receipt = job.apply(lists, copies_of(common, job.place, paths["delete"]))
+        if not dry_run:
             job.save(receipt, paths)
     return receipt
 
@@ -429,10 +401,17 @@ def apply_changes(
     state: str | Path,
     changes: str | Path | Sequence[str | Path],
     *,
+    out: str | Path | None = None,
+    dry_run: bool = False,
     op: str | None = None,
     envelope: Literal["debezium"] | None = None,
+    label: str | None = None,
+    id_column: str | None = None,
+    kind: str | None = None,
     on_error: OnError = "error",
-    **options: Unpack[UpdateOptions],
+    receipts: ReceiptFile | None = None,
+    note: str = "",
+    keep: int | None = None,
 ) -> ChangesResult:
     """Apply change logs to a saved state, and score each row before the model learns it.
 
@@ -464,10 +443,10 @@ def apply_changes(
         No usable state, a bad row or a refused update. Nothing has been written.
     """
     paths = [str(one) for one in ([changes] if isinstance(changes, str | Path) else changes)]
-    job = Update(state, as_series=True, **options)
+    job = Update(state, out, receipts, note, keep, dry_run=dry_run, as_series=True)
     with job.opened():
-        names = job.names
-        new, old = _split(job.files(paths), applied_files(job.common.meta))
+        names = StateNames.of(job.common, label, id_column)
+        new, old = _split(find_changes(paths, kind, job.common, names), applied_files(job.common.meta))
         files, known_files = [one.path for one in new], [one.path for one in old]
         if not new:
             return ChangesResult(job.place.folder.location, None, [], known_files)
@@ -477,9 +456,9 @@ def apply_changes(
             *(message("updates.copy_changes", path=one) for one in files),
         )
         with without_a_config():
-            receipt = job.apply(job.logs(new, spelling, on_error), copies)
+            receipt = job.apply(Logs(new, job.common, names, spelling, on_error, job.column), copies)
         result = ChangesResult("", receipt, files, known_files, job.updates, dict(job.counts), dict(job.scores))
-        if job.dry_run:
+        if dry_run:
             return result
         read_as = {"spelling": spelling, "label": names.label, "id": names.id, "on_error": on_error}
         read_as |= {} if names.weight is None else {"weight": names.weight}

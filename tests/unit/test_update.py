@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from pathlib import Path
@@ -158,6 +159,15 @@ def test_a_log_with_positions_is_refused(shared: Path, tmp_path: Path) -> None:
         update(shared / "run", delete=tmp_path / "gone.csv", dry_run=True)
 
 
+@pytest.mark.parametrize("public", [update, apply_changes], ids=lambda public: public.__name__)
+def test_the_signature_names_all_options(public: Any, tmp_path: Path) -> None:
+    """``help`` shows them, and a misspelled one is refused by name before anything is read."""
+    given = inspect.signature(public).parameters
+    assert {"out", "dry_run", "label", "id_column", "kind", "receipts", "note", "keep"} <= given.keys()
+    with pytest.raises(TypeError, match=rf"{public.__name__}.*'delte'"):
+        public(tmp_path, *[tmp_path] * (public is apply_changes), delte=[1])
+
+
 def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
     gone = ids_file(tmp_path / "gone.csv", ["k0001"])
     run = shared / "run"
@@ -172,6 +182,8 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
         update(run, delete=gone)
     with refused("updates.nothing", ConfigError):
         update(run, dry_run=True)
+    with refused("runs.no_state", InputError):  # before the place of a new one
+        update(tmp_path, delete=gone)
     with refused("runs.model_only", InputError):
         update(run / "model", delete=gone, dry_run=True)
     with refused("runs.no_state", InputError):
