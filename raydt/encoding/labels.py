@@ -399,7 +399,7 @@ def parse_json(data: bytes, rows: int, schema: pa.Schema | None) -> pa.Table:
     reading = pajson.ReadOptions(use_threads=False, block_size=len(data) + 1)
     table = pajson.read_json(pa.BufferReader(data), reading, parse)
     if table.num_rows != rows:
-        raise pa.ArrowInvalid("a text holds several values")
+        raise pa.ArrowInvalid("a line holds several values")
     return table
 
 
