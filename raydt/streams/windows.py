@@ -1,6 +1,7 @@
-"""Stream model ``sliding_window``: delete the oldest example, then insert the next, so that W stay active.
+"""Stream models made from rows alone: windows of rows and of time, batches, insertions only, and training.
 
-The paper's index would leave W - 1 active after each step.
+``sliding_window`` deletes the oldest example, then inserts the next, so that W stay active; the paper's index would
+leave W - 1 active after each step.
 """
 
 from __future__ import annotations
