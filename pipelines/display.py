@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import escaped
 from pipelines.report.facts import audit_facts
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
-from pipelines.report.holdout import verdict
+from pipelines.report.holdout import chosen, verdict
 from raydt.arrays.kernel_cache import PREPARATION
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
@@ -134,7 +134,7 @@ def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
         return [*trained, ("score", message("commands.no_holdout", share=holdout["share"]))]
     held = message("commands.holdout", rows=holdout["rows"], rest=holdout["trained_on"])
     metrics = {name: value for name, value in summary["metrics"].items() if value is not None}
-    by = message(f"reports.by_{holdout.get('by', 'id')}")
+    by = chosen(holdout)
     sentences, better = verdict(summary)
     return [
         *trained,

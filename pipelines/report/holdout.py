@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.report.charts import Quality, judged
 from pipelines.report.folder import ReportedRun
-from raydt.messages import message
+from raydt.messages import Message, message
 from raydt.presentation.blocks import Block, Fact, Fold, Row, Table, Text
 from raydt.presentation.charts import (
     ABSENT,
@@ -37,6 +37,20 @@ _NAMED = ("auc", "average_precision", "log_loss", "brier", "mae", "r2")
 _FIGURES = ("auc", "log_loss")
 #: Shares of the rows with the highest scores that the table of gains shows, and tables of segments that are open.
 _TABLE, _OPEN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0), 2
+
+
+#: How rows are chosen that are held out: the ids of sentences.
+_CHOSEN = {
+    "id": "reports.by_id",
+    "subject": "reports.by_subject",
+    "time": "reports.by_time",
+    "order": "reports.by_order",
+}
+
+
+def chosen(holdout: Mapping[str, Any]) -> Message:
+    """Return in words how the rows held out are chosen."""
+    return message(_CHOSEN[holdout.get("by", "id")])
 
 
 def of_training(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -514,8 +514,11 @@ def _judged_by(run: ReportedRun, rivals: Mapping[str, str]) -> Message:
         return message("reports.numbers" if numbers else "reports.classes")
     if not held_out.get("rows"):
         return message("reports.nothing_held_out")
-    by = message(f"reports.by_{held_out.get('by', 'id')}")
-    held = {"rows": counted(held_out["rows"], "row"), "rest": held_out.get("trained_on", 0), "by": by}
+    held = {
+        "rows": counted(held_out["rows"], "row"),
+        "rest": held_out.get("trained_on", 0),
+        "by": holdout.chosen(held_out),
+    }
     rival = "the mean label" if numbers else "the most frequent label"
     return message("reports.held_out", name=next(iter(rivals.values())), rival=rival, **held)
 

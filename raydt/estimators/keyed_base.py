@@ -519,8 +519,7 @@ class KeyedClassifier(Keyed):
 
     def predict(self, X: Any, *, keys: Any = None) -> AnyArray:
         """Labels, shape (n,), each of the model of its row's key."""
-        classes = self.classes_
-        return self._predicted(X, keys, classes.dtype, lambda prior: classes[np.argmax(prior.shares(classes))])
+        return self._predicted(X, keys, lambda prior: self.classes_[np.argmax(prior.shares(self.classes_))])
 
     def predict_proba(self, X: Any, *, keys: Any = None) -> Floats:
         """Shares of the classes, shape (n, len(classes_)); 0 for classes that a key has not."""
@@ -597,7 +596,7 @@ class KeyedRegressor(Keyed):
 
     def predict(self, X: Any, *, keys: Any = None) -> Floats:
         """Numbers, shape (n,), each of the model of its row's key."""
-        return self._predicted(X, keys, np.dtype(np.float64), lambda prior: prior.mean)
+        return self._predicted(X, keys, lambda prior: prior.mean)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, keys: Any = None) -> float:
         """R squared over the rows of all keys, which may count by ``sample_weight``."""

@@ -468,10 +468,10 @@ class KeyedModels(Parametrised, Locked):
         unknown = [places for key, places in rows.rows.items() if key not in self.models_]
         return rows, np.concatenate([np.empty(0, dtype=np.int64), *unknown])
 
-    def _predicted(self, X: Any, keys: Any, dtype: np.dtype[Any], guess: Callable[[Prior], Any]) -> AnyArray:
+    def _predicted(self, X: Any, keys: Any, guess: Callable[[Prior], Any]) -> AnyArray:
         """Return the prediction of the model of each row's key; of an unknown one a ``guess`` from the prior."""
         rows, unknown = self._asked(X, keys)
-        out = np.empty(rows.n, dtype=dtype)
+        out = np.empty(rows.n, dtype=getattr(self, "classes_", np.empty(0)).dtype)
         for places, found in self._answers(rows, lambda model, part: model.predict(part)):
             out[places] = found
         if len(unknown):
