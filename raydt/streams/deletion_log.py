@@ -18,20 +18,23 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from raydt.arrays.elementary import Bools, Ints, below_at, stream_key, uniform, uniform_at
 from raydt.arrays.kernel import kernel
 from raydt.encoding.columns import (
-    Faults,
     beyond_int64,
     id_kind,
+    id_values,
     in_words,
     is_text,
     missing,
     numbers,
     parse,
-    read_ids,
+    parse_integers,
+    unlike_integers,
+    whole_ids,
 )
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, WITH_ID, UpdateBatch
@@ -121,9 +124,9 @@ class LoggedDeletions:
             if self.file.flaws:
                 flaw = self.file.flaws[min(self.file.flaws)]
                 raise flaw.but(remedy=f"Correct the {what}")
-            column = self._ids(batch.column(self.column), kind, seen)
+            column = self._ids(self._read(batch, self.column, seen), kind, seen)
             if "after" in columns:
-                after.append(self._positions(batch.column("after"), seen))
+                after.append(self._positions(self._read(batch, "after", seen), seen))
             else:
                 after.append(np.full(batch.num_rows, _AT_END))
             self.ids += column.to_pylist()
@@ -175,23 +178,49 @@ class LoggedDeletions:
 
     def _ids(self, column: pa.Array, kind: str, row: int) -> pa.Array:
         """Ids of the kind of the source's, none missing; ``row`` is that of the first."""
-        faults = Faults(len(column))
-        ids = read_ids(column, pa.string() if kind == "text" else pa.int64(), self.column, faults, padded=True)
-        faults.mark("no_id", self.column, missing(ids))
-        faults.mark("wide_id", self.column, beyond_int64(ids))
-        if faults:
-            first = min(faults)
-            what = faults[first].code if faults[first].code in ("no_id", "wide_id") else "not_integer"
-            raise self._error(what, self.column, row + first, value=quoted(faults[first].value, 40))
-        return ids
+        column = given = id_values(column)
+        lost = missing(column)
+        if lost is not None:
+            raise self._error("no_id", self.column, row + int(np.argmax(lost)))
+        if is_text(column.type) and kind == "integer":
+            whole, wrong = parse(column, pa.int64())
+            # Arrow reads 0x10 as a number; an id is written in decimal digits.
+            strange = ~np.asarray(pc.match_substring_regex(column, r"^\s*-?[0-9]+\s*$"))
+            if wrong is not None:
+                strange |= wrong
+            if strange.any():
+                position = int(np.argmax(strange))
+                text = column[position].as_py()
+                raise self._error("not_integer", self.column, row + position, value=quoted(text, 40))
+            return whole
+        if pa.types.is_floating(column.type):
+            column, wrong = whole_ids(column)
+            if wrong is not None:
+                position = int(np.argmax(wrong))
+                raise self._error("not_integer", self.column, row + position, value=given[position].as_py())
+        wide = beyond_int64(column)
+        if wide is not None:
+            raise self._error("wide_id", self.column, row + int(np.argmax(wide)))
+        return column
+
+    def _read(self, batch: pa.RecordBatch, name: str, row: int) -> pa.Array:
+        column, kind = batch.column(name), self.file.schema.field(name).type
+        if not is_text(column.type) or is_text(kind):
+            return column
+        if name == self.column:  # Arrow reads 0x10 as a number; an id is written in decimal digits
+            unlike = unlike_integers(column, padded=True)
+            column, wrong = parse_integers(column)
+            wrong = wrong if unlike is None else unlike if wrong is None else wrong | unlike
+        else:
+            column, wrong = parse(column, kind)
+        if wrong is not None:
+            position = int(np.argmax(wrong))
+            text = batch.column(name)[position].as_py()
+            what = "not_integer" if name == self.column else "other_kind"
+            raise self._error(what, name, row + position, value=quoted(text, 40), kind=in_words(kind))
+        return column
 
     def _positions(self, column: pa.Array, row: int) -> Ints:
-        texts, kind = column, self.file.schema.field("after").type
-        if is_text(column.type) and not is_text(kind):
-            column, unread = parse(texts, kind)
-            if unread is not None:
-                text = quoted(texts[int(np.argmax(unread))].as_py(), 40)
-                raise self._error("other_kind", "after", row + int(np.argmax(unread)), value=text, kind=in_words(kind))
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
             raise self._error("no_positions", "after", kind=in_words(kind))
@@ -349,6 +378,20 @@ class DeletionLogStream(RowStream):
 # Stream model ``changelog``: the rows of the source are themselves inserts, deletes, updates and queries.
 
 
+class Changelog(RowStreamOptions):
+    """Each row is an operation (``source.op``) on an example (``source.id``)."""
+
+    model: Literal["changelog"] = "changelog"
+    delayed_labels: bool = Field(
+        False,
+        description="score an example by the last query of its id before its insertion; every query needs an id then",
+    )
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> ChangelogStream:
+        """The stream over ``source``."""
+        return ChangelogStream(self, source)
+
+
 class ChangelogStream(RowStream):
     """Update t is the t-th good row that has an operation; those to be ignored are passed over (``source.op_values``).
 
@@ -445,17 +488,6 @@ class ChangelogStream(RowStream):
             self._warm = self._warm.difference(gone).union(self.names_of(inserted))
 
 
-class Changelog(RowStreamOptions):
-    """Each row is an operation (``source.op``) on an example (``source.id``)."""
-
-    stream = ChangelogStream
-    model: Literal["changelog"] = "changelog"
-    delayed_labels: bool = Field(
-        False,
-        description="score an example by the last query of its id before its insertion; every query needs an id then",
-    )
-
-
 def _with_erased(
     rows: Rows, op: npt.NDArray[np.int8], tolerated: Bools | None, erased: Callable[[Any], bool]
 ) -> Bools | None:
@@ -477,6 +509,20 @@ def _names(rows: Rows) -> set[Any]:
 # Stream model ``random_updates``: inserts and deletes of random examples, by a coin.
 #
 # (The program released with the paper always deletes the smallest point; here it is drawn uniformly.)
+
+
+class RandomUpdates(RowStreamOptions):
+    """Insert the next row with ``insert_probability``, else delete a live example drawn uniformly."""
+
+    model: Literal["random_updates"] = "random_updates"
+    insert_probability: float = Field(
+        0.5, ge=0.0, le=1.0, description="probability that an update is an insert, else it is a delete (p)"
+    )
+    seed: int = Field(7, description="seed of the draws; any integer")
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> RandomUpdatesStream:
+        """The stream over ``source``."""
+        return RandomUpdatesStream(self, source)
 
 
 class Chance(NamedTuple):
@@ -566,17 +612,6 @@ class RandomUpdatesStream(RowStream):
         super().restore(state)
         self._active = state["active"].astype(np.int64)
         self._n_active = len(self._active)
-
-
-class RandomUpdates(RowStreamOptions):
-    """Insert the next row with ``insert_probability``, else delete a live example drawn uniformly."""
-
-    stream = RandomUpdatesStream
-    model: Literal["random_updates"] = "random_updates"
-    insert_probability: float = Field(
-        0.5, ge=0.0, le=1.0, description="probability that an update is an insert, else it is a delete (p)"
-    )
-    seed: int = Field(7, description="seed of the draws; any integer")
 
 
 def warmup() -> None:
