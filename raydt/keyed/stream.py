@@ -30,7 +30,7 @@ from raydt.streams.row_stream import END
 ROWS = 16
 #: A block of a source that ends has more rows than that where a key would get fewer than so many, up to so many feature
 #: values: to visit a key costs as much as to learn some rows.
-ROWS_OF_KEY, MOST_CELLS = 16, 1 << 23
+ROWS_OF_KEY, MOST_CELLS = 8, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)

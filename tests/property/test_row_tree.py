@@ -328,8 +328,8 @@ class Rows:
 
 def told(arguments: Any) -> list[Any]:
     """Which objects all arrays are; of those that are written to for one row only, shape and type."""
-    naive, other = arguments[3:]
-    scratch = (naive.found, naive.found_normal, naive.sums, other.codes)
+    codes, _, naive = arguments[3:]
+    scratch = (naive.found, naive.found_normal, naive.sums, codes)
     own = [(array.shape, array.dtype) for array in scratch]
     return own + [id(array) for array in flat(arguments) if not any(array is one for one in scratch)]
 

@@ -486,7 +486,7 @@ class TestBeginning:
             assert not folder.has("log.jsonl")
             raise Gone
 
-        monkeypatch.setattr(job, "log_to", killed)
+        monkeypatch.setattr("pipelines.running.loop.log_to", killed)
         with pytest.raises(Gone):
             replay(CONFIG, run_ends)
 
