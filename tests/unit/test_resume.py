@@ -24,7 +24,6 @@ from pipelines.display import Lines
 from pipelines.operation import dump_yaml
 from pipelines.run_folder import RunFolder
 from pipelines.running import ending
-from pipelines.running import replay as job
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import past_of
 from pipelines.running.intake import Incarnations
