@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 
+import pyarrow as pa
 from pyarrow import fs as pafs
 
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
@@ -287,6 +288,16 @@ class RunFolder(Folder):
         with tempfile.TemporaryDirectory(prefix="raydt-") as copied:
             pafs.copy_files(self.root, copied, source_filesystem=self.filesystem)
             yield Path(copied)
+
+
+def read_table(folder: RunFolder, name: str) -> Iterator[pa.Table]:
+    """Yield the complete parts of a table, in order; none if there is no such table."""
+    import pyarrow.parquet as pq
+
+    for part in folder.names(name):
+        if PART.fullmatch(part) and not is_unfinished(part):
+            # Not pq.read_table, which imports pandas.
+            yield pq.ParquetFile(folder.path(f"{name}/{part}"), filesystem=folder.filesystem).read()
 
 
 @contextmanager

@@ -13,10 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from pipelines.display import Reporter
-from pipelines.run_folder import MODEL, PART, RECEIPTS, RunFolder
+from pipelines.run_folder import MODEL, RECEIPTS, RunFolder, read_table
 from pipelines.running.ending import read_summary
 from pipelines.saved_runs import folder_of_model, load_members
 from raydt.errors import InputError
@@ -65,7 +63,7 @@ def log_run(run: str | Path, *, name: str = MODEL) -> Any:
     mlflow.log_params({f"learner.{option}": value for option, value in options.items() if value is not None})
     mlflow.set_tags({"raydt.model_digest": summary["model_digest"], "raydt.config_hash": summary["config_hash"]})
     for chapter in whole.chapters() or [folder]:
-        for row in _rows(chapter, "metrics"):
+        for row in (row for part in read_table(chapter, "metrics") for row in part.to_pylist()):
             seq = row.pop("seq")
             if row.get("key") is None:  # of models by key the rows over all keys
                 known = {title: float(value) for title, value in row.items() if _is_number(value)}
@@ -76,12 +74,6 @@ def log_run(run: str | Path, *, name: str = MODEL) -> Any:
                 (Path(scratch) / file).write_bytes(place.read(file))
         mlflow.log_artifacts(scratch)
     return log_model(run, name)
-
-
-def _rows(folder: RunFolder, table: str) -> Iterator[dict[str, Any]]:
-    for part in filter(PART.fullmatch, sorted(folder.names(table))):
-        if not part.startswith("."):
-            yield from pq.read_table(folder.path(f"{table}/{part}"), filesystem=folder.filesystem).to_pylist()
 
 
 def _is_number(value: Any) -> bool:
@@ -172,7 +164,7 @@ def _type(values: Any) -> str:
 
 
 class PyfuncModel:
-    """What ``mlflow.pyfunc`` calls: rows of a frame become a frame of predictions; ``key`` is the column of keys."""
+    """A model of raydt as ``mlflow.pyfunc`` calls it: a frame of rows, with a column of keys if there are keys."""
 
     def __init__(self, estimator: Any, key: str | None) -> None:
         self.estimator, self._key = estimator, key

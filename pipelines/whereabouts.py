@@ -9,25 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from pipelines.chapters import run_of
 from pipelines.config import Config
 from pipelines.receipts import may_quote, said
-from pipelines.run_folder import MODEL, PART, PURGES, RunFolder, fitting
+from pipelines.run_folder import MODEL, PURGES, RunFolder, fitting, is_of_run, is_unfinished, read_table
 from pipelines.saved_runs import config_of, open_members, states_of
 from raydt.arrays.elementary import Ints
 from raydt.encoding.columns import integer_of
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.examples.store import Subjects
 from raydt.folders.arrays import MANIFEST, complete, newest, open_folder, read_manifest
+from raydt.folders.checkpoint import CheckpointStore
 from raydt.keyed.packing import Member
 from raydt.messages import message
 from raydt.redaction import WITHHELD
@@ -56,7 +56,7 @@ class Asked:
 
 
 class Trace(NamedTuple):
-    """What a folder holds of what is asked."""
+    """The rows and the names of an example, or of a person, in one folder."""
 
     folder: str
     what: Literal["run", "checkpoint", "model", "state"]
@@ -126,14 +126,14 @@ def verify_erasure(
 
 
 @dataclass
-class Place:
+class SavedPlace:
     """A run, a model or a state on its own."""
 
     folder: RunFolder
     made_of: tuple[str, ...] = ()  #: Folders that its lineage names.
 
     @classmethod
-    def of(cls, folder: RunFolder) -> Place:
+    def of(cls, folder: RunFolder) -> SavedPlace:
         """Return a place with its lineage, if that can be read."""
         lineage: list[dict[str, Any]] = []
         with suppress(RaydtError, OSError):
@@ -144,9 +144,9 @@ class Place:
         names = (_root(str(step["state"])) for step in lineage)
         return cls(folder, tuple(dict.fromkeys(name for name in names if name != folder.location)))
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SavedPart]:
         """Return the place, or the chapters that it has."""
-        return [Part(folder) for folder in self.folder.chapters() or [self.folder]]
+        return [SavedPart(folder) for folder in self.folder.chapters() or [self.folder]]
 
 
 def _root(location: str) -> str:
@@ -157,25 +157,25 @@ def _root(location: str) -> str:
     return run if chapter is None else chapter[0].location
 
 
-def places_in(folder: RunFolder) -> list[Place]:
+def places_in(folder: RunFolder) -> list[SavedPlace]:
     """Return the run, model or state that a folder is, or those that it has as successive states."""
     if folder.has("config.yaml") or folder.has(MANIFEST):
-        return [Place.of(folder)]
-    return [Place.of(folder.inside(str(number))) for number in complete(folder)]
+        return [SavedPlace.of(folder)]
+    return [SavedPlace.of(folder.inside(str(number))) for number in complete(folder)]
 
 
-def _related(given: Sequence[str | Path]) -> tuple[dict[str, Place], list[str]]:
+def _related(given: Sequence[str | Path]) -> tuple[dict[str, SavedPlace], list[str]]:
     """Return places by location, those related to them, and locations in lineages at which nothing is."""
-    todo: list[Place] = []
+    todo: list[SavedPlace] = []
     for one in given:
         folder = RunFolder(_root(RunFolder(one).location))
         there = places_in(folder) or [place for name in folder.names() for place in places_in(folder.inside(name))]
         if not there:
             raise InputError(message("verdicts.no_place"), file=folder.location)
         todo += there
-    found: dict[str, Place] = {}
+    found: dict[str, SavedPlace] = {}
     missing: dict[str, None] = {}
-    beside: dict[str, list[Place]] = {}
+    beside: dict[str, list[SavedPlace]] = {}
     while todo:
         for place in todo:
             found.setdefault(place.folder.location, place)
@@ -196,7 +196,7 @@ def _related(given: Sequence[str | Path]) -> tuple[dict[str, Place], list[str]]:
     return found, list(missing)
 
 
-def _with_past(related: Mapping[str, Place], found: Mapping[str, list[list[Trace]]]) -> list[Trace]:
+def _with_past(related: Mapping[str, SavedPlace], found: Mapping[str, list[list[Trace]]]) -> list[Trace]:
     """Return all traces; where there is none any more, but was one before, in a folder's past, all is deleted."""
     held = {
         place: any(trace.status in ("live", "deleted") for traces in parts for trace in traces)
@@ -245,6 +245,11 @@ class _Names:
             if live:
                 found.keep(self.id, self.born)
         return found
+
+    @cached_property
+    def all_subjects(self) -> Subjects:
+        """Whose rows there are, live or not."""
+        return self.subjects(live=False)
 
     def named(self, codes: Ints) -> set[Any]:
         """Return ids as files have them, of codes of which they are known."""
@@ -298,7 +303,7 @@ def _has(names: Any, values: frozenset[Any]) -> bool:
     return not values.isdisjoint(names.tolist() if isinstance(names, np.ndarray) else names)
 
 
-class Part:
+class SavedPart:
     """A run, one of its chapters, a model or a state, and what it says."""
 
     def __init__(self, folder: RunFolder) -> None:
@@ -307,6 +312,7 @@ class Part:
         self.damage: dict[str, str] = {}  #: What cannot be read, and why.
         self.states: dict[str, _State] = {}
         self.model: list[str] = []
+        self.left: list[str] = []  #: Files that an interrupted write has left, or one under way: nobody reads them.
         places = [folder]
         if self.is_run:
             places, self.model = [], [folder.inside(MODEL).location] if folder.has(f"{MODEL}/{MANIFEST}") else []
@@ -314,6 +320,8 @@ class Part:
                 self.config = config_of(folder)
                 states = states_of(self.config, folder)
                 places = [states.inside(str(number)) for number in complete(states)]
+                self.left = CheckpointStore(states, 1).left_over()
+                self.left += [path for path in folder.files() if is_unfinished(path) and is_of_run(path)]
         for place in places:
             with self._reading(place):
                 if read_manifest(place).kind == "model":
@@ -321,14 +329,19 @@ class Part:
                 else:
                     self.states[place.location] = _State(place)
 
-    def _reading(self, place: RunFolder) -> Any:
-        return _Noted(self.damage, place)
+    @contextmanager
+    def _reading(self, place: RunFolder) -> Iterator[None]:
+        """Context in which what cannot be read is noted."""
+        try:
+            yield
+        except (RaydtError, OSError) as error:
+            self.damage[place.location] = said(error, may_quote(place.location))
 
     def learn(self, asked: Asked) -> None:
         """Learn the ids of a subject's rows from whoever knows them."""
         for state in self.states.values() if asked.kind == "subject" else ():
             for one in state.members:
-                codes = one.subjects(live=False).rows_of(asked.values)[0]
+                codes = one.all_subjects.rows_of(asked.values)[0]
                 asked.ids |= {(one.key, name) for name in one.named(codes)}
 
     def traces(self, asked: Asked) -> list[Trace]:
@@ -380,7 +393,7 @@ class Part:
         """Return whether a stored row that does not live is what is asked, and of how many nobody can say."""
         others = [one for other in self.states.values() for one in other.members]
         if asked.kind == "subject":
-            known = [one.subjects(live=False) for one in others]
+            known = [one.all_subjects for one in others]
             mine = np.concatenate([np.empty(0, dtype=np.int64), *(one.rows_of(asked.values)[1] for one in known)])
             every = np.concatenate([np.empty(0, dtype=np.int64), *(one.rows_of(one.known)[1] for one in known)])
             return bool(np.isin(state.born, mine).any()), int((~np.isin(state.born, every)).sum())
@@ -397,7 +410,10 @@ class Part:
         with self._reading(self.folder), fitting(self.folder.location):
             copied, unknown = self._predicted(asked)
             copies += ["predictions"] * copied
-            reason = message("verdicts.whose_predictions", rows=unknown) if unknown and not copied else ""
+            if self.left:
+                reason = message("verdicts.left_over", files=len(self.left))
+            elif unknown and not copied:
+                reason = message("verdicts.whose_predictions", rows=unknown)
             for name, texts in self._texts():
                 if any(_quotes(text, asked.values) for text in texts):
                     copies.append(name)
@@ -417,7 +433,7 @@ class Part:
             (one.key, name)
             for state in self.states.values()
             for one in state.members
-            for name in one.named(one.subjects(live=False).rows_of(one.subjects(live=False).known)[0])
+            for name in one.named(one.all_subjects.rows_of(one.all_subjects.known)[0])
         }
         mine = asked.ids & named
         if self._is_purged:  # what is left is of live examples, of which one may have the id again
@@ -426,13 +442,11 @@ class Part:
 
     def _column(self, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
         """Yield values of columns of a table; None of a column that it does not have."""
-        for name in self.folder.names(table):
-            if PART.fullmatch(name) and not name.startswith("."):
-                part = pq.read_table(self.folder.path(f"{table}/{name}"), filesystem=self.folder.filesystem)
-                none = [None] * len(part)
-                yield from zip(
-                    *(part.column(one).to_pylist() if one in part.schema.names else none for one in names), strict=True
-                )
+        for part in read_table(self.folder, table):
+            none = [None] * len(part)
+            yield from zip(
+                *(part.column(one).to_pylist() if one in part.schema.names else none for one in names), strict=True
+            )
 
     def _texts(self) -> Iterator[tuple[str, list[str]]]:
         """Yield what may quote values: messages of the log that are not about events, and reasons of bad rows."""
@@ -449,19 +463,3 @@ def _quotes(text: str, values: frozenset[Any]) -> bool:
         repr(value[:60]) in text if isinstance(value, str) else re.search(rf"(?<![\w.-]){value}(?![\w.])", text)
         for value in values
     )
-
-
-class _Noted:
-    """Context in which what cannot be read is noted."""
-
-    def __init__(self, damage: dict[str, str], place: RunFolder) -> None:
-        self._damage, self._place = damage, place.location
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if isinstance(error, RaydtError | OSError):
-            self._damage[self._place] = said(error, may_quote(self._place))
-            return True
-        return False

@@ -1,4 +1,4 @@
-"""What processes of stories have loaded when they are forked: the fork server alone imports this module."""
+"""The kernels of stories, loaded before their processes are forked: the fork server alone imports this module."""
 
 import pyarrow as pa
 

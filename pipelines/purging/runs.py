@@ -30,7 +30,7 @@ from pipelines.run_folder import MODEL, STATES, RunFolder, is_named_by_run, is_o
 from pipelines.running.ending import damaged_summary, read_summary, write_summary
 from pipelines.running.records import Parts
 from pipelines.saved_runs import last_state, members_of, open_members, states_of_any_format
-from pipelines.whereabouts import Place, places_in
+from pipelines.whereabouts import SavedPlace, places_in
 from raydt.arrays.elementary import Arrays
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import (
@@ -460,7 +460,7 @@ class StatePurge(Work):
         self.foreign = foreign_files(folder, lambda path: is_of_state(path.removeprefix(f"{folder.root}/")))
         written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
         self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
-        before = [one for one in Place.of(folder).made_of if places_in(RunFolder(one))]
+        before = [one for one in SavedPlace.of(folder).made_of if places_in(RunFolder(one))]
         self.out_of_reach = (*(message("purges.made_of", state=one) for one in before), *self.out_of_reach)
 
     def digest(self) -> str:

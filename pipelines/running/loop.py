@@ -44,7 +44,7 @@ from pipelines.validation import WARMUP_ROWS, divide, divide_ids, place
 from raydt.arrays.kernel_cache import work_seconds
 from raydt.encoding.columns import number_of
 from raydt.errors import ConfigError, InputError, ProcessLostError, RaydtError, UpdateError, shortage
-from raydt.evaluation.holdout import HeldOut
+from raydt.evaluation.holdout import HoldOutScores
 from raydt.examples.updates import NUMBERS, UNIT, BatchResult, Features, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
@@ -118,7 +118,9 @@ def scored(config: Config, session: Session, rest: Rest, features: Features) -> 
     predictor = learner.predictor(config.learner, features, session.model())
     classes, numbers = len(rest.source.classes), rest.source.target_dtype == NUMBERS
     labels = np.zeros(0) if numbers else scores.inserted / max(1, int(scores.inserted.sum()))
-    found = HeldOut((scores, Tally(rest, weighted=weighted).prequential), labels, features, UNIT if weighted else 1)
+    found = HoldOutScores(
+        (scores, Tally(rest, weighted=weighted).prequential), labels, features, UNIT if weighted else 1
+    )
     found.observe(getattr(predictor, "importances", None))
     for part in rest.held_out(_ROWS) if tally.inserts else ():
         sparse: dict[str, Any] = {} if part.sparse is None else {"sparse": part.sparse}

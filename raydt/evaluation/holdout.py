@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -90,7 +91,7 @@ class Graded:
         return [found[at] for at in sorted(found)]
 
 
-class HeldOut:
+class HoldOutScores:
     """Collects predictions of rows held out, O(1) memory a row; scores are made once all are known."""
 
     def __init__(self, evaluations: tuple[Any, Any], prior: Floats, features: Features, unit: int = 1) -> None:
@@ -150,7 +151,7 @@ class HeldOut:
             scores["brier"] = _mean(self._column(f"{begin}distance"), weight)
         if "score" in self._columns:
             positives = int(weight[self._column("positive")].sum())
-            model["average_precision"] = self._graded().average_precision()
+            model["average_precision"] = self._graded.average_precision()
             constant["average_precision"] = positives / int(weight.sum()) if positives else math.nan
             constant["auc"] = 0.5 if math.isfinite(model["auc"]) else math.nan
         return model, constant
@@ -159,9 +160,9 @@ class HeldOut:
         """Return ``calibration`` and ``gains`` of class 1, empty where there is none."""
         if "score" not in self._columns:
             return {"calibration": [], "gains": []}
-        graded = self._graded()
-        return {"calibration": graded.calibration(self._unit), "gains": graded.gains(self._unit)}
+        return {"calibration": self._graded.calibration(self._unit), "gains": self._graded.gains(self._unit)}
 
+    @cached_property
     def _graded(self) -> Graded:
         return Graded.of(self._column("score"), self._column("positive"), self._column("weight"))
 

@@ -328,7 +328,15 @@ class CheckpointStore:
         self.copies.remain(kept)
 
     def _sweep(self, known: Mapping[str, set[str]] | None = None) -> None:
-        """Remove the files of checkpoints that no complete one refers to, and no others.
+        """Remove what interrupted writes have left; ``known`` as of :meth:`left_over`."""
+        for path in self.left_over(known):
+            self.folder.delete(path)
+        for name in self.folder.names():
+            if is_checkpoint_folder(name):
+                self.folder.discard(name)
+
+    def left_over(self, known: Mapping[str, set[str]] | None = None) -> list[str]:
+        """Return the files of checkpoints that no complete one refers to, and no others.
 
         ``known`` has the names of files of checkpoints, by number: to read a manifest of many keys takes a second.
         """
@@ -342,12 +350,8 @@ class CheckpointStore:
                 unknown |= {number, ROWS}  # it may be readable next time, and its rows have to be there then
                 continue
             wanted |= {posixpath.normpath(f"{number}/{name}") for name in (*names, MANIFEST)}
-        for path in filter(is_checkpoint_file, list(self.folder.files())):
-            if path not in wanted and path.partition("/")[0] not in unknown:
-                self.folder.delete(path)
-        for name in self.folder.names():
-            if is_checkpoint_folder(name):
-                self.folder.discard(name)
+        files = filter(is_checkpoint_file, self.folder.files())
+        return [path for path in files if path not in wanted and path.partition("/")[0] not in unknown]
 
 
 def _alive_of(stored: Sequence[_Stored], snapshot: Snapshot) -> Iterator[tuple[int, Bools | None]]:

@@ -469,7 +469,7 @@ class TrainingStream(IncrementalStream):
 
     def rest(self, part: float = 1.0) -> Rest:
         """Return the stream that inserts a part of the rows not held out, over the same source, at its beginning."""
-        return Rest(self._options, self.source, part)
+        return Rest(self._options, self.source, self.holdout, part)
 
 
 class Training(RowStreamOptions):
@@ -499,9 +499,9 @@ class Training(RowStreamOptions):
 class Rest(TrainingStream):
     """Inserts the good rows that are not held out, or a part of these: of the subjects, or of the rows."""
 
-    def __init__(self, options: Training, source: Source, part: float = 1.0) -> None:
+    def __init__(self, options: Training, source: Source, holdout: HoldOut, part: float) -> None:
         super().__init__(options, source)
-        self._part = part
+        self.holdout, self._part = holdout, part  # one choice, and one look at the times of rows, for all parts
 
     def _next(self, size: int) -> UpdateBatch | None:
         while n := self._reader.available(size):
@@ -553,7 +553,7 @@ class HoldOut:
     def rest(self, rows: Rows, part: float) -> Bools:
         """Return which rows are in a part of those not held out; a larger part has the rows of a smaller one, too."""
         if self._in_order:
-            return ~self.of(rows) & (_places(rows) < part)
+            return ~self.of(rows) & (places(rows) < part)
         drawn, end = self._drawn(rows), self._share + part * (1.0 - self._share)
         return (drawn >= self._share) & ((drawn < end) | (part == 1.0))
 
@@ -564,7 +564,7 @@ class HoldOut:
     def _drawn(self, rows: Rows) -> Floats:
         """Return a number in [0, 1) for each row, the same for all rows of a subject."""
         if self.by == "id" or rows.subject is None:
-            return _places(rows)
+            return places(rows)
         names = [str(subject) for subject in rows.subject.tolist()]
         for name in names:
             if name not in self._known:
@@ -586,12 +586,7 @@ class HoldOut:
         return rows.ts
 
 
-def held_out(rows: Rows, share: float) -> Bools:
-    """Return which rows are held out by their ids; shape (n,). O(n)."""
-    return _places(rows) < share
-
-
-def _places(rows: Rows) -> Floats:
+def places(rows: Rows) -> Floats:
     """Return a number in [0, 1) that follows from the id of each row, shape (n,)."""
     if rows.names is None:
         return uniform(_KEY, rows.id)

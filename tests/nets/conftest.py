@@ -1,4 +1,4 @@
-"""What the nets of a session share: a private Ray, a run of every case, and the states at the end of its stream."""
+"""Fixtures of a session for nets: a private Ray, a run of every case, and the states at the end of its stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``raydt verify --subject`` says of folders is what is in them, for drawn stories of runs, updates and purges.
+"""``raydt verify --subject`` says of folders what is in them, in drawn stories of runs, updates, purges and kills.
 
 A story knows which rows live in each folder. Names of ids and subjects, and a number of each row, occur nowhere else,
 so that a search in every byte of a folder says what is left there.
@@ -37,7 +37,7 @@ class Story:
         self.rows: dict[int, dict[str, Any]] = {}
         self.live: dict[Path, set[int]] = {}
         self.log: list[dict[str, Any]] = []
-        self.made = 0
+        self.made = self.keep = 0
         alive: set[int] = set()
         for number in range(60):
             self.rows[number] = self.row(number)
@@ -78,8 +78,8 @@ class Story:
             "source": source,
             "stream": {"model": "changelog", "warmup": 10},
             "learner": {"kind": "forest", "n_estimators": 2, "max_depth": 2},
-            "cluster": {"backend": "in_process"},
-            "checkpoint": {"every_updates": 20, "every_seconds": None, "keep": self.draw.choice([1, 3])},
+            "cluster": {"backend": "in_process", "batch_size": 7},
+            "checkpoint": {"every_updates": 20, "every_seconds": None, "keep": self.keep or self.draw.choice([1, 3])},
             "output": {"report": False, "predictions": self.draw.random() < 0.7, "quote_values": self.quotes},
         }
         pipelines.replay(config, self.run)
@@ -119,8 +119,22 @@ class Story:
             shutil.rmtree(place)
             del self.live[place]
 
+    def cut(self) -> None:
+        """Leave the run as one that was killed while it wrote its last checkpoint."""
+        *_, before, last = sorted(
+            map(int, (path.name for path in (self.run / "checkpoints").iterdir() if path.name.isdecimal()))
+        )
+        (self.run / "checkpoints" / str(last) / "manifest.json").unlink()
+        for name in ("summary.json", "model", "log.jsonl", "predictions"):
+            shutil.rmtree(self.run / name, ignore_errors=True)
+            (self.run / name).unlink(missing_ok=True)
+        alive: set[str] = set()
+        for line in self.log[:before]:
+            alive = alive | {line["id"]} if line["op"] == "insert" else alive - {line["id"]}
+        self.live[self.run] = {n for n, row in self.rows.items() if row["id"] in alive}
+
     def is_there(self, kind: str, name: Any, place: Path) -> bool:
-        """Whether a byte of a folder names it, or a row of it is stored there."""
+        """Return True if a byte of a folder names it, or a row of it is stored there."""
         rows = [n for n, row in self.rows.items() if row["id" if kind == "id" else "who"] == name]
         bits = [struct.pack("<d", self.number(n)) for n in rows]
         told = [str(name).encode()] if self.text else []
@@ -170,3 +184,13 @@ def test_what_is_said_of_folders_is_in_them(seed: int, tmp_path: Path) -> None:
     for _ in range(5):
         story.draw.choice([story.delete, story.delete, story.purge, story.resume, story.remove])()
         check(story)
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("seed", [seed for seed in range(12) if seed % 3])  # runs by key keep one checkpoint
+def test_what_a_killed_checkpoint_left_is_not_without_a_trace(seed: int, tmp_path: Path) -> None:
+    story = Story(tmp_path, seed)
+    story.keep = 3
+    story.replay()
+    story.cut()
+    check(story)

@@ -40,7 +40,7 @@ from raydt.learners.forest.model import Folded, unfolded
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Rows
 from raydt.streams.deletion_log import Changelog
-from raydt.streams.windows import held_out
+from raydt.streams.windows import places
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each, place_of
 from tests.keyed_runs import KEYS_CASES as KEYS
 from tests.keyed_runs import config, files
@@ -81,7 +81,7 @@ def config_of(trial: Trial, folder: Path, rows: pa.Table, **sections: Any) -> di
 def held(rows: pa.Table, share: float = 0.2) -> np.ndarray:
     """Which rows are held out."""
     names, n = np.array(rows["id"].to_pylist(), dtype=np.object_), rows.num_rows
-    return held_out(Rows(np.arange(n), np.empty((n, 0)), np.zeros(n), np.full(n, -1), names=names), share)
+    return places(Rows(np.arange(n), np.empty((n, 0)), np.zeros(n), np.full(n, -1), names=names)) < share
 
 
 @every_case("a training run")

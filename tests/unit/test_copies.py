@@ -38,7 +38,7 @@ from raydt.learners.base import WorkPlan
 from raydt.messages import message
 from raydt.sessions.session import SmallModel, most_cells, next_segment, ones_of, small_stream
 from raydt.sources.base import Rows
-from raydt.streams.windows import ALL_ROWS, Training, held_out
+from raydt.streams.windows import ALL_ROWS, Training, places
 from raydt.trees.records import MEMBER
 from tests.refusals import refused
 from tests.small_tables import examples as examples_training
@@ -391,17 +391,17 @@ IDS = st.lists(st.integers(-(2**62), 2**62), min_size=1, unique=True) | st.lists
 
 @given(IDS, SHARE, SHARE, st.randoms())
 def test_an_id_alone_decides_what_is_held_out(ids, share, other, draw) -> None:
-    found = dict(zip(ids, held_out(rows(ids), share).tolist(), strict=True))
+    found = dict(zip(ids, (places(rows(ids)) < share).tolist(), strict=True))
     shuffled = draw.sample(ids, len(ids))
-    assert dict(zip(shuffled, held_out(rows(shuffled), share).tolist(), strict=True)) == found
-    more, less = (held_out(rows(ids), one) for one in (max(share, other), min(share, other)))
+    assert dict(zip(shuffled, (places(rows(shuffled)) < share).tolist(), strict=True)) == found
+    more, less = ((places(rows(ids)) < one) for one in (max(share, other), min(share, other)))
     assert not (less & ~more).any()
-    assert not held_out(rows(ids), 0.0).any()
+    assert not (places(rows(ids)) < 0.0).any()
 
 
 @pytest.mark.parametrize("ids", [list(range(20_000)), [f"k{i}" for i in range(20_000)]], ids=["integers", "text"])
 def test_the_share_is_met(ids: list[Any]) -> None:
-    assert held_out(rows(ids), 0.2).mean() == pytest.approx(0.2, abs=0.01)
+    assert (places(rows(ids)) < 0.2).mean() == pytest.approx(0.2, abs=0.01)
 
 
 def config_training(folder: Path, **sections: Any) -> dict[str, Any]:

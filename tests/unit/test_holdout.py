@@ -32,7 +32,7 @@ from pipelines.report.page import render
 from pipelines.training import training_config
 from raydt.errors import ConfigError
 from raydt.evaluation.classification import Prequential
-from raydt.evaluation.holdout import Graded, HeldOut
+from raydt.evaluation.holdout import Graded, HoldOutScores
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.examples.updates import UNIT, Features
 from raydt.sources.base import Rows
@@ -59,10 +59,10 @@ def rows_of(truth: np.ndarray, weight: np.ndarray | None = None, subject: np.nda
     return Rows(np.arange(n), X, truth, np.arange(n), weight=weight, subject=subject)
 
 
-def held(truth: np.ndarray, shares: np.ndarray, cuts: Any = (), unit: int = 1, **given: Any) -> HeldOut:
+def held(truth: np.ndarray, shares: np.ndarray, cuts: Any = (), unit: int = 1, **given: Any) -> HoldOutScores:
     """Predictions of the most probable class, added in parts that end at ``cuts``."""
     prior = np.bincount(truth[: N // 2], minlength=shares.shape[1]) / (N // 2)
-    found = HeldOut((Prequential(weighted=unit > 1), Prequential(weighted=unit > 1)), prior, FEATURES, unit)
+    found = HoldOutScores((Prequential(weighted=unit > 1), Prequential(weighted=unit > 1)), prior, FEATURES, unit)
     found.observe(lambda: np.array([0.7, 0.3]))
     rows = rows_of(truth, **given)
     for begin, end in zip([0, *cuts], [*cuts, N], strict=True):
@@ -124,7 +124,12 @@ def test_no_figure_depends_on_the_parts_in_which_rows_come() -> None:
     subject = np.array([f"p{i % 90}" for i in range(N)], dtype=np.object_)
     one, other = (held(truth, shares, cuts, subject=subject) for cuts in ((), (1, 17, 400)))
     names = {"b": {0.0: "u", 1.0: "v", 2.0: "w"}}
-    for figures in (HeldOut.scores, HeldOut.curves, HeldOut.difference, lambda held_out: held_out.segments(names)):
+    for figures in (
+        HoldOutScores.scores,
+        HoldOutScores.curves,
+        HoldOutScores.difference,
+        lambda held_out: held_out.segments(names),
+    ):
         assert figures(one) == figures(other)
 
 
@@ -144,7 +149,7 @@ def test_numbers_have_the_scores_of_the_mean_beside_them() -> None:
     rng = np.random.default_rng(1)
     truth = rng.normal(size=N)
     guess = truth + rng.normal(size=N)
-    found = HeldOut((PrequentialErrors(), PrequentialErrors()), np.zeros(0), FEATURES)
+    found = HoldOutScores((PrequentialErrors(), PrequentialErrors()), np.zeros(0), FEATURES)
     found.observe(None)
     for evaluation in (found.model, found.constant):
         evaluation.rivals(truth[:1])

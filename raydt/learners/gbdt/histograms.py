@@ -1,4 +1,4 @@
-"""What the rows of a batch change in one tree (leaves, ledger entries, sums, histograms), and how a tree grows.
+"""Changes of one tree by the rows of a batch (leaves, ledger entries, sums, histograms), and the growth of a tree.
 
 With other shards, each changes its own rows and sums up by how much the leaves change and, at the nodes above these,
 the histograms. All shards add the changes of all leaves, and the owners of features those of their histograms; then

@@ -1,4 +1,4 @@
-"""What a file holds: its faults, its columns compared with those of other files, and the hash of its bytes."""
+"""The content of a file: its faults, its columns beside those of other files, and the hash of its bytes."""
 
 from __future__ import annotations
 
