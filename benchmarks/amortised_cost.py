@@ -1,4 +1,4 @@
-"""Amortised cost of FuDyADT against n, d, epsilon and the number of distinct values, beside its theorem's shape.
+"""Amortised cost of FuDyADT against n, d and epsilon, beside its theorem's shape.
 
 A stream makes n insertions and then n replacements (delete a random example, insert a new one): 3n updates in
 batches of 4,096, in process, on one core, without warm-up. Rebuilt rows per update depend on nothing but the stream;
@@ -25,12 +25,11 @@ BEGIN, END = "<!-- written by benchmarks/amortised_cost.py from here -->", "<!--
 
 
 class Setting(NamedTuple):
-    """``values``: distinct values of each feature, 0 for as many as rows. ``depth``: the limit, None for no limit."""
+    """``depth``: the limit, None for no limit."""
 
     n: int = 100_000
     d: int = 8
     epsilon: float = 0.1
-    values: int = 0
     depth: int | None = 10
 
     @property
@@ -62,8 +61,6 @@ def stream(setting: Setting) -> list[UpdateBatch]:
     X = rng.random((2 * n, d))
     y = X[:, 0] + X[:, min(1, d - 1)] > 1
     y = np.where(rng.random(2 * n) < 0.1, rng.random(2 * n) < 0.5, y).astype(np.int32)
-    if setting.values:
-        X = np.floor(X * setting.values)
     op = np.concatenate([np.full(n, INSERT), np.tile([DELETE, INSERT], n)]).astype(np.int8)
     key = np.concatenate([np.arange(n), np.column_stack([rng.permutation(n), np.arange(n, 2 * n)]).ravel()])
     batches = []
@@ -111,21 +108,17 @@ def table(title: str, head: str, costs: list[Cost], x: Callable[[Setting], float
 #: Title, first column, settings, and the value of a setting in the first column.
 TABLES: tuple[tuple[str, str, list[Setting], Callable[[Setting], Any]], ...] = (
     (
-        "Rows n (d = 8, epsilon = 0.1, all values distinct)", "n",
+        "Rows n (d = 8, epsilon = 0.1)", "n",
         [Setting(n=n) for n in (1_000, 10_000, 100_000, 1_000_000)], lambda s: s.n,
     ),
     ("Rows n, no limit on depth", "n", [Setting(n=n, depth=None) for n in (1_000, 10_000, 100_000)], lambda s: s.n),
     (
-        "Features d (n = 20,000, epsilon = 0.1, all values distinct)", "d",
+        "Features d (n = 20,000, epsilon = 0.1)", "d",
         [Setting(n=20_000, d=d) for d in (1, 2, 4, 8, 16, 32, 64, 128)], lambda s: s.d,
     ),
     (
-        "Epsilon (n = 100,000, d = 8, all values distinct)", "epsilon",
+        "Epsilon (n = 100,000, d = 8)", "epsilon",
         [Setting(epsilon=e) for e in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)], lambda s: s.epsilon,
-    ),
-    (
-        "Distinct values of each feature (n = 100,000, d = 8, epsilon = 0.1)", "values",
-        [Setting(values=v) for v in (2, 16, 256, 0)], lambda s: s.values or s.n,
     ),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Tables 1 to 5 and Figures 1 to 5 of the FuDyADT paper, and accuracy on Electricity by window and epsilon.
+"""Tables 1 to 5 and Figures 1 to 5 of the FuDyADT paper.
 
 Rows marked with a dagger are not the paper's: their F1 must not be compared with it. Figures: 1 and 3 sliding windows
 (F1 and time), 2 and 4 random updates (time, F1), 5 random updates (both). Published figures: Bressan, Damay, Sozio,
@@ -36,7 +36,7 @@ SETS, LARGE = (kit.ELECTRICITY, kit.COVERTYPE, kit.KDD_HEAD, kit.POKER_UCI), (ki
 #: The trivial predictors.
 TRIVIAL = (kit.NO_CHANGE, kit.MAJORITY)
 #: Epsilon of Tables 4 and 5; windows and epsilons of the grid; epsilons of the figures.
-FIXED, GRID_WINDOWS, GRID_EPSILONS = 0.5, (50, 100, 200, 500, 1000), (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+FIXED = 0.5
 EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: Largest epsilon of Table 2; share of the peer's time that is near enough; trials; examples before random updates.
 LARGEST, CLOSE, TRIALS, START = 2.0, 0.93, 8, 1000
@@ -132,23 +132,6 @@ def f1_scores(bench: Bench, rows: int | None) -> Section:
             body.append(["the same, UP positive", "", "", "", *(percent(m.f1_rest) if m else "-" for m in everyone)])
     header = ["F1", "paper: HAT", "EFDT", "FuDyADT", "here: HAT", "EFDT", "raydt, h 10", "h 5", "no-change", "majority"]
     return Section("table 5", "\n".join(table(header, body)))
-
-
-def accuracy(bench: Bench, rows: int | None) -> Section:
-    """Accuracy on Electricity by window and epsilon, h = 10; not in the paper."""
-    data = kit.cut(kit.ELECTRICITY, rows)
-    body, best = [], (0.0, 0, 0.0)
-    for window in GRID_WINDOWS:
-        ours = [bench.ours(data, e, 10, kit.SLIDING_WINDOW, window).accuracy for e in GRID_EPSILONS]
-        best = max(best, *((a, window, e) for a, e in zip(ours, GRID_EPSILONS, strict=True)))
-        others = [bench.best_peer(data, name, window)[1] for name in (kit.EFDT, kit.HAT)]
-        others += [bench.trivial(data, name, window) for name in TRIVIAL]
-        body.append([str(window), *(f"{a:.4f}" for a in ours), *(f"{m.accuracy:.4f}" for m in others)])
-    header = ["Window; epsilon", *(f"{e:g}" for e in GRID_EPSILONS), "EFDT", "HAT", "no-change", "majority"]
-    highest, window, epsilon = best
-    no_change = bench.trivial(data, kit.NO_CHANGE, window).accuracy
-    text = f"Best: {highest:.4f} with window {window}, epsilon {epsilon:g}; no-change on the same rows {no_change:.4f}."
-    return Section("accuracy", "\n".join([*table(header, body), "", text]))
 
 
 def percent(value: float) -> str:
