@@ -476,7 +476,7 @@ def test_chapters_hand_divided_ids_over(tmp_path, monkeypatch, cluster):
     pytest.importorskip("deltalake")
     from pipelines.following import follow
     from tests import live_tables
-    from tests.chapter_runs import folders, in_chapters
+    from tests.unit.test_chapters import folders, in_chapters
     from tests.unit.test_follow import changed, job, same
 
     plain = live_tables.rows_of

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 import pipelines
 from pipelines.display import Reporter
 from raydt.messages import message
-from tests import namespaces, pages
+from tests import pages
 from tests.nets.test_ray import ROOT, Nodes, of_a_process
 
 # -- recipe ----------------------------------------------------------------------------------------------------------
@@ -61,7 +64,7 @@ def test_the_recipe_as_printed(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("cluster:", "cluster:\n  patience_seconds: 600") + KEPT)
     asked = LISTENERS.format(python=sys.executable, out=tmp_path / "listeners")
     large = TOO_LARGE.format(out=tmp_path)
-    namespaces.run(HELD + "\n".join([start, submit, asked, large, asked, resume]), here, seconds=1700)
+    in_namespaces(HELD + "\n".join([start, submit, asked, large, asked, resume]), here, seconds=1700)
 
     for line in (tmp_path / "listeners").read_text().splitlines():
         addresses = json.loads(line)
@@ -147,7 +150,7 @@ def test_four_hosts_of_which_one_is_cut_off(tmp_path: Path) -> None:
     config, run, facts = tmp_path / "job.yaml", tmp_path / "run", tmp_path / "facts"
     config.write_text(CONFIG)
     there = RUN.format(config=config, run=run, facts=facts)
-    namespaces.run(START + there, ROOT, network=HOSTS, seconds=1700)
+    in_namespaces(START + there, ROOT, network=HOSTS, seconds=1700)
     assert facts.read_text() == "3\n", "the actors were not on three hosts"
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["status"], summary["shards"]) == ("completed", 2)
@@ -230,3 +233,64 @@ def main(folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     print(json.dumps(main(Path(sys.argv[1]))))
+
+
+# -- namespaces --------------------------------------------------------------------------------------------------------
+# Namespaces of Linux: commands on a machine of their own, and several hosts on one machine.
+#
+# Root has the rights for it; others have them where the system lets users make namespaces.
+
+
+#: A network that has loopback and one more address, as that of a laptop; nobody is at the other end.
+NETWORK = """
+ip link set lo up
+ip link add outside type veth peer name nowhere
+ip address add 10.77.0.9/24 dev outside
+ip link set outside up && ip link set nowhere up
+ip route add default via 10.77.0.1
+"""
+
+
+def unshared() -> list[str]:
+    """The beginning of a command in namespaces of its own: of processes, mounts and the network."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+@functools.cache
+def _are_permitted() -> bool:
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip", "curl"))):
+        return False
+    return subprocess.run([*unshared(), "bash", "-ec", NETWORK], capture_output=True, check=False).returncode == 0
+
+
+def in_namespaces(script: str, folder: Path, *, network: str = NETWORK, seconds: float) -> str:
+    """Run commands of the shell in namespaces of their own; what they print. The first that fails ends them.
+
+    The test is skipped where nobody may make namespaces.
+    """
+    if not _are_permitted():
+        pytest.skip("namespaces are not permitted here, or their commands are missing")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # Names of sockets are short, and Ray notes the address of the last cluster there.
+    with tempfile.TemporaryDirectory(prefix="n", dir="/tmp") as own, tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(
+            [*unshared(), "bash", "-ec", network + script],
+            cwd=folder,
+            env=environment | {"RAY_TMPDIR": own, "RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "300"},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code: int | None = running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            running.kill()  # and with it all processes of its namespace
+            running.wait()
+        said.seek(0)
+        text = said.read()
+    assert code == 0, f"{'no end' if code is None else f'exit code {code}'} of\n{script}\n{text[-8000:]}"
+    return text

@@ -39,9 +39,9 @@ from raydt.keyed.packing import open_keys
 from raydt.sessions.receipt_chain import Key
 from raydt.sources.live.kafka import KafkaChanges
 from tests.cases import open_state
-from tests.chapter_runs import folders, rows
 from tests.live_tables import LiveTable
 from tests.live_topics import BrokerProcess, Server, actors_of, change, drive, forked
+from tests.unit.test_chapters import folders, rows
 from tests.unit.test_follow import same
 from tests.unit.test_requests import chain_of
 

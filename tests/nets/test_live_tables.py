@@ -32,10 +32,10 @@ from raydt.exchange.messages import injected
 from raydt.messages import message_of
 from raydt.sources.live import partitions as client
 from tests.cases import Trial, every_case, open_state, place_of
-from tests.chapter_runs import folders, in_chapters, rows, summary
 from tests.live_tables import StoryTable
 from tests.live_topics import Cluster, Topic
 from tests.storage_faults import Gone, at
+from tests.unit.test_chapters import folders, in_chapters, rows, summary
 from tests.unit.test_follow import changed, job, same
 
 # -- live tables -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
@@ -28,10 +30,32 @@ from pipelines.serving.application import Snapshots, load
 from raydt.errors import ConfigError, InputError
 from raydt.exchange.messages import injected
 from raydt.sources.live.followed import Step
-from tests.chapter_runs import folders, in_chapters, rows, summary
 from tests.live_tables import LiveTable
 from tests.storage_faults import Gone, at
 from tests.unit.test_follow import changed, job, same
+
+
+def in_chapters(table: LiveTable, every: int = 10, **given: Any) -> dict[str, Any]:
+    options = {"chapter_updates": every, "keep": None, **given.pop("follow", {})}
+    return job(table, **{"checkpoint": {"every_seconds": None}, **given, "follow": options})
+
+
+def folders(run: Path) -> list[Path]:
+    return [Path(folder.root) for folder in RunFolder(run).chapters()]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return read
+
+
+def rows(places: list[Path], table: str) -> list[dict[str, Any]]:
+    parts = [pq.read_table(part) for place in places for part in sorted((place / table).glob("part-*.parquet"))]
+    clock = ("seconds", "rounds", "bytes_exchanged")
+    return [
+        {name: value for name, value in row.items() if name not in clock and value == value}
+        for row in pa.concat_tables(parts).to_pylist()
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ def test_the_name_of_a_key_is_a_trace_of_the_person_until_a_purge(tmp_path: Path
 def test_chapters_and_receipts_of_a_run_that_follows(tmp_path: Path, raydt: Any) -> None:
     pytest.importorskip("deltalake")
     from pipelines.following import follow
-    from tests.chapter_runs import folders, in_chapters
+    from tests.unit.test_chapters import folders, in_chapters
     from tests.unit.test_follow import changed
 
     table = changed(tmp_path)

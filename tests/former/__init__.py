@@ -1,1 +1,0 @@
-"""Runs and receipts that earlier versions wrote."""
