@@ -32,7 +32,7 @@ from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 from raydt.exchange.messages import VARIABLE
 from raydt.messages import message
-from raydt.namesakes import others
+from raydt.namesakes import INSTALLED, others
 from raydt.parallel import affinity
 
 # Environment of the processes of a job: where compiled kernels are cached, how many threads they use, their token.
@@ -512,8 +512,8 @@ def _require_short_paths() -> None:
 
 
 def _of_workers() -> dict[str, Any]:
-    """Options of ``ray.init`` with which workers import our packages, where others of the same names are in sight."""
-    return {"runtime_env": {"worker_process_setup_hook": "raydt.namesakes.claim"}} if others() else {}
+    """Options of ``ray.init`` with which workers import our packages, where their path does not lead to them."""
+    return {"runtime_env": {"worker_process_setup_hook": "raydt.namesakes.claim"}} if INSTALLED or others() else {}
 
 
 def _join(address: str) -> Cluster:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import pipelines
+from raydt import jobs
 
 
 def events(n: int) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def main() -> None:
             "stream": {"model": "changelog"},
             "learner": {"kind": "fudyadt", "max_depth": 8},
         }
-        run = pipelines.replay(config, Path(folder) / "run")
+        run = jobs.replay(config, Path(folder) / "run")
         summary = run.summary
         words = {"c": "inserts", "u": "updates", "d": "deletes"}
         print(", ".join(f"{sum(event['op'] == op for event in log):,} {word}" for op, word in words.items()))

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pipelines
+from raydt import jobs
 
 CONFIG: dict[str, Any] = {
     "source": {"kind": "synthetic", "generator": "hyperplane", "n": 2000, "n_features": 20, "seed": 7},
@@ -26,7 +26,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         digests = []
         for cluster in ({"backend": "in_process"}, {"backend": "ray", "shards": 2, "memory_limit": 0}):
-            run = pipelines.replay({**CONFIG, "cluster": cluster}, Path(folder) / cluster["backend"])
+            run = jobs.replay({**CONFIG, "cluster": cluster}, Path(folder) / cluster["backend"])
             seconds, rounds = run.summary["seconds"], run.summary["rounds"]
             print(f"{cluster['backend']:10}  {rounds:6,} rounds  {seconds:5.1f} s  {run.summary['model_digest']}")
             digests.append(run.summary["model_digest"])

@@ -1,6 +1,8 @@
-"""The packages beside this one, ``actors`` and ``pipelines``, whose names other projects use, too.
+"""The packages ``actors`` and ``pipelines`` of this installation, whose names other projects use, too.
 
-Invariant: after :func:`claim`, a process imports them from this installation, wherever on its path others lie.
+Invariant: after :func:`claim`, a process imports them from this installation, wherever on its path others lie. In a
+clone they lie next to ``raydt``; a wheel puts them into ``raydt/_packages``, so that it shares no file with another
+distribution.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from raydt.messages import message
 
 NAMES = ("actors", "pipelines")
 
-#: Folder of this installation.
-_ROOT = str(Path(__file__).resolve().parents[1])
+_OWN = Path(__file__).resolve().parent
+#: Whether a wheel was installed, whose packages are found by a claim only.
+INSTALLED = (_OWN / "_packages").is_dir()
+_ROOT = str(_OWN / "_packages" if INSTALLED else _OWN.parent)
 
 
 class _Finder:

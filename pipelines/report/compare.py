@@ -318,10 +318,10 @@ def _figures(runs: Sequence[ReportedRun], quality: Quality, *, brief: bool = Fal
         name, form = column[0][0], column[0][2]
         if name == "Restarts" and not restarted:
             continue
-        values = [value for _, value, _ in column]
-        known = [value for value in values if isinstance(value, float)]
+        found = [value for _, value, _ in column]
+        known = [value for value in found if isinstance(value, float)]
         best = _RATED[name](known) if name in _RATED and len(set(known)) > 1 else None
-        cells = [str(value) if form is None else form(value) for value in values]
+        cells = [str(value) if form is None else form(value) for value in found]
         if len(set(cells)) == 1 and not (brief and name in _RATED):
             same += [f"{name[0].lower()}{name[1:]} {cells[0]}"] if cells[0] != ABSENT else []
             continue
@@ -329,7 +329,7 @@ def _figures(runs: Sequence[ReportedRun], quality: Quality, *, brief: bool = Fal
         rows.append(
             (
                 name,
-                [Best(cell) if marked and value == best else cell for cell, value in zip(cells, values, strict=True)],
+                [Best(cell) if marked and value == best else cell for cell, value in zip(cells, found, strict=True)],
             )
         )
     remark = f"{message('reports.all_same', figures=', '.join(same))}." if same else ""

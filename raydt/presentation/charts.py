@@ -99,7 +99,7 @@ FEATURE_SHOWN = 24
 
 
 def _known(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def count(value: Any) -> str:

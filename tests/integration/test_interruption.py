@@ -391,13 +391,15 @@ def user(site, tmp_path):
 
 
 def test_what_is_installed(site, user):
-    folders = user("-c", "import raydt, actors, pipelines as p; print(raydt.__file__, actors.__file__, p.__file__)")
-    assert [Path(path).parents[1] for path in folders.split()] == [site] * 3
-    assert user("-m", "pipelines.cli", "--version").split()[-1] == raydt.__version__
+    names = "raydt.__file__, actors.__file__, jobs.replay.__code__.co_filename"
+    folders = user("-c", f"import raydt; from raydt import jobs; import actors; print({names})")
+    own = site / "raydt" / "_packages"
+    assert [Path(path).parents[1] for path in folders.split()] == [site, own, own / "pipelines"]
+    assert user("-m", "raydt.jobs", "--version").split()[-1] == raydt.__version__
     assert (site / "bin" / "raydt").is_file()
-    assert {path.name for path in site.glob("*/py.typed")} == {"py.typed"}
+    assert (site / "raydt" / "py.typed").is_file()
     assert {path.name for path in site.iterdir()} - {"__pycache__"} == {
-        "actors", "bin", "pipelines", "raydt", "raydt_command.py", f"raydt-{raydt.__version__}.dist-info"
+        "bin", "raydt", "raydt_command.py", f"raydt-{raydt.__version__}.dist-info"
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 
 import pipelines
 import raydt
-from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, KeyedClassifier
+from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, KeyedClassifier, jobs
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = {
@@ -48,6 +49,7 @@ ROOMS = {
         ("sessions",),
         ("keyed",),
         ("estimators",),
+        ("jobs",),
     ),
 }
 
@@ -154,6 +156,14 @@ def test_dir_lists_the_public_names(package: object) -> None:
     names = dir(package)
     assert set(package.__all__) <= set(names)  # type: ignore[attr-defined]
     assert names == sorted(set(names))
+
+
+def test_jobs_are_those_of_pipelines() -> None:
+    assert dir(jobs) == sorted(pipelines.__all__)
+    assert jobs.replay is pipelines.replay
+    assert jobs.tracking is import_module("pipelines.tracking")
+    with pytest.raises(AttributeError, match="has no attribute 'no_such'"):
+        _ = jobs.no_such
 
 
 def test_a_folder_called_raydt_hides_nothing(tmp_path: Path) -> None:
