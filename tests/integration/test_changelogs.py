@@ -20,7 +20,6 @@ from click.testing import CliRunner
 
 import pipelines
 from pipelines import replay
-from pipelines.auditing import audit_run
 from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.display import validation_lines
@@ -41,9 +40,7 @@ from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
-from tests.cases import open_state
 from tests.refusals import refused
-from tests.small_tables import SPELLINGS
 from tests.small_tables import spelled_changelogs as spelled
 
 # -- changelogs ------------------------------------------------------------------------------------------------------
@@ -77,21 +74,6 @@ def run(folder, table, **options):
         "output": {"report": False},
     }
     return replay(config, folder / "run")
-
-
-def test_every_spelling_gives_the_same_model(tmp_path):
-    summaries = {}
-    for spelling, options in SPELLINGS.items():
-        folder = tmp_path / spelling
-        folder.mkdir()
-        run(folder, spelled(changes(), spelling), **options)
-        summaries[spelling] = json.loads((folder / "run" / "summary.json").read_text())
-    names = ("model_digest", "updates", "inserts", "deletes", "active", "refused", "skipped", "metrics", "rebuilds")
-    told = {spelling: [summary[name] for name in names] for spelling, summary in summaries.items()}
-    assert told["plain"][1] == len(changes())
-    assert all(facts == told["plain"] for facts in told.values())
-    report = audit_run(tmp_path / "envelope" / "run")
-    assert (report.conformance, report.feasibility) == ("holds", "proven")
 
 
 def test_a_truncate_stops_the_run_before_it(tmp_path):
@@ -287,18 +269,6 @@ def test_predictions_of_a_file_are_numbers(run_regression: Path, tmp_path: Path)
     assert np.corrcoef(out["prediction"].to_numpy(), Y[:20])[0, 1] > 0.8
 
 
-def test_an_update_takes_numbers(run_regression: Path, tmp_path: Path) -> None:
-    pq.write_table(table(X[:10], Y[:10] + 0.5), tmp_path / "new.parquet")
-    pq.write_table(pa.table({"id": [400, 401]}), tmp_path / "gone.parquet")
-    files = {"insert": tmp_path / "new.parquet", "delete": tmp_path / "gone.parquet"}
-    receipt = update(run_regression, out=tmp_path / "state", **files)
-    assert receipt.digest_before != receipt.digest_after
-    np.testing.assert_array_equal(receipt.deletions["label"], Y[[400, 401]])
-    saved, _ = open_state(tmp_path / "state")
-    assert (saved.arrays["y"].dtype, len(saved.arrays["y"]), saved.classes) == (np.float64, 308, [])
-    assert set(Y[:10] + 0.5) <= set(saved.arrays["y"].tolist())
-
-
 def test_an_update_with_a_target_far_away_takes_nothing(run_regression: Path, tmp_path: Path) -> None:
     far = Y[:10].copy()
     far[3] = 1e6
@@ -388,8 +358,6 @@ def test_quality_of_the_paper(epsilon: float, low: float, high: float, data_dir:
 NAMES = [f"x{j}" for j in range(10)]
 #: Keys, days and days of the window.
 SMALL, LARGE = (50, 5, 3), (2_000, 90, 60)
-#: Keys of one nightly test.
-AT_A_TIME = 250
 
 
 def rows_keys(keys: int, days: int) -> pa.Table:
@@ -427,37 +395,9 @@ def found_in(run: pipelines.RunResult) -> dict[int, dict[str, Any]]:
     return {row["key"]: row for row in ds.dataset(Path(run.path) / "keys").to_table().to_pylist()}
 
 
-def require_own_runs(
-    whole: pa.Table, of_keys: dict[int, dict[str, Any]], keys: range, window: int, folder: Path
-) -> None:
-    """Require that what the job says of some keys is what their own runs say."""
-    n = int(whole["store"][-1].as_py()) + 1
-    for key in keys:
-        own = whole.take(pa.array(np.arange(key, whole.num_rows, n))).drop_columns("store")
-        alone = replayed(own, folder / str(key), window, None)
-        row = of_keys[key]
-        assert (row["digest"], row["active"]) == (alone.digest, alone.summary["active"]), key
-        assert row["accuracy"] == alone.summary["metrics"]["accuracy"], key
-
-
-def test_fifty_keys_are_as_alone(tmp_path: Path) -> None:
-    keys, days, window = SMALL
-    whole = rows_keys(keys, days)
-    run = replayed(whole, tmp_path / "whole", window, "store")
-    assert run.summary["active"] == keys * 24 * window
-    require_own_runs(whole, found_in(run), range(keys), window, tmp_path)
-
-
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, dict[int, dict[str, Any]]]:
     """The large job: its rows, and its table of keys."""
     keys, days, window = LARGE
     whole = rows_keys(keys, days)
     return whole, found_in(replayed(whole, tmp_path_factory.mktemp("windows") / "whole", window, "store"))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("first", range(0, LARGE[0], AT_A_TIME))
-def test_two_thousand_keys_are_as_alone(job: Any, first: int, tmp_path: Path) -> None:
-    whole, of_keys = job
-    require_own_runs(whole, of_keys, range(first, first + AT_A_TIME), LARGE[2], tmp_path)

@@ -33,9 +33,6 @@ from tests.integration.test_ray_kills import results
 from tests.refusals import refused
 
 # -- ray audit -------------------------------------------------------------------------------------------------------
-# Audits that are divided on Ray, and the channel between actors.
-
-# -- ray audit -------------------------------------------------------------------------------------------------------
 # Audits of runs that are divided by buckets of rows: each part reads the run and its source for itself.
 
 

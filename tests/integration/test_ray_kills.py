@@ -38,9 +38,6 @@ from tests.unit.test_live_kafka import Broker, job, plain
 from tests.unit.test_requests import said
 
 # -- ray kills -------------------------------------------------------------------------------------------------------
-# Processes that are killed on Ray, and shards that read rows themselves.
-
-# -- ray kills -------------------------------------------------------------------------------------------------------
 # Processes on Ray killed and stopped for real: what comes out is what the undisturbed run in this process gave.
 #
 # Most faults are asked for by ``RAYDT_FAULTS``, which each session hands to its actors, so that every place in the

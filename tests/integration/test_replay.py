@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +20,7 @@ from click.testing import CliRunner
 from pyarrow import fs
 
 import pipelines
-from pipelines import load_config, replay
+from pipelines import replay
 from pipelines.auditing import audit_run, verify_run
 from pipelines.cli import cli
 from pipelines.doctor import run_demo, story
@@ -34,8 +30,7 @@ from pipelines.run_folder import RunFolder
 from raydt import load_model
 from raydt.errors import ConfigError, DeadlineMissedError, InputError, NotWrittenError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
-from raydt.folders.folder import Folder
+from raydt.folders.checkpoint import CheckpointStore
 from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.cases import CASES
@@ -44,8 +39,6 @@ from tests.refusals import refused
 
 # -- replay ----------------------------------------------------------------------------------------------------------
 # The replay job as a whole, in this process: what it leaves behind, and how it ends when something is wrong.
-
-ROOT = Path(__file__).parents[2]
 
 
 def config(source=None, stream=None, learner=None, **sections):
@@ -256,33 +249,6 @@ def test_a_run_folder_on_another_file_system_gets_everything(tmp_path, monkeypat
     }  # fmt: skip
     assert summary_of(tmp_path / "run")["report_seconds"] > 0
     assert audit_run(tmp_path / "run").conformance == "holds"
-
-
-@pytest.mark.turns(1)
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_cleanly(number, code, tmp_path):
-    job = config({"kind": "synthetic", "generator": "sea", "n": 50_000_000}, {"model": "incremental"})
-    job["learner"]["max_depth"] = 2
-    job["checkpoint"] = {"every_seconds": 0.1}
-    file = tmp_path / "job.yaml"
-    file.write_text(load_config(job).to_yaml())
-    command = [sys.executable, "-m", "pipelines.cli", "replay", str(file), "--out", str(tmp_path / "run"), "--json"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "run").glob("checkpoints/*/manifest.json")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == code
-    summary = json.loads(out)
-    assert (summary["status"], summary["exit_reason"], summary["exit_code"]) == ("interrupted", number.name, code)
-    assert 0 < summary["updates"] < 50_000_000
-    components = read_checkpoint(Folder(tmp_path / "run" / "checkpoints" / str(summary["updates"]))).components
-    assert components["stream"]["seq"] == components["coordinator"]["seq"][0] == summary["updates"]
 
 
 # -- replay ends -----------------------------------------------------------------------------------------------------

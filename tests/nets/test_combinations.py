@@ -37,9 +37,6 @@ from tests.small_tables import derived, examples, table_of, written
 from tests.storage_faults import Gone, at
 
 # -- combinations ----------------------------------------------------------------------------------------------------
-# Jobs drawn from all that a config can say, and the files of a run.
-
-# -- combinations ----------------------------------------------------------------------------------------------------
 # Jobs drawn from what a config can say all at once: any number of shards, a kill, a resume, an update, a purge.
 
 #: Of every test run: jobs that nothing refuses, two of which have found a fault. Nightly ones take all.

@@ -44,9 +44,6 @@ from tests.simulation.simulator import Record
 from tests.small_tables import derived, examples, table_of, written
 
 # -- identity --------------------------------------------------------------------------------------------------------
-# Whatever the way, a learner has the same model: identity, digests, labels, memory, and stored rows.
-
-# -- identity --------------------------------------------------------------------------------------------------------
 # One model (P1) for every case: shards, batch size and the place of the work change nothing.
 
 LARGE = 10**9

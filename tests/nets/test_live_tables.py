@@ -39,9 +39,6 @@ from tests.unit.test_chapters import folders, in_chapters, rows, summary
 from tests.unit.test_follow import changed, job, same
 
 # -- live tables -----------------------------------------------------------------------------------------------------
-# Live tables of every learner, and drivers that are gone where a chapter closes.
-
-# -- live tables -----------------------------------------------------------------------------------------------------
 # A run that follows a table, whatever becomes of the table, has its rows, or says why it cannot follow.
 #
 # A story is drawn from a seed (``tests/live_tables.py``). Whenever the run is level, its live ids and rows are those

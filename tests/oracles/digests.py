@@ -20,9 +20,6 @@ from raydt.arrays.digest import begin_digest, digest
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, Split
 
 # -- digests ---------------------------------------------------------------------------------------------------------
-# Digests, chains of receipts, and bins in plain loops.
-
-# -- digests ---------------------------------------------------------------------------------------------------------
 # Digests of everything, in plain loops, after ``docs/reference/formats.md``: nothing is kept from one to the next.
 
 _BITS = 2**64
@@ -280,9 +277,6 @@ def between(low: float, high: float) -> float:
     middle = low / 2 + high / 2
     return middle if middle < high else low
 
-
-# -- feasibility -----------------------------------------------------------------------------------------------------
-# Feasibility of a tree, Shapley values, and sums of trees in plain loops.
 
 # -- feasibility -----------------------------------------------------------------------------------------------------
 # Definition 3.1 of the FuDyADT paper, as ``docs/explanation/guarantees.md`` amends it.

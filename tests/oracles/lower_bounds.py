@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, log2
+from math import ceil
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from tests.strategies import Stream
 
 # -- lower bounds ----------------------------------------------------------------------------------------------------
-# The lower bounds of the FuDyADT paper (its section 4 and appendix A.3) as streams, and one more of this project.
+# A lower bound of the FuDyADT paper (its section 4 and appendix A.3) as a stream, and one more of this project.
 #
 # A lower bound speaks of *every* algorithm that keeps a feasible tree; its proof is a stream on which a feasible tree
-# has no choice. Run through FuDyADT such a stream shows that it does what cannot be avoided; run through an algorithm
-# that rebuilds less it shows an infeasible tree. ``tests/property/test_lower_bounds.py`` does both.
+# has no choice. Run through FuDyADT such a stream shows that it does what cannot be avoided:
+# ``tests/property/test_lower_bounds.py``.
 #
-# Source: Bressan, Damay, Sozio, "Fully-Dynamic Decision Trees" (2022), Theorems 4.1 and 4.2.
+# Source: Bressan, Damay, Sozio, "Fully-Dynamic Decision Trees" (2022), Theorem 4.2.
 
 Row = Sequence[float]
 
@@ -53,60 +53,6 @@ class Script:
         kinds = tuple(categorical) if categorical is not None else (False,) * d
         plain = tuple(None if x is None else tuple(float(v) for v in x) for x in rows)
         return Stream(op=op, id=id, rows=plain, y=y, categorical=kinds, classes_known=True)
-
-
-# ---------------------------------------------------------------------- Theorem 4.1: space
-
-
-class Index:
-    """Theorem 4.1: for alpha <= 1/2 and beta < 1/24 a fully dynamic algorithm holds Omega(n d / (k log n)) bits.
-
-    Proof idea, a reduction from INDEX. Alice holds a matrix A of N x D bits and inserts 2k examples for each of
-    its rows and 2k for each of its columns, with the number of the row or column in binary behind. She sends the
-    algorithm's memory to Bob, who wants the bit A[row, column]: he deletes all but the 2k examples of his row and
-    the 2k of his column, and asks for the label of (1, ..., 1). On what is left (13) the gain of feature
-    ``column`` is 1/6, that of the other D - 1 is 1/8, that of the rest 0; 1/6 - 1/8 = 1/24 > beta, so that every
-    feasible tree splits on ``column`` first. Its side of ones holds k examples, all labelled A[row, column]: a
-    leaf that gives the bit away. As Bob may want any bit, the memory holds N D of them.
-
-    Slips of the print: S has 2k (N + D) examples, not 2k N D; what Bob leaves is over h in [2k], not [k]; with
-    alpha > 1/2 the root may be a leaf, as g = 1/2 there, and the argument ends.
-
-    Parameters
-    ----------
-    A : rows of 0 and 1, shape (N, D)
-    k : int
-        Even; the pruning threshold, that is ``min_samples_split`` - 1.
-    """
-
-    def __init__(self, A: Sequence[Sequence[int]], k: int) -> None:
-        assert k % 2 == 0
-        self.A, self.k = A, k
-        self.N, self.D = len(A), len(A[0])
-        self.bits = ceil(log2(self.N + self.D) + 1)
-        self.d = self.D + self.bits
-        self.n = 2 * k * (self.N + self.D)
-        #: The example Bob asks for.
-        self.probe = (1.0,) * self.d
-
-    def alice(self) -> Stream:
-        """Insertions; examples 2k i to 2k i + 2k - 1 belong to row or column i."""
-        script = Script()
-        for i in range(self.N + self.D):
-            number = [(i + 1) >> b & 1 for b in range(self.bits)]
-            for h in range(1, 2 * self.k + 1):
-                y = int(h > self.k)
-                if i < self.N:
-                    x = [a if y else 1 - a for a in self.A[i]]
-                else:
-                    x = [int(j != i - self.N and h % 2 == 0) for j in range(self.D)]
-                script.insert([*x, *number], y)
-        return script.stream()
-
-    def bob(self, row: int, column: int) -> list[int]:
-        """Ids Bob deletes: he needs to know N, D and k only."""
-        kept = (row, self.N + column)
-        return [id for id in range(self.n) if id // (2 * self.k) not in kept]
 
 
 # ---------------------------------------------------------------------- Theorem 4.2: time
@@ -294,6 +240,11 @@ def class_flips() -> Stream:
     return script.stream((True, False))
 
 
+def hidden_features() -> Stream:
+    """Theorem 4.2 with five rounds."""
+    return hidden_feature(7, 20, [0, 6, 3, 0, 6], queries=3)
+
+
 STREAMS: tuple[Callable[[], Stream], ...] = (
     oscillation,
     halving_chain,
@@ -304,4 +255,5 @@ STREAMS: tuple[Callable[[], Stream], ...] = (
     exclusive_or,
     to_nothing_and_back,
     class_flips,
+    hidden_features,
 )

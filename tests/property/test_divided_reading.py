@@ -52,9 +52,6 @@ from tests import volume
 from tests.volume import examples
 
 # -- divided reading -------------------------------------------------------------------------------------------------
-# A reading that is divided among shards, and what they learn.
-
-# -- divided reading -------------------------------------------------------------------------------------------------
 # A divided reading against reading the source as a whole: the same updates, features, codes, skipped rows and errors.
 #
 # The shards are readers in this process. Files have bad rows in several columns, categories, tokens and labels that

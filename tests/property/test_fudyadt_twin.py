@@ -108,12 +108,50 @@ def compare(
     assert report.feasibility == ("proven" if below else "not_promised")
 
 
-@examples(130)
-@given(streams(), fudyadt_options(), cuts(), st.data())
-def test_differential_random_streams(
-    stream: Stream, options: dict[str, Any], sizes: list[int], data: st.DataObject
-) -> None:
-    compare(stream, options, sizes, data)
+def without_range(cases: st.SearchStrategy[Stream]) -> st.SearchStrategy[Any]:
+    """Streams of classes, as :func:`numbers` gives those of numbers."""
+    return cases.map(lambda stream: (stream, {}))
+
+
+def weighed(cases: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """The same with weights."""
+    return cases.flatmap(lambda case: weighted(case[0]).map(lambda stream: (stream, case[1])))
+
+
+OF_CLASSES, OF_NUMBERS = fudyadt_options(), fudyadt_options(numbers=True)
+CERTIFIED, NUMBERS_CERTIFIED = fudyadt_options(certificate=True), fudyadt_options(certificate=True, numbers=True)
+#: Streams, each with what its options declare, and the other options.
+SHORT = {
+    "classes": (without_range(streams()), OF_CLASSES),
+    "missing values": (without_range(streams(missing=True)), OF_CLASSES),
+    "weights": (weighed(without_range(streams(missing=True))), OF_CLASSES | CERTIFIED),
+    "numbers": (numbers(), OF_NUMBERS),
+    "numbers, missing values": (numbers(missing=True), OF_NUMBERS),
+    "numbers, weights": (weighed(numbers(missing=True)), OF_NUMBERS | NUMBERS_CERTIFIED),
+}
+LONG = {
+    "classes": (without_range(long_streams(events=300)), OF_CLASSES),
+    "missing values": (without_range(long_streams(events=300, missing=True)), OF_CLASSES),
+    "weights": (weighed(without_range(long_streams(events=300, missing=True))), OF_CLASSES),
+    "numbers": (numbers(long=True), OF_NUMBERS),
+    "numbers, weights": (weighed(numbers(long=True, missing=True)), OF_NUMBERS),
+}
+
+
+@pytest.mark.parametrize(("cases", "options"), SHORT.values(), ids=SHORT)
+@examples(110)
+@given(sizes=cuts(), data=st.data())
+def test_differential_random_streams(cases: Any, options: Any, sizes: list[int], data: st.DataObject) -> None:
+    stream, declared = data.draw(cases)
+    compare(stream, data.draw(options) | declared, sizes, data)
+
+
+@pytest.mark.parametrize(("cases", "options"), LONG.values(), ids=LONG)
+@examples(9, least=1)
+@given(sizes=long_cuts, data=st.data())
+def test_differential_long_streams(cases: Any, options: Any, sizes: tuple[int, ...], data: st.DataObject) -> None:
+    stream, declared = data.draw(cases)
+    compare(stream, data.draw(options) | declared, sizes, data)
 
 
 @examples(60)
@@ -122,46 +160,6 @@ def test_differential_with_refused_updates(
     stream: Stream, options: dict[str, Any], sizes: list[int], data: st.DataObject, skip: bool
 ) -> None:
     compare(stream, options, sizes, data, skip=skip)
-
-
-@examples(8, least=1)
-@given(long_streams(events=300), fudyadt_options(), long_cuts, st.data())
-def test_differential_long_streams(
-    stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
-) -> None:
-    compare(stream, options, sizes, data)
-
-
-@examples(100)
-@given(streams(missing=True), fudyadt_options(), cuts(), st.data())
-def test_differential_with_missing_values(
-    stream: Stream, options: dict[str, Any], sizes: list[int], data: st.DataObject
-) -> None:
-    compare(stream, options, sizes, data)
-
-
-@examples(8, least=1)
-@given(long_streams(events=300, missing=True), fudyadt_options(), long_cuts, st.data())
-def test_differential_long_streams_with_missing_values(
-    stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
-) -> None:
-    compare(stream, options, sizes, data)
-
-
-@examples(130)
-@given(streams(missing=True).flatmap(weighted), fudyadt_options(), fudyadt_options(certificate=True), cuts(), st.data())
-def test_differential_with_weights(
-    stream: Stream, options: dict[str, Any], certified: dict[str, Any], sizes: list[int], data: st.DataObject
-) -> None:
-    compare(stream, data.draw(st.sampled_from((options, certified))), sizes, data)
-
-
-@examples(8, least=1)
-@given(long_streams(events=300, missing=True).flatmap(weighted), fudyadt_options(), long_cuts, st.data())
-def test_differential_long_streams_with_weights(
-    stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
-) -> None:
-    compare(stream, options, sizes, data)
 
 
 #: Whole weights, and none.
@@ -192,7 +190,7 @@ def compare_with_copies(
 @examples(60)
 @given(
     streams(missing=True).flatmap(lambda stream: weighted(stream, WHOLE)),
-    st.one_of(fudyadt_options(), fudyadt_options(certificate=True)),
+    OF_CLASSES | CERTIFIED,
     cuts(),
     st.data(),
 )
@@ -207,7 +205,7 @@ def test_whole_weights_equal_repeated_rows(
 @examples(60)
 @given(
     numbers(missing=True),
-    st.one_of(fudyadt_options(numbers=True), fudyadt_options(certificate=True, numbers=True)),
+    OF_NUMBERS | NUMBERS_CERTIFIED,
     cuts(),
     st.data(),
 )
@@ -217,51 +215,6 @@ def test_whole_weights_of_numbers_equal_repeated_rows(
     stream, options = data.draw(weighted(case[0], WHOLE)), options | case[1]
     twin = fudyadt_numbers.number_twin(stream.categorical, options, fudyadt_numbers.CopiesOfNumbersTwin)
     compare_with_copies(stream, options, sizes, data, twin)
-
-
-@examples(100)
-@given(
-    numbers(missing=True),
-    st.one_of(fudyadt_options(numbers=True), fudyadt_options(certificate=True, numbers=True)),
-    cuts(),
-    st.data(),
-)
-def test_differential_of_numbers_with_weights(
-    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: list[int], data: st.DataObject
-) -> None:
-    compare(data.draw(weighted(case[0])), options | case[1], sizes, data)
-
-
-@examples(8, least=1)
-@given(numbers(long=True, missing=True), fudyadt_options(numbers=True), long_cuts, st.data())
-def test_differential_long_streams_of_numbers_with_weights(
-    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
-) -> None:
-    compare(data.draw(weighted(case[0])), options | case[1], sizes, data)
-
-
-@examples(60)
-@given(numbers(missing=True), fudyadt_options(numbers=True), cuts(), st.data())
-def test_differential_of_numbers_with_missing_values(
-    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: list[int], data: st.DataObject
-) -> None:
-    compare(case[0], options | case[1], sizes, data)
-
-
-@examples(130)
-@given(numbers(), fudyadt_options(numbers=True), cuts(), st.data())
-def test_differential_random_streams_of_numbers(
-    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: list[int], data: st.DataObject
-) -> None:
-    compare(case[0], options | case[1], sizes, data)
-
-
-@examples(10, least=1)
-@given(numbers(long=True), fudyadt_options(numbers=True), long_cuts, st.data())
-def test_differential_long_streams_of_numbers(
-    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
-) -> None:
-    compare(case[0], options | case[1], sizes, data)
 
 
 @examples(60)

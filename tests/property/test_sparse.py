@@ -34,9 +34,6 @@ from tests.strategies import ones, sparse_rows
 from tests.volume import examples
 
 # -- sparse ----------------------------------------------------------------------------------------------------------
-# Sparse rows and the spine of their finders.
-
-# -- sparse ----------------------------------------------------------------------------------------------------------
 # Sparse rows and their store, against lists of lists.
 
 WIDTH = 50

@@ -395,52 +395,6 @@ def test_estimates_are_those_of_the_theorems() -> None:
     assert math.isclose(printed.gini_given(joint), 2 * 0.3 * 0.2 / 0.5 + 2 * 0.1 * 0.4 / 0.5)
 
 
-@pytest.mark.parametrize(("criterion", "width"), [("gini", gini_width), ("kearns_mansour", kearns_mansour_width)])
-def test_q_as_the_complement_of_p_is_caught(criterion: str, width: Callable[[int, float], float]) -> None:
-    """Section IV's q_k = 1 - p_k estimates something else: no sample of 2,000 is within eps."""
-    joint, m = TWO["told apart"], 2000
-    error = printed.as_printed(criterion, joint) - printed.GIVEN[criterion](joint)
-    assert abs(error) > 2 * width(m, 0.5)
-    assert misses(criterion, joint, m, width(m, 0.5)) == 0
-
-
-# ------------------------------------------------------------------ the parts, exactly
-
-
-def splits_of(m: int, cells: int) -> Iterator[tuple[int, ...]]:
-    """Every way to put m examples into some cells."""
-    if cells == 1:
-        yield (m,)
-        return
-    for first in range(m + 1):
-        for rest in splits_of(m - first, cells - 1):
-            yield (first, *rest)
-
-
-def expected(phi: Callable[[list[list[float]]], float], joint: Sequence[Sequence[float]], m: int) -> float:
-    """The expectation of phi of the shares of m examples."""
-    flat, K = [p for side in joint for p in side], len(joint[0])
-    total = []
-    for counts in splits_of(m, len(flat)):
-        chance = float(math.factorial(m))
-        for n, p in zip(counts, flat, strict=True):
-            chance *= p**n / math.factorial(n)
-        total.append(chance * phi([[n / m for n in counts[:K]], [n / m for n in counts[K:]]]))
-    return math.fsum(total)
-
-
-def test_bias_of_entropy() -> None:
-    """The bias of the estimate for small samples, exactly: at most K / m, of which a fifth is needed."""
-    worst = 0.0
-    for joint in (*TWO.values(), *THREE.values()):
-        K = len(joint[0])
-        for m in (1, 2, 4, 8) if K == 2 else (1, 3, 6):
-            bias = printed.entropy_given(joint) - expected(printed.entropy_given, joint, m)
-            assert abs(bias) <= float(printed.eq4_bias(m, K))
-            worst = max(worst, abs(bias) / float(printed.eq4_bias(m, K)))
-    assert worst > 1 / 5
-
-
 # -- confidence limits -----------------------------------------------------------------------------------------------
 # Confidence trees at the edges of what a shard takes at once, and with options and states that cannot be.
 

@@ -48,9 +48,6 @@ from tests.unit.updatable import JOB
 from tests.volume import examples
 
 # -- copies ----------------------------------------------------------------------------------------------------------
-# Copies of examples, and the memory of models.
-
-# -- copies ----------------------------------------------------------------------------------------------------------
 # How long checkpoints hold a deleted example: never longer than ``checkpoint.max_age``, or the run says so.
 
 #: Seconds between two checkpoints, and the oldest that a copy may become.

@@ -156,7 +156,6 @@ def test_it_is_that_of_hashlib(person: bytes) -> None:
 
 
 # -- rng -------------------------------------------------------------------------------------------------------------
-#
 
 
 COUNTERS = np.concatenate([np.arange(2000), np.array([2**31, 2**32 + 1, 2**53 + 1, 2**62])])
@@ -180,29 +179,6 @@ def test_scalar_twins_give_identical_values(seed):
     assert [rng.uniform_at(key, c) for c in COUNTERS] == rng.uniform(key, COUNTERS).tolist()
     for n in (1, 2, 3, 1000, 2**40 + 1):
         assert [rng.below_at(key, c, n) for c in COUNTERS] == rng.below(key, COUNTERS, n).tolist()
-
-
-def test_a_value_depends_on_its_counter_only():
-    key = rng.stream_key(3, "place")
-    together = rng.uniform(key, np.arange(100).reshape(20, 5))
-    assert together.shape == (20, 5)
-    assert together[7, 3] == rng.uniform(key, np.array([38]))[0]
-    assert rng.uniform(rng.stream_key(4, "place"), np.array([38]))[0] != together[7, 3]
-
-
-def test_counters_are_not_changed():
-    counter = np.arange(5, dtype=np.uint64)
-    rng.uniform(rng.stream_key(0, "x"), counter)
-    assert counter.tolist() == [0, 1, 2, 3, 4]
-
-
-def test_uniform_is_uniform():
-    u = rng.uniform(rng.stream_key(1, "shape"), np.arange(200_000))
-    assert u.min() >= 0.0
-    assert u.max() < 1.0
-    counts = np.histogram(u, bins=20, range=(0, 1))[0]
-    assert ((counts - 10_000) ** 2 / 10_000).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
-    assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 0.01
 
 
 def test_below_is_in_range_even_for_the_largest_uniform():

@@ -31,7 +31,6 @@ from raydt import (
     load_model,
 )
 from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
-from raydt.estimators.fudyadt import RiverTreeClassifier
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession
@@ -607,31 +606,6 @@ def test_threads_take_turns(tree) -> None:
     gone = sum(i % 3 == 0 for first in (100, 200, 300) for i in range(first, first + 20))
     assert (errors, tree.session_.coordinator.store.live) == ([], 100 - gone)
     assert tree.audit().ok
-
-
-def test_a_first_example_that_is_interrupted_leaves_nothing(monkeypatch) -> None:
-    tree = RiverTreeClassifier()
-    with monkeypatch.context() as patch:
-        during(patch, lambda: (_ for _ in ()).throw(MemoryError))
-        with pytest.raises(MemoryError):
-            tree.learn_one({"a": 1.0, "b": "x"}, "no")
-    assert (tree.predict_one({}), tree._labels, tree._keys) == (None, {}, ())
-    tree.learn_one({"c": 1.0}, 3)
-    assert tree.predict_one({"c": 0.0}) == 3
-
-
-def test_an_example_that_breaks_off_leaves_an_adapter_that_refuses(monkeypatch) -> None:
-    tree = RiverTreeClassifier()
-    for i in range(10):
-        tree.learn_one({"a": i}, i > 4)
-    acts = iter([lambda: None, lambda: (_ for _ in ()).throw(MemoryError)])
-    with monkeypatch.context() as patch:
-        during(patch, lambda: next(acts)())
-        with pytest.raises(MemoryError):
-            tree.learn_one({"a": 3}, True)
-    for call in (lambda: tree.predict_one({"a": 3}), lambda: tree.forget_one({"a": 3}, True), tree.audit):
-        with refused("estimators.interrupted_stream", HalfAppliedError):
-            call()
 
 
 # Methods of scikit-learn's trees, forests and boosted trees.

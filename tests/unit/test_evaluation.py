@@ -346,9 +346,6 @@ def test_delayed_numbers_are_scored_as_they_were_asked():
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
-# Metrics of classes and targets, with weights, and runs that are scored.
-
-# -- metrics ---------------------------------------------------------------------------------------------------------
 # Prequential metrics against a loop over single examples, and against values worked out by hand.
 
 

@@ -118,16 +118,6 @@ def test_equal_targets_have_a_scale_of_their_own() -> None:
     assert small.partial_fit(X[:3], [3e-9] * 3).predict(X[:3]) == pytest.approx([2e-9] * 3, rel=0.2)
 
 
-def test_what_was_given_may_change_afterwards() -> None:
-    """A matrix that is taken as it is (float64, nothing to replace) is copied by the shard that keeps its rows."""
-    X = np.random.default_rng(0).random((300, 4))
-    given = X.copy()
-    model = OnlineGradientBoostingClassifier(max_iter=5).fit(given, (X[:, 0] > 0.5).astype(int))
-    given[:] = 0.0
-    model.forget([0, 1])
-    assert model.audit().conformance == "holds"
-
-
 @given(st.lists(st.floats(-1e200, 1e200)), st.integers(1, 5))
 @examples(200)
 def test_sums_of_losses_do_not_depend_on_whose_rows_they_are(values: list[float], owners: int) -> None:

@@ -30,7 +30,7 @@ from raydt import (
     SparseBestSplit,
     load_model,
 )
-from raydt.errors import ConfigError, HalfAppliedError, InputError, ModelFileError, UpdateError
+from raydt.errors import ConfigError, InputError, ModelFileError, UpdateError
 from raydt.keyed import stream
 from raydt.keyed.groups import digest_of, group_of
 from raydt.keyed.members import KeyedJob
@@ -205,25 +205,6 @@ def test_the_prior_stands_for_keys_without_a_model(tmp_path: Path) -> None:
     assert numbers.predict(X[:2], keys=["z", "a"])[0] == 0.0
 
 
-def test_weighted_numbers_of_a_key_are_those_of_a_model_of_its_own() -> None:
-    """Weights of which some are 0 and none is whole, by insertion, deletion and replacement."""
-    ids, weights = np.arange(60), np.tile([0.25, 1.7, 0.0, 65535.0, 0.5, 3.1], 10)
-    model = KeyedRegressor(FullyDynamicTreeRegressor()).fit(X[:40], X[:40, 1], weights[:40], keys=STORES[:40])
-    model.partial_fit(X[40:50], X[40:50, 1], weights[40:50], keys=STORES[40:50], ids=ids[40:50])
-    model.forget(ids[3:9])
-    model.replace_examples([12], X[50:], X[50:, 1], keys=STORES[50:], new_ids=ids[50:], sample_weight=weights[50:])
-    for key, own in model.models_.items():
-        of_key = key == STORES
-        first, then, last = (of_key & (ids >= a) & (ids < b) for a, b in ((0, 40), (40, 50), (50, 60)))
-        alone = FullyDynamicTreeRegressor().fit(X[first], X[first, 1], weights[first], ids=ids[first])
-        alone.partial_fit(X[then], X[then, 1], weights[then], ids=ids[then])
-        alone.forget(ids[3:9][of_key[3:9]])
-        gone = [12] if of_key[12] else []
-        alone.replace_examples(gone, X[last], X[last, 1], new_ids=ids[last], sample_weight=weights[last])
-        assert own.digest() == alone.digest()
-        assert alone.audit().conformance == "holds"
-
-
 def test_classes_of_keys_may_be_fewer() -> None:
     words = np.array(["no", "yes", "maybe"])[np.arange(60) % 3]  # one class for each store
     model = KeyedClassifier(FullyDynamicTreeClassifier(smoothing=0.0), "store").fit(FRAME, words)
@@ -366,28 +347,6 @@ def test_metadata_is_routed(estimator: Any) -> None:
         assert found.best_estimator_.get_metadata_routing().fit.requests == dict.fromkeys(given, True)
         assert found.score(X, Y, **{name: given[name] for name in given if name in asked._metadata_of("score")}) > 0.5
     assert hasattr(estimator, "set_predict_request") == ("keys" in given)
-
-
-def test_a_change_that_breaks_off_is_refused_and_saved_as_before(tmp_path: Path, monkeypatch: Any) -> None:
-    model = fitted()
-    before = {key: one.digest() for key, one in model.models_.items()}
-    second = model.models_["b"].session_
-
-    def no_memory(*_: Any, **__: Any) -> Any:
-        raise MemoryError("strike")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(second, "apply", no_memory)
-        with pytest.raises(MemoryError):
-            model.partial_fit(FRAME[:3], Y[:3])
-    for call in (model.digest, lambda: model.predict(FRAME), lambda: copy.copy(model), lambda: model.forget([0])):
-        with pytest.raises(HalfAppliedError):
-            call()
-    model.save(tmp_path / "before", with_examples=True)
-    loaded = load_model(tmp_path / "before")
-    assert sorted(loaded.live_ids_.tolist()) == list(range(60))
-    assert {key: loaded.models_[key].digest() for key in "bc"} == {key: before[key] for key in "bc"}
-    assert model.fit(FRAME, Y).digest() == digest_of(before)
 
 
 def test_weights_of_no_rows_are_of_the_wrong_length() -> None:

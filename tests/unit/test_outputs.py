@@ -31,9 +31,6 @@ from tests.storage_faults import Disk, Fault, FaultyStorage
 from tests.unit.updatable import JOB
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
-# Outputs, folders of runs, and storage.
-
-# -- outputs ---------------------------------------------------------------------------------------------------------
 # No command writes over what it reads, nor into a run, a model or a state, by whatever name the place is called.
 
 

@@ -203,9 +203,6 @@ def test_the_bar_is_for_terminals(monkeypatch, terminal, kind):
 
 
 # -- sweep grid ------------------------------------------------------------------------------------------------------
-# Sweeps: grids, keys, and views of their results.
-
-# -- sweep grid ------------------------------------------------------------------------------------------------------
 # Grids: exact ranges, YAML values, products, and what is refused.
 
 

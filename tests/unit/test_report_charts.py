@@ -17,21 +17,19 @@ from pipelines.report.charts import dots_of, path, readout
 from pipelines.report.folder import read_run
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.folders.arrays import load_folder
-from raydt.learners.best_split.describe import CHANGES_SHOWN, LANES, Ranked, changes, features, over_time
+from raydt.learners.best_split.describe import CHANGES_SHOWN, LANES, Ranked, changes, over_time
 from raydt.learners.confidence_tree.bounds import RESTARTED, TIE
 from raydt.learners.confidence_tree.describe import SHOWN, split_notes, splits
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.fudyadt.describe import (
     FuDyADTDescription,
-    by_depth,
     certified_margins,
     expected,
     margins,
     margins_of,
     proven_gaps,
 )
-from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, over_batches
-from raydt.presentation.blocks import rebuild_sizes, rebuild_work, timeline
+from raydt.presentation.blocks import rebuild_work
 from raydt.presentation.charts import (
     ABSENT,
     Chart,
@@ -55,7 +53,6 @@ from raydt.presentation.trees import (
     CARDS,
     Names,
     class_tones,
-    depths,
     drawn_tree,
     feature_count,
     feature_name,
@@ -65,8 +62,6 @@ from raydt.presentation.trees import (
 from tests.unit.fabricated_run import (
     FEATURES,
     SPARSE,
-    fabricated_events,
-    fabricated_metrics,
     fabricated_run,
     fabricated_tree,
     write_model,
@@ -145,20 +140,6 @@ def test_what_can_be_pointed_at_is_json() -> None:
 # ---------------------------------------------------------------- series
 
 
-@pytest.mark.parametrize("limit", [1, 7, 200, 449])
-def test_merged_windows_are_what_a_coarser_run_would_have_written(limit: int) -> None:
-    metrics = fabricated_metrics(450, 100)
-    drawn = merged(metrics, limit)
-    ends = np.searchsorted(metrics["seq"], drawn["seq"])
-    assert len(ends) == limit
-    assert drawn["seq"][-1] == metrics["seq"][-1]
-    for cumulative in ("accuracy", "no_change", "majority"):
-        hits = np.diff(drawn[cumulative] * drawn["predictions"], prepend=0.0)
-        np.testing.assert_allclose(drawn[f"window_{cumulative}"], hits / np.diff(drawn["predictions"], prepend=0))
-        np.testing.assert_array_equal(drawn[cumulative], metrics[cumulative][ends])
-    assert merged(metrics, 450) is metrics
-
-
 def test_windows_without_predictions_have_no_weight_and_rates_where_nothing_moved_are_unknown() -> None:
     metrics = {
         "seq": np.arange(1, 7) * 10,
@@ -175,20 +156,6 @@ def test_windows_without_predictions_have_no_weight_and_rates_where_nothing_move
 
 
 # ---------------------------------------------------------------- events
-
-
-def total(chart: Chart, panel: int) -> int:
-    return sum(int(value.split()[0].replace(",", "")) for mark in chart.panels[panel].marks for value in mark.values)
-
-
-@pytest.mark.parametrize(("rebuilds", "last"), [(6000, 45_000), (3, 2), (500, 50), (1, 0)])
-def test_every_rebuild_is_counted_once(rebuilds: int, last: int) -> None:
-    events = fabricated_events(rebuilds, max(last, 1))
-    drawn, table = timeline(events, last), rebuild_sizes(events)
-    assert [total(drawn, panel) for panel in (0, 1)] == [rebuilds, events["rows"].sum()]
-    of_sizes = [[int(row.cells[k].replace(",", "")) for row in table.rows] for k in (1, 2)]
-    assert [*map(sum, of_sizes)] == [rebuilds, events["rows"].sum()]
-    assert [int(row.cells[1].replace(",", "")) for row in rebuild_work(events, 9.0).rows][-1] == rebuilds
 
 
 def test_stretches_are_equal_and_hold_their_updates() -> None:
@@ -212,22 +179,6 @@ def test_the_time_that_no_rebuild_was_timed_for_is_the_loops() -> None:
     ]
 
 
-def test_what_was_the_best_feature_for_longest_comes_first() -> None:
-    table = {
-        "seq": np.array([9, 19, 59, 89]),
-        "feature": np.array([5, 7, 5, -1]),
-        "score": np.array([0.4, 0.3, 0.2, 0.1]),
-        "n": np.array([10, 20, 60, 0]),
-        "n1": np.array([5, 5, 6, 0]),
-    }
-    names = Ranked(table, 100, Names(SPARSE))
-    shown = [("words[5]", "2", "40", "40.0%"), ("words[7]", "1", "40", "40.0%"), ("no feature", "1", "10", "10.0%")]
-    assert [row.cells[:4] for row in features(table, 100, names).rows] == shown
-    assert changes(table, names).rows[2].cells == ("60", "words[5]", "0.2", "10.0%", "60")
-    lanes = over_time(table, 100, names).panels[0].marks
-    assert [(mark.name, mark.now) for mark in lanes] == [(name, part) for name, *_, part in shown]
-
-
 def test_ten_thousand_changes_of_the_best_feature() -> None:
     table = split_events(10_000, 50_000, kinds=3000)
     names = Ranked(table, 50_000, Names(SPARSE))
@@ -240,29 +191,6 @@ def test_ten_thousand_changes_of_the_best_feature() -> None:
     for updates in (1, 2, 119, 121):
         one = {name: column[:1] for name, column in split_events(1, updates, kinds=1).items()}
         assert len(over_time(one, updates, Ranked(one, updates, Names(SPARSE))).at) == min(updates, 120)
-
-
-def test_many_batches_share_points_and_the_first_training_is_none() -> None:
-    def events(n: int) -> dict[str, np.ndarray]:
-        names = ("deletes", "subtrees", "rows", "nodes", "depth", "refreshed", "rounds")
-        checked = np.append(0, np.full(n, 20))
-        return {
-            **{name: np.arange(n + 1) for name in names},
-            "seq": 99 + 50 * np.arange(n + 1),
-            "trees_checked": checked,
-            "trees_retrained": checked // 4,
-            "inserts": np.append(100, np.full(n, 25)),
-            "trained": np.append(100, np.zeros(n, np.int64)),
-            "seconds": np.arange(n + 1) / 1000,
-        }
-
-    assert len(batches_of(events(30))["seq"]) == 30
-    assert dearest(events(30)).rows[0].cells[-1] == "30 ms"
-    assert dearest(events(0)).rows == []
-    chart = over_batches(batches_of(events(1000)))
-    assert len(chart.at) == POINTS
-    rows = chart.panels[1].marks[0].values
-    assert (rows[0], rows[-1]) == ("2", "998")  # the means of three and of four rows counts
 
 
 def test_the_first_and_the_last_splits_are_listed_with_gains_in_the_unit_of_the_width() -> None:
@@ -421,13 +349,6 @@ def test_no_measured_gap_is_wider_than_the_proven_one(tmp_path: Path, seed: int,
     proven = proven_gaps(arrays(tree, tmp_path / "model"))
     assert proven.max() > 0.01
     assert tree.audit().worst["gap"] <= proven.max()
-
-
-def test_the_chart_counts_every_node() -> None:
-    tree = fabricated_tree(classes=3, depth=14, rows=500_000)
-    margin, n = margins(tree["s"], tree["c"], 0.1), len(tree["s"])
-    chart = by_depth(margin, depths(tree))
-    assert sum(int(value.replace(",", "")) for mark in chart.panels[0].marks for value in mark.values) == n
 
 
 # -- report trees ----------------------------------------------------------------------------------------------------

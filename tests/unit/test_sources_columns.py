@@ -223,7 +223,6 @@ def test_ids_after_a_block_without_any_are_integers(tmp_path: Path) -> None:
 
 
 # -- sources labels --------------------------------------------------------------------------------------------------
-#
 
 
 @pytest.mark.parametrize(

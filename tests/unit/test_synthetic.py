@@ -26,7 +26,6 @@ from raydt.sources.synthetic import SEA_THRESHOLDS, random_tree
 from tests.refusals import refused
 
 # -- synthetic -------------------------------------------------------------------------------------------------------
-#
 
 
 #: Options of generated numbers, and the first digits of the SHA-256 of their rows and labels, the same everywhere.
@@ -499,7 +498,6 @@ def test_a_file_that_appears_is_another_source(tmp_path):
 
 
 # -- sparse synthetic ------------------------------------------------------------------------------------------------
-#
 
 
 SPARSE = Reading(sparse=True)

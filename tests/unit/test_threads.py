@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +28,7 @@ from raydt import (
     load_model,
 )
 from raydt import parallel as threads
-from raydt.errors import ConfigError, HalfAppliedError
+from raydt.errors import ConfigError
 from raydt.learners.forest import trees
 from raydt.learners.gbdt.split_search import ROWS
 from raydt.learners.gbdt.update import Counts
@@ -142,19 +139,6 @@ def test_an_early_stopped_gbdt_is_updated_by_other_threads_than_have_trained_it(
         model.set_params(n_jobs=updating).forget(np.arange(40))
         digests.append(model.digest())
     assert digests[0] == digests[1]
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_what_was_given_may_change_afterwards(name: str) -> None:
-    """A clean matrix of float64 is not copied before the learner keeps its rows."""
-    given, models = X.copy(), [clone(ESTIMATORS[name]) for _ in range(2)]
-    models[0].fit(given, Y)
-    given[:] = 7.0
-    models[1].fit(X, Y)
-    for model in models:
-        model.forget(model.row_ids_[::3])
-    assert models[0].digest() == models[1].digest()
-    assert models[0].audit().conformance == "holds"
 
 
 def test_n_jobs_is_no_part_of_a_model(tmp_path: Any) -> None:
@@ -311,56 +295,3 @@ def test_joblib_divides_the_cpus_among_its_processes(monkeypatch: pytest.MonkeyP
 def _threads(*_: Any) -> float:
     """The threads that work would be divided among."""
     return float(threads.threads())
-
-
-@pytest.fixture
-def _interruptible() -> Iterator[None]:
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, former)
-
-
-@pytest.mark.turns(1)
-@pytest.mark.usefixtures("_interruptible")
-@pytest.mark.parametrize("name", ["fudyadt", "forest", "gbdt"])
-def test_an_interrupted_call_has_no_effect(name: str) -> None:
-    """Ctrl-C at any moment, also a second one at once: the model is the one before, the one after, or is refused."""
-    before, expected = None, None
-    refusals = 0
-    for wait in np.linspace(0.0, 0.03, 20):
-        model = clone(ESTIMATORS[name]).set_params(n_jobs=2).fit(X[:300], Y[:300])
-        before = before or model.digest()
-        if expected is None:
-            expected = clone(model).fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:]).digest()
-        timer = threading.Thread(target=_interrupt, args=(float(wait), 2))
-        try:
-            timer.start()
-            model.partial_fit(X[300:], Y[300:])
-            timer.join()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            _joined(timer)
-        try:
-            assert model.digest() in (before, expected)
-        except HalfAppliedError:
-            refusals += 1
-            assert model.fit(X[:300], Y[:300]).digest() == before
-    assert refusals < 20
-
-
-def _interrupt(wait: float, times: int) -> None:
-    time.sleep(wait)
-    for _ in range(times):
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-def _joined(timer: threading.Thread) -> None:
-    """Wait until all interrupts have arrived."""
-    while True:
-        try:
-            timer.join()
-            time.sleep(0.001)
-            return
-        except KeyboardInterrupt:
-            continue

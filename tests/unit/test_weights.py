@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -99,23 +98,6 @@ def test_labels_are_compared_as_text() -> None:
 # ---------------------------------------------------------------- estimators
 
 
-def test_a_weighted_model_is_sound_saved_and_restored(tmp_path: Path) -> None:
-    for model in (Boosting(**SMALL, class_weight="balanced"), Regression(**SMALL)):
-        y = Y if isinstance(model, Boosting) else X[:, 1] / 7 - X[:, 0]
-        model.fit(X[:80], y[:80], W[:80])
-        model.replace_examples(range(20), X[80:100], y[80:100], sample_weight=W[80:100])
-        model.partial_fit(X[100:], y[100:], sample_weight=W[100:])
-        model.forget([25, 90])
-        assert model.audit().failures == []
-        model.save(tmp_path / "model", with_examples=True)
-        again = raydt.load_model(tmp_path / "model")
-        assert again.digest() == model.digest()
-        for one in (model, again):
-            one.forget([30, 31])
-        assert again.digest() == model.digest()
-        assert copy.deepcopy(model).audit().failures == []
-
-
 @pytest.mark.parametrize(
     "make",
     [partial(one, **more) for one, more in ((Boosting, SMALL), (Regression, SMALL), (ConfidenceTreeClassifier, {}))],
@@ -133,8 +115,9 @@ def test_rows_of_weight_0_make_no_bins(make: Any) -> None:
 
 
 def test_weights_of_one_leave_no_array() -> None:
-    for make, y in ((Boosting, Y), (Regression, X[:, 1])):
-        plain, ones = make(**SMALL).fit(X, y), make(**SMALL).fit(X, y, sample_weight=np.ones(120))
+    for make in (partial(Boosting, **SMALL), partial(Regression, **SMALL), number_tree, number_forest):
+        y = Y if isinstance(make(), Boosting) else X[:, 1]
+        plain, ones = make().fit(X, y), make().fit(X, y, sample_weight=np.ones(120))
         assert ones.digest() == plain.digest()
         assert not ones.session_.coordinator.store.uneven
     pairs = Boosting(**SMALL, class_weight={True: 1.0}).fit(X, Y)
@@ -185,19 +168,6 @@ def test_a_weight_of_zero_counts_like_no_row() -> None:
         assert make(**SMALL).partial_fit(X, y, sample_weight=np.zeros(120)).audit().failures == []
         with refused("estimators.zero_weights", ValueError):
             make(**SMALL).fit(X, y, np.zeros(120))
-
-
-def test_an_audit_finds_another_weight_and_another_factor() -> None:
-    model = Boosting(**SMALL, class_weight="balanced").fit(X, Y, W)
-    state, groups = model.session_.state()
-    from raydt.examples.updates import history_of_live
-
-    history = history_of_live(state, groups, model._features())
-    learner, options = model._learner, model._fitted_options
-    for name, more in (("weight", 1), ("class_weight", 1)):
-        changed = {**state, name: state[name].copy()}
-        changed[name][0] += more
-        assert learner.audit(options, model._features(), changed, history, groups).conformance == "violated"
 
 
 @pytest.mark.parametrize(
@@ -410,20 +380,6 @@ def rows(part: Any) -> Any:
 
 
 @every
-def test_a_model_of_weighted_counts_is_sound_saved_and_restored(make: Callable[..., Any], tmp_path: Path) -> None:
-    model = make(class_weight="balanced").fit(rows(slice(100)), Y_COUNTS[:100], W_COUNTS[:100])
-    model.partial_fit(rows(slice(100, 160)), Y_COUNTS[100:], sample_weight=W_COUNTS[100:])
-    model.forget([3, 50, 120])
-    assert model.audit().failures == []
-    model.save(tmp_path / "model", with_examples=True)
-    again = raydt.load_model(tmp_path / "model")
-    for one in (model, again):
-        one.forget([30, 130])
-    assert again.digest() == model.digest()
-    np.testing.assert_array_equal(again.predict_proba(rows(slice(160))), model.predict_proba(rows(slice(160))))
-
-
-@every
 def test_weights_of_one_leave_no_trace(make: Callable[..., Any]) -> None:
     plain = make().fit(rows(slice(160)), Y_COUNTS)
     assert make().fit(rows(slice(160)), Y_COUNTS, np.ones(160)).digest() == plain.digest()
@@ -476,7 +432,6 @@ def test_a_restored_model_without_a_weight_takes_rows(name: str, tmp_path: Path)
 SUMS = ("counts", "s", "c", "gone", "totals")
 #: What weights do not scale.
 TREES = ("tree_nodes", "feature", "threshold", "left", "right", "exponent")
-SHAPE = ("feature", "threshold", "left", "right", "missing", "m0")
 
 
 def rows_trees(n: int, classes: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -589,21 +544,6 @@ def test_a_row_of_weight_0_is_predicted_and_deleted_but_counts_nothing() -> None
         assert own.audit().ok
 
 
-def test_whole_weights_of_numbers_equal_repeated_rows() -> None:
-    X, _, w = rows_trees(120)
-    y, copies = X[:, 0] * 1.7 - np.nan_to_num(X[:, 1]), np.repeat(np.arange(len(X)), w)
-    y = np.nan_to_num(y)
-    own = number_tree().fit(X, y, sample_weight=w)
-    repeated = number_tree().fit(X[copies], y[copies])
-    assert own.predict(X).tolist() == repeated.predict(X).tolist()
-    model, other = (one.session_.model() for one in (own, repeated))
-    assert {name: model[name].tolist() for name in SHAPE} == {name: other[name].tolist() for name in SHAPE}
-    sums, whole, rest = model["sums"].T
-    assert np.stack([sums // UNIT, whole], axis=1).tolist() == other["sums"].tolist()
-    assert not rest.any()
-    assert own.explain(X[:3]).values.tolist() == repeated.explain(X[:3]).values.tolist()
-
-
 def test_whole_weights_of_numbers_equal_repeated_rows_in_forests() -> None:
     X, _, w = rows_trees(120)
     y = np.nan_to_num(X[:, 0] * 1.7 - X[:, 1])
@@ -650,26 +590,6 @@ def test_a_forest_of_numbers_whose_last_other_weight_is_gone_is_one_that_never_h
         assert {k: v.tolist() for k, v in own.session_.model().items()} == {k: v.tolist() for k, v in model.items()}
 
 
-@pytest.mark.parametrize("number_tree", [number_tree, number_forest])
-def test_weights_of_numbers_that_are_updated_saved_and_audited(number_tree: Any, tmp_path: Path) -> None:
-    X, _, w = rows_trees(120)
-    y, w = np.nan_to_num(X[:, 0] * 1.7), w / 3
-    model = number_tree().fit(X[:60], y[:60])
-    model.partial_fit(X[60:90], y[60:90], sample_weight=w[60:90])
-    model.replace_examples(range(20), X[90:110], y[90:110], sample_weight=w[90:110])
-    model.forget([25, 70])
-    assert model.audit().failures == []
-    model.save(tmp_path / "model", with_examples=True)
-    again = raydt.load_model(tmp_path / "model")
-    for one in (model, again):
-        one.partial_fit(X[110:], y[110:])
-        assert one.audit().failures == []
-    assert again.digest() == model.digest()
-    assert again.predict(X).tolist() == model.predict(X).tolist()
-    ones = number_tree().fit(X, y, sample_weight=np.ones(len(X)))
-    assert ones.digest() == number_tree().fit(X, y).digest()
-
-
 def test_weights_of_numbers_may_add_up_to_as_much_as_there_may_be_rows() -> None:
     """Of the heaviest rows, half at either end of the range, sums are exact; one row more is refused."""
     X, y = np.arange(256.0)[:, None], np.tile([0.0, 65536.0], 128)
@@ -698,20 +618,6 @@ def test_weights_of_a_forest_of_numbers_may_add_up_to_as_much_as_there_may_be_ro
             model.partial_fit(X[:1], y[:1], sample_weight=[33.0])
         assert model.digest() == before
         assert model.predict(X).tolist() == number_forest().fit(X, y + offset).predict(X).tolist()
-
-
-def test_a_tree_whose_last_other_weight_is_gone_goes_on_after_a_restore(tmp_path: Path) -> None:
-    """It still counts in units, though its state has no weights of rows."""
-    X, y, w = rows_trees(90)
-    model = tree().fit(X[:60], y[:60], sample_weight=np.where(np.arange(60) < 5, w[:60] + 1, 1))
-    model.forget(model.row_ids_[:5])
-    model.save(tmp_path / "model", with_examples=True)
-    again = raydt.load_model(tmp_path / "model")
-    for one in (model, again):
-        one.partial_fit(X[60:], y[60:])
-        one.forget(range(5, 20))
-        assert one.audit().ok
-    assert again.digest() == model.digest()
 
 
 def test_without_memory_for_weights_nothing_of_a_batch_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
