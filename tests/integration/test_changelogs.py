@@ -40,6 +40,7 @@ from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
+from tests.cases import open_state
 from tests.refusals import refused
 from tests.small_tables import spelled_changelogs as spelled
 
@@ -267,6 +268,18 @@ def test_predictions_of_a_file_are_numbers(run_regression: Path, tmp_path: Path)
     out = pq.read_table(tmp_path / "out.parquet")
     assert out.schema == pa.schema([("prediction", pa.float64())])
     assert np.corrcoef(out["prediction"].to_numpy(), Y[:20])[0, 1] > 0.8
+
+
+def test_an_update_takes_numbers(run_regression: Path, tmp_path: Path) -> None:
+    pq.write_table(table(X[:10], Y[:10] + 0.5), tmp_path / "new.parquet")
+    pq.write_table(pa.table({"id": [400, 401]}), tmp_path / "gone.parquet")
+    files = {"insert": tmp_path / "new.parquet", "delete": tmp_path / "gone.parquet"}
+    receipt = update(run_regression, out=tmp_path / "state", **files)
+    assert receipt.digest_before != receipt.digest_after
+    np.testing.assert_array_equal(receipt.deletions["label"], Y[[400, 401]])
+    saved, _ = open_state(tmp_path / "state")
+    assert (saved.arrays["y"].dtype, len(saved.arrays["y"]), saved.classes) == (np.float64, 308, [])
+    assert set(Y[:10] + 0.5) <= set(saved.arrays["y"].tolist())
 
 
 def test_an_update_with_a_target_far_away_takes_nothing(run_regression: Path, tmp_path: Path) -> None:

@@ -488,6 +488,31 @@ def test_columns_do_not_see_each_other(rows: list[tuple[float, ...]], max_bins: 
 # Bins that an audit derives from parts of the rows, against their slow twin on all rows.
 
 
+@pytest.mark.parametrize(
+    ("column", "max_bins", "boundaries"),
+    [
+        ([1.0, 2.0, 3.0], 3, [1.5, 2.5]),  # the printed loop would allow a fourth bin
+        # Bins of width 1e-10 * 2**34 (about 1.72) are the first to be at most two: [1, 2] and [3, 4].
+        ([1.0, 2.0, 3.0, 4.0], 2, [2.5]),
+        ([0.0, 9e-11, 1.0], 2, [4.5e-11 + 0.5]),
+        ([0.0, 9e-11, 1.0], 1024, [4.5e-11, 4.5e-11 + 0.5]),  # no two values share a bin while there are bins for all
+        # Three bins of 1e-10 * 2**-2 hold [0, 1e-11, 2e-11], [6e-11] and [9e-11]; those of 2**-3 are four.
+        ([0.0, 1e-11, 2e-11, 6e-11, 9e-11], 3, [4e-11, 7.5e-11]),
+        ([5.0, math.nan], 2, []),
+        ([math.nan], 8, []),
+    ],
+)
+def test_bins_by_hand(column: list[float], max_bins: int, boundaries: list[float]) -> None:
+    assert learned(column, NUMERIC, max_bins).values.tolist() == pytest.approx(boundaries)
+    assert NumericBins(column, max_bins, "doubling").boundaries == pytest.approx(boundaries)
+
+
+def test_bins_of_equal_frequency_by_hand() -> None:
+    column = [1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert learned(column, NUMERIC, 2, "quantile").values.tolist() == [1.5]
+    assert learned(column, NUMERIC, 4, "quantile").values.tolist() == [1.5, 3.5]
+
+
 def derived(
     columns: list[list[float]], kinds: list[bool], owner: list[int], parts: int, most: int, method: str
 ) -> list[FeatureBins]:

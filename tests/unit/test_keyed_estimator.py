@@ -205,6 +205,25 @@ def test_the_prior_stands_for_keys_without_a_model(tmp_path: Path) -> None:
     assert numbers.predict(X[:2], keys=["z", "a"])[0] == 0.0
 
 
+def test_weighted_numbers_of_a_key_are_those_of_a_model_of_its_own() -> None:
+    """Weights of which some are 0 and none is whole, by insertion, deletion and replacement."""
+    ids, weights = np.arange(60), np.tile([0.25, 1.7, 0.0, 65535.0, 0.5, 3.1], 10)
+    model = KeyedRegressor(FullyDynamicTreeRegressor()).fit(X[:40], X[:40, 1], weights[:40], keys=STORES[:40])
+    model.partial_fit(X[40:50], X[40:50, 1], weights[40:50], keys=STORES[40:50], ids=ids[40:50])
+    model.forget(ids[3:9])
+    model.replace_examples([12], X[50:], X[50:, 1], keys=STORES[50:], new_ids=ids[50:], sample_weight=weights[50:])
+    for key, own in model.models_.items():
+        of_key = key == STORES
+        first, then, last = (of_key & (ids >= a) & (ids < b) for a, b in ((0, 40), (40, 50), (50, 60)))
+        alone = FullyDynamicTreeRegressor().fit(X[first], X[first, 1], weights[first], ids=ids[first])
+        alone.partial_fit(X[then], X[then, 1], weights[then], ids=ids[then])
+        alone.forget(ids[3:9][of_key[3:9]])
+        gone = [12] if of_key[12] else []
+        alone.replace_examples(gone, X[last], X[last, 1], new_ids=ids[last], sample_weight=weights[last])
+        assert own.digest() == alone.digest()
+        assert alone.audit().conformance == "holds"
+
+
 def test_classes_of_keys_may_be_fewer() -> None:
     words = np.array(["no", "yes", "maybe"])[np.arange(60) % 3]  # one class for each store
     model = KeyedClassifier(FullyDynamicTreeClassifier(smoothing=0.0), "store").fit(FRAME, words)

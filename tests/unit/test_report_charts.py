@@ -29,6 +29,7 @@ from raydt.learners.fudyadt.describe import (
     margins_of,
     proven_gaps,
 )
+from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, over_batches
 from raydt.presentation.blocks import rebuild_work
 from raydt.presentation.charts import (
     ABSENT,
@@ -191,6 +192,29 @@ def test_ten_thousand_changes_of_the_best_feature() -> None:
     for updates in (1, 2, 119, 121):
         one = {name: column[:1] for name, column in split_events(1, updates, kinds=1).items()}
         assert len(over_time(one, updates, Ranked(one, updates, Names(SPARSE))).at) == min(updates, 120)
+
+
+def test_many_batches_share_points_and_the_first_training_is_none() -> None:
+    def events(n: int) -> dict[str, np.ndarray]:
+        names = ("deletes", "subtrees", "rows", "nodes", "depth", "refreshed", "rounds")
+        checked = np.append(0, np.full(n, 20))
+        return {
+            **{name: np.arange(n + 1) for name in names},
+            "seq": 99 + 50 * np.arange(n + 1),
+            "trees_checked": checked,
+            "trees_retrained": checked // 4,
+            "inserts": np.append(100, np.full(n, 25)),
+            "trained": np.append(100, np.zeros(n, np.int64)),
+            "seconds": np.arange(n + 1) / 1000,
+        }
+
+    assert len(batches_of(events(30))["seq"]) == 30
+    assert dearest(events(30)).rows[0].cells[-1] == "30 ms"
+    assert dearest(events(0)).rows == []
+    chart = over_batches(batches_of(events(1000)))
+    assert len(chart.at) == POINTS
+    rows = chart.panels[1].marks[0].values
+    assert (rows[0], rows[-1]) == ("2", "998")  # the means of three and of four rows counts
 
 
 def test_the_first_and_the_last_splits_are_listed_with_gains_in_the_unit_of_the_width() -> None:

@@ -28,6 +28,7 @@ from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refusal, refused
 
 # -- streams history -------------------------------------------------------------------------------------------------
+#
 
 
 ALIVE = np.iinfo(np.int64).max
@@ -315,6 +316,33 @@ def test_a_live_id_stops_the_stream_each_time_it_is_asked():
 # Stream model ``batches`` by example: the ways of the published experiments, removal orders, what is refused.
 
 
+def run(steps, n=100, **options):
+    """Operations and ids of a whole stream, one array each."""
+    stream = make_stream(Batches(steps=steps, **options), MemorySource([Row(i, 0) for i in range(n)], (30,)))
+    batches = list(stream.batches(7))
+    assert stream.length() == sum(map(len, batches))
+    return np.concatenate([b.op for b in batches]), np.concatenate([b.id for b in batches])
+
+
+def sizes(op):
+    """Active examples at each turn from inserts to deletes or back, and at the end."""
+    active = np.cumsum(np.where(op == INSERT, 1, -1))
+    return [*active[:-1][np.diff(op) != 0].tolist(), int(active[-1])]
+
+
+def test_down_and_up_inserts_the_removed_rows_again_in_source_order():
+    op, ids = run([1.0, 0.05, 1.0], removal_order="lifo")
+    assert sizes(op) == [100, 5, 100]
+    assert ids.tolist() == [*range(100), *range(99, 4, -1), *range(5, 100)]
+    _, ids = run([50, 20, 90])
+    assert ids.tolist() == [*range(50), *range(30), *range(30), *range(50, 90)]
+
+
+@pytest.mark.parametrize(("n", "share", "size"), [(45, 0.1, 4), (55, 0.1, 6), (50, 0.57, 28), (10, 0.01, 0)])
+def test_shares_are_rounded_half_to_even(n, share, size):
+    assert sizes(run([1.0, share], n=n)[0]) == [n, size]
+
+
 def test_rows_that_are_active_are_not_read_again():
     source = open_source(Sea(n=30_000))
     starts = []
@@ -370,6 +398,7 @@ def test_a_warm_up_ends_where_the_rows_run_out():
 
 
 # -- streams deletion log --------------------------------------------------------------------------------------------
+#
 
 
 def stream_of(tmp_path, log, rows=4, bad=(), source=None, **options):
@@ -386,6 +415,29 @@ def stream_of(tmp_path, log, rows=4, bad=(), source=None, **options):
 def sequence(stream):
     """Inserted ids as they are, deleted ones negative."""
     return [int(i) for b in stream.batches(3) for i in np.where(b.op == DELETE, -b.id, b.id)]
+
+
+def test_deletions_take_effect_after_so_many_rows(tmp_path):
+    log = "why,after,id\nx,2,11\nx,,10\nx,0,13\nx,2,12\nx,4,13\nx,99,11\n"
+    stream = stream_of(tmp_path, log)
+    assert stream.length() == 10
+    assert sequence(stream) == [-13, 10, 11, -11, -12, 12, 13, -13, -11, -10]
+
+
+@pytest.mark.parametrize(
+    "after", [pa.array([1, None, 1], pa.uint8()), [1.0, None, 1.0], [1.0, float("nan"), 1.0]], ids=str
+)
+def test_positions_may_be_any_numbers(tmp_path, after):
+    assert sequence(stream_of(tmp_path, {"id": [10, 10, 11], "after": after}, rows=2)) == [10, -10, -11, 11, -10]
+
+
+@pytest.mark.parametrize(
+    "log",
+    ["id\n11\n10\n", {"id": [11, 10]}, {"id": [11, 10], "after": pa.nulls(2)}],
+    ids=["no column, as text", "no column", "nulls"],
+)
+def test_without_positions_deletions_come_last(tmp_path, log):
+    assert sequence(stream_of(tmp_path, log, rows=2)) == [10, 11, -11, -10]
 
 
 def test_string_ids(tmp_path):

@@ -544,6 +544,24 @@ def test_a_row_of_weight_0_is_predicted_and_deleted_but_counts_nothing() -> None
         assert own.audit().ok
 
 
+SHAPE = ("feature", "threshold", "left", "right", "missing", "m0")
+
+
+def test_whole_weights_of_numbers_equal_repeated_rows() -> None:
+    X, _, w = rows_trees(120)
+    y, copies = X[:, 0] * 1.7 - np.nan_to_num(X[:, 1]), np.repeat(np.arange(len(X)), w)
+    y = np.nan_to_num(y)
+    own = number_tree().fit(X, y, sample_weight=w)
+    repeated = number_tree().fit(X[copies], y[copies])
+    assert own.predict(X).tolist() == repeated.predict(X).tolist()
+    model, other = (one.session_.model() for one in (own, repeated))
+    assert {name: model[name].tolist() for name in SHAPE} == {name: other[name].tolist() for name in SHAPE}
+    sums, whole, rest = model["sums"].T
+    assert np.stack([sums // UNIT, whole], axis=1).tolist() == other["sums"].tolist()
+    assert not rest.any()
+    assert own.explain(X[:3]).values.tolist() == repeated.explain(X[:3]).values.tolist()
+
+
 def test_whole_weights_of_numbers_equal_repeated_rows_in_forests() -> None:
     X, _, w = rows_trees(120)
     y = np.nan_to_num(X[:, 0] * 1.7 - X[:, 1])
