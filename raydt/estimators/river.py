@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from numbers import Integral
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ from raydt.arrays.elementary import Floats
 from raydt.audits.recorded_tree import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import names_of, parameter_error
+from raydt.estimators.arguments import names_of, parameter_error, warn
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.base import Classifier
 from raydt.examples.updates import CLASSES, DELETE_VALUE, INSERT, MOST_CLASSES, Features, History, UpdateBatch, in_order
@@ -60,7 +60,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
     """Base of the classifiers for river; each names its estimator and repeats the parameters of that.
 
     The first example learned says what the features are: its keys, in the order of their names; strings are
-    categories, numbers are numbers. Later examples have exactly these features.
+    categories, numbers are numbers. A feature that a later example lacks is a missing value of it. One that the first
+    example lacks is passed over, with one warning: give it there, as None if it has no value yet.
     """
 
     #: The estimator of the same learner, which checks the parameters.
@@ -78,6 +79,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         self._keys: tuple[Hashable, ...] = ()
         self._values: Callable[[Mapping[Hashable, Any]], Any] = tuple  # of the keys, once these are known
         self._row = np.empty((1, 0))  # the example at hand
+        self._passed_over = set[Hashable]()  # keys that the first example lacked
         self._categories: dict[Hashable, _ValueCodes] = {}
         self._labels = _ValueCodes()
         self._reading = CLASSES  # until the options say what may be read
@@ -90,10 +92,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _multiclass(self) -> bool:
         return True
 
-    def _unit_test_skips(self) -> set[str]:
-        """Checks of river that ask for features to come and go."""
-        return {"check_emerging_features", "check_disappearing_features", "check_radically_disappearing_features"}
-
     # ------------------------------------------------------------ one example
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
@@ -104,8 +102,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
         ConfigError
             A parameter has a value that is not allowed (at the first example).
         InputError
-            A feature that is missing, new, infinite, or of another kind than before; NaN or None, unless the learner
-            takes missing values; a label that is missing, or of a class too many.
+            A feature that is infinite, or of another kind than before; one that is left out, NaN or None, unless the
+            learner takes missing values; a label that is missing, or of a class too many.
         """
         self._atomically(partial, self._learn, x, self._label(y))
 
@@ -218,11 +216,11 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
         """Return the row, shape (1, d), a buffer with the next codes for new categories, and these (key, value)."""
         if len(x) != len(self._keys) or (type(x) is not dict and any(key not in x for key in self._keys)):
-            self._refuse_keys(x)
+            x = self._completed(x)
         try:
             values = self._values(x)[:-1]
         except KeyError:
-            self._refuse_keys(x)
+            values = self._values(self._completed(x))[:-1]
         row = self._row
         if not self._categories and _are_plain(values):
             row[0] = values
@@ -248,12 +246,16 @@ class RiverClassifier(AtomicCalls, _Classifier):
         row += 0.0
         return row, new
 
-    def _refuse_keys(self, x: Mapping[Hashable, Any]) -> NoReturn:
-        for key in self._keys:
-            if key not in x:
-                raise InputError(message("estimators.missing_key"), column=str(key))
-        key = next(key for key in x if key not in self._keys)
-        raise InputError(message("estimators.new_key"), column=str(key))
+    def _completed(self, x: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return the features of an example, None for those that it lacks; warn once of each that is new."""
+        for key in x:
+            if key not in self._keys and key not in self._passed_over:
+                self._passed_over.add(key)
+                warn(message("estimators.new_key", name=str(key)))
+        lacking = next((key for key in self._keys if key not in x), None)
+        if lacking is not None and not self._reading.missing:
+            raise InputError(message("estimators.missing_key"), column=str(lacking))
+        return {key: x.get(key) for key in self._keys}
 
     def _label(self, y: Any) -> Hashable:
         label: Hashable = y.item() if isinstance(y, np.generic) else y
