@@ -3,7 +3,7 @@
 Invariant: a counter never goes down, whatever a recovery does to the figures it is fed with, and counts nothing twice
 that took effect once: while repeated updates are caught up with, their counters stand still. Nothing is decided by a
 metric. Ray puts ``ray_`` before the names. A cluster serves them at each node's metrics port, a private Ray only at
-``cluster.metrics_port``; both need ``ray[default]``.
+``cluster.metrics_port``; both need ``ray[default]``. A run in this process serves them there itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
 from importlib.util import find_spec
+from threading import Thread
+from typing import Any
 
 from raydt.errors import ConfigError
 from raydt.messages import message
@@ -49,7 +53,7 @@ LEAVING_SECONDS = 3.0
 
 
 class Meter:
-    """Takes note of what a run does; this one records nothing, for runs without Ray."""
+    """Takes note of what a run does; this one records nothing."""
 
     def begin(self, statistics: Mapping[str, int], updates: int) -> None:
         """The run resumes here; the updates up to this point were counted before. Called after :meth:`restarted`."""
@@ -85,6 +89,9 @@ class Telemetry(Meter):
         self._gauges = {
             name: Gauge(f"raydt_{name}", text, keys).set_default_tags(tags) for name, text in GAUGES.items()
         }
+        self._start(epoch)
+
+    def _start(self, epoch: int) -> None:
         self._seen = dict.fromkeys(("updates", *_OF_STATE, *_OF_TRAFFIC), 0)
         self._epoch = epoch
 
@@ -104,14 +111,14 @@ class Telemetry(Meter):
             # After a fall its true beginning is not known, so that what came before this batch is not counted.
             self._add(name, statistics.get(name, 0) - self._seen[name])
             self._seen[name] = statistics.get(name, 0)
-        self._gauges["live_examples"].set(statistics.get("active", 0))
-        self._gauges["queue_depth"].set(queue_depth)
-        self._gauges["epoch"].set(self._epoch)
+        self._set("live_examples", statistics.get("active", 0))
+        self._set("queue_depth", queue_depth)
+        self._set("epoch", self._epoch)
 
     def lag(self, behind: int, seconds: float) -> None:
         """See :meth:`Meter.lag`."""
-        self._gauges["lag"].set(behind)
-        self._gauges["lag_seconds"].set(seconds)
+        self._set("lag", behind)
+        self._set("lag_seconds", seconds)
 
     def restarted(self) -> None:
         """See :meth:`Meter.restarted`."""
@@ -131,6 +138,86 @@ class Telemetry(Meter):
     def _add(self, name: str, amount: float) -> None:
         if amount > 0:  # Ray refuses to count nothing
             self._counters[name].inc(amount)
+
+    def _set(self, name: str, value: float) -> None:
+        self._gauges[name].set(value)
+
+
+#: Type of the text form of metrics that Prometheus reads.
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def exposition(metrics: Iterable[tuple[str, str, str, Mapping[str, float]]]) -> str:
+    """Return metrics in the text form of Prometheus: name, type, help, and values by suffix and labels of the name."""
+    lines = []
+    for name, kind, text, samples in metrics:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{sample} {value}" for sample, value in samples.items()]
+    return "\n".join(lines) + "\n"
+
+
+class OwnTelemetry(Telemetry):
+    """Keeps the values in this process, for a run without Ray."""
+
+    def __init__(self, run: str) -> None:
+        self._start(1)
+        self._label = '{run="' + run.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"}'
+        self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        self._measured: dict[str, float] = {}
+
+    def text(self) -> str:
+        """Return the values in the text form of Prometheus; a gauge that was never set has no value."""
+        of_counters = (
+            (f"raydt_{name}_total", "counter", COUNTERS[name], {self._label: value})
+            for name, value in list(self._counted.items())
+        )
+        of_gauges = (
+            (f"raydt_{name}", "gauge", GAUGES[name], {self._label: value})
+            for name, value in list(self._measured.items())
+        )
+        return exposition((*of_counters, *of_gauges))
+
+    def _add(self, name: str, amount: float) -> None:
+        self._counted[name] += max(0, amount)
+
+    def _set(self, name: str, value: float) -> None:
+        self._measured[name] = value
+
+
+@contextmanager
+def metrics_served(port: int | None, run: str) -> Iterator[Meter]:
+    """Serve the metrics of a run in this process at ``/metrics`` inside the block; ConfigError for a taken port."""
+    if port is None:
+        yield Meter()
+        return
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    meter = OwnTelemetry(run)
+
+    class Scrape(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path.partition("?")[0] == "/metrics"
+            body = meter.text().encode() if known else b"see /metrics\n"
+            self.send_response(HTTPStatus.OK if known else HTTPStatus.NOT_FOUND)
+            self.send_header("Content-Type", TEXT)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Print nothing."""
+
+    try:
+        server = ThreadingHTTPServer(("", port), Scrape)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(message("cluster.taken_port", port=port, reason=reason)) from error
+    Thread(target=server.serve_forever, name="raydt-metrics", daemon=True).start()
+    try:
+        yield meter
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def require_endpoint(port: int) -> None:

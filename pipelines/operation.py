@@ -46,7 +46,7 @@ class Resources(_Section):
 
 
 #: Options of the cluster that only a run on Ray needs: whoever sets one means Ray.
-_OF_RAY = ("address", "shards", "resources", "metrics_port")
+_OF_RAY = ("address", "shards", "resources")
 
 
 class ClusterOptions(_Section):
@@ -59,8 +59,8 @@ class ClusterOptions(_Section):
 
     backend: Literal["auto", "ray", "in_process"] = Field(
         "auto",
-        description="ray: actors on Ray; in_process: all in this process; auto: ray if the address, shards, resources "
-        "or metrics_port of this section say so, or RAY_ADDRESS, else in_process",
+        description="ray: actors on Ray; in_process: all in this process; auto: ray if the address, shards or "
+        "resources of this section say so, or RAY_ADDRESS, else in_process",
     )
     address: str | None = Field(
         None, description="Ray cluster to use: host:port, auto or local; null: RAY_ADDRESS, else a private local Ray"
@@ -91,8 +91,8 @@ class ClusterOptions(_Section):
         None,
         ge=1,
         le=65535,
-        description="port of the Prometheus endpoint of a private Ray; open on all addresses and without a token; "
-        "null: no endpoint; a cluster keeps its own",
+        description="port at which a run in this process, or its private Ray, serves /metrics to Prometheus; open on "
+        "all addresses and without a token; null: no endpoint; a cluster keeps its own",
     )
 
     @model_validator(mode="before")
@@ -114,9 +114,8 @@ class ClusterOptions(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterOptions:
-        for key in ("address", "metrics_port") if self.backend == "in_process" else ():
-            if getattr(self, key) is not None:
-                raise ValueError(message("configs.unused_key", key=key))
+        if self.backend == "in_process" and self.address is not None:
+            raise ValueError(message("configs.unused_key", key="address"))
         return self
 
     @property

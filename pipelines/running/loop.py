@@ -26,7 +26,7 @@ import numpy as np
 
 from actors.cluster import Bundle, starts_ray
 from actors.placement import Placement
-from actors.telemetry import Meter, Telemetry
+from actors.telemetry import Meter, Telemetry, metrics_served
 from pipelines.chapters import Chapter, ClosedStates, earlier, expire, is_closed
 from pipelines.config import Config
 from pipelines.display import STARTING_RAY, Reporter
@@ -215,6 +215,7 @@ class Job:
 
     incarnations: Incarnations
     requests: Requests | None  #: Receipts of what the source asks for, if the run writes some.
+    meter: Meter  #: Of a run in this process.
 
     def __init__(
         self,
@@ -239,7 +240,9 @@ class Job:
         """Work on the run until it ends, from the position of its newest chapter, if it is kept in chapters."""
         config, before = self.config, self._past.epoch if self._past is not None else 0
         make = sessions_of(config, self.stream)
+        own_port = config.cluster.metrics_port if config.cluster.backend == "in_process" else None
         with (
+            metrics_served(own_port, self._folder.location.rpartition("/")[2]) as self.meter,
             Incarnations(config, self._features, before, self._place, make) as self.incarnations,
             requests_of(config, self._folder, self.stream) as self.requests,
         ):
@@ -370,7 +373,7 @@ class Run:
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
         first = incarnations.epoch + 1 + scores * (1 + len(parts_of(config)))  # sessions that score come before
-        self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else Meter()
+        self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else job.meter
         closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
         deadline = config.erasure.deadline
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=deadline, closed=closed)

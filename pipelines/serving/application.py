@@ -13,15 +13,18 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
+from actors.telemetry import TEXT, exposition
 from pipelines.receipts import may_quote, said
 from pipelines.run_folder import STATES, RunFolder, fitting
 from pipelines.saved_runs import config_of, states_of
@@ -395,7 +398,11 @@ def _of(served: Served) -> str:
 #: Bytes of a body.
 MOST_BYTES = 8 << 20
 
-_ALLOWED = {"/predict": "POST", "/": "GET", "/health": "GET", "/metrics": "GET"}
+_ALLOWED = {"/predict": "POST"} | dict.fromkeys(("/", "/health", "/livez", "/readyz", "/metrics"), "GET")
+#: Asked by whoever starts and ends processes, who has no token; the answers tell nothing but that.
+_PROBES = ("/livez", "/readyz")
+#: Seconds of the buckets in which the times of predictions are counted.
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
 class Response(NamedTuple):
@@ -413,6 +420,7 @@ class Application:
         self.reader, self._token = reader, None if token is None else f"Bearer {token}".encode()
         self.answered: Counter[int] = Counter()  #: Requests by status.
         self.rows, self.seconds = 0, 0.0  #: ``rows``, ``seconds``: That were predicted, and what that took.
+        self.times = [0] * (len(_BUCKETS) + 1)  #: Requests with predictions, by bucket of seconds.
 
     def respond(self, method: str, path: str, authorization: bytes | None, body: bytes) -> Response:
         """Answer one request."""
@@ -432,7 +440,11 @@ class Application:
 
     def refusal(self, method: str, path: str, authorization: bytes | None) -> Response | None:
         """Return why a request is refused before its body is read; None if it is not."""
-        if self._token is not None and not hmac.compare_digest(authorization or b"", self._token):
+        if (
+            self._token is not None
+            and path not in _PROBES
+            and not hmac.compare_digest(authorization or b"", self._token)
+        ):
             return problem(HTTPStatus.UNAUTHORIZED, message("serving.token"))
         if path not in _ALLOWED:
             return problem(HTTPStatus.NOT_FOUND, message("serving.path", path=path[:60]))
@@ -443,36 +455,46 @@ class Application:
     def _answer(self, path: str, body: bytes) -> Response:
         served = self.reader.current
         if path == "/metrics":
-            return Response(HTTPStatus.OK, self.metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+            return Response(HTTPStatus.OK, self.metrics().encode(), TEXT)
+        if path == "/livez":
+            return _json(HTTPStatus.OK, {"status": "ok"})
         if served is None:
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, message("serving.waits"))
+        if path == "/readyz":
+            return _json(HTTPStatus.OK, {"status": "ok"})
         if path != "/predict":
             return _json(HTTPStatus.OK, {"status": "ok", **served.snapshot.described(), **served.description()})
         began = time.perf_counter()
         table = parsed(body)
         response = _json(HTTPStatus.OK, served.answer(table))
         self.rows += table.rows
-        self.seconds += time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        self.seconds += seconds
+        self.times[bisect_left(_BUCKETS, seconds)] += 1
         return response
 
     def metrics(self) -> str:
         """Return the counts in the text form of Prometheus."""
         served = self.reader.current
-        lines = ["# TYPE raydt_serving_requests_total counter"]
-        lines += [f'raydt_serving_requests_total{{status="{int(code)}"}} {n}' for code, n in self.answered.items()]
-        counted = {
-            "rows_total": self.rows,
-            "seconds_total": round(self.seconds, 6),
-            "swaps_total": self.reader.swaps,
-            "snapshots_refused_total": self.reader.failures,
-        }
-        shown = {} if served is None else {"age_seconds": served.snapshot.described()["age_seconds"]}
-        if served is not None and served.snapshot.update is not None:
-            shown["update"] = served.snapshot.update
-        for name, value in (*counted.items(), *shown.items()):
-            kind = "counter" if name in counted else "gauge"
-            lines += [f"# TYPE raydt_serving_{name} {kind}", f"raydt_serving_{name} {value}"]
-        return "\n".join(lines) + "\n"
+        by_status: dict[str, float] = {f'{{status="{int(code)}"}}': n for code, n in self.answered.items()}
+        found: list[tuple[str, str, str, dict[str, float]]] = [
+            ("requests_total", "counter", "Requests answered", by_status),
+            ("rows_total", "counter", "Rows predicted", {"": self.rows}),
+            ("prediction_seconds", "histogram", "Time from a parsed request to its answer", self._histogram()),
+            ("swaps_total", "counter", "Models swapped in", {"": self.reader.swaps}),
+            ("snapshots_refused_total", "counter", "Snapshots that could not be loaded", {"": self.reader.failures}),
+        ]
+        if served is not None:
+            age = served.snapshot.described()["age_seconds"]
+            found.append(("age_seconds", "gauge", "Age of the model that is served", {"": age}))
+            if (update := served.snapshot.update) is not None:
+                found.append(("update", "gauge", "Updates of the run that the model has seen", {"": update}))
+        return exposition((f"raydt_serving_{name}", kind, text, values) for name, kind, text, values in found)
+
+    def _histogram(self) -> dict[str, float]:
+        counts = dict(zip((*_BUCKETS, "+Inf"), accumulate(self.times), strict=True))
+        buckets: dict[str, float] = {f'_bucket{{le="{end}"}}': n for end, n in counts.items()}
+        return {**buckets, "_sum": round(self.seconds, 6), "_count": sum(self.times)}
 
 
 def _json(status: HTTPStatus, value: Any) -> Response:

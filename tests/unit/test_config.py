@@ -580,7 +580,7 @@ def test_frames_warn() -> None:
         ({"shards": "auto", "address": None, "threads": 1}, "", "in_process"),
         ({"shards": 1}, "", "ray"),
         ({"address": "auto"}, "", "ray"),
-        ({"metrics_port": 8080}, "", "ray"),
+        ({"metrics_port": 8080}, "", "in_process"),
         ({"resources": {"shard": {"num_cpus": 2}}}, "", "ray"),
         ({}, "10.0.0.1:6379", "ray"),
         ({"backend": "in_process", "shards": 2}, "10.0.0.1:6379", "in_process"),

@@ -10,10 +10,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -24,6 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from actors.telemetry import metrics_served
 from pipelines.prediction import predict_file
 from pipelines.receipts import said
 from pipelines.run_folder import RunFolder
@@ -165,6 +169,60 @@ def test_a_wrong_token_is_refused(application: Application, given: bytes | None)
     for path in ("/predict", "/health", "/metrics", "/nothing"):
         assert guarded.respond("POST", path, given, BODY).status == HTTPStatus.UNAUTHORIZED
     assert guarded.respond("POST", "/predict", b"Bearer 0123456789abcdef", BODY).status == HTTPStatus.OK
+
+
+def test_probes_need_no_token_and_tell_a_model_from_none(application: Application, growing: Path) -> None:
+    for reader, ready in (
+        (application.reader, HTTPStatus.OK),
+        (SnapshotReader(growing), HTTPStatus.SERVICE_UNAVAILABLE),
+    ):
+        guarded = Application(reader, "0123456789abcdef")
+        assert guarded.respond("GET", "/livez", None, b"").status == HTTPStatus.OK
+        assert guarded.respond("GET", "/readyz", None, b"").status == ready
+
+
+# -- metrics -------------------------------------------------------------------------------------------------------
+
+
+def test_prometheus_reads_the_metrics_of_a_server(application: Application) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    fresh = Application(application.reader)
+    for body in (BODY, BODY, b"{"):
+        fresh.respond("POST", "/predict", None, body)
+    found = {one.name: one for one in parser.text_string_to_metric_families(fresh.metrics())}
+    assert all(one.documentation and one.name.startswith("raydt_serving_") for one in found.values())
+    requests = {one.labels["status"]: one.value for one in found["raydt_serving_requests"].samples}
+    assert requests == {"200": 2, "400": 1}
+    times = found["raydt_serving_prediction_seconds"]
+    buckets = [one.value for one in times.samples if one.name.endswith("_bucket")]
+    assert times.type == "histogram"
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == 2
+    assert [one.value for one in times.samples if one.name.endswith("_count")] == [2]
+
+
+def test_a_run_in_this_process_serves_its_metrics() -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    with metrics_served(port, 'a "run"') as meter:
+        meter.begin({}, 100)  # counted before
+        meter.batch({"active": 7, "rebuilds": 2}, 150, 0)
+        meter.lag(3, 1.5)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/")
+        with refused("cluster.taken_port", ConfigError, port=port), metrics_served(port, "other"):
+            pass
+    samples = [one for family in parser.text_string_to_metric_families(text) for one in family.samples]
+    assert {one.labels["run"] for one in samples} == {'a "run"'}
+    found = {one.name: one.value for one in samples}
+    assert (found["raydt_updates_total"], found["raydt_rebuilds_total"], found["raydt_restarts_total"]) == (50, 2, 0)
+    assert (found["raydt_live_examples"], found["raydt_lag"], found["raydt_lag_seconds"]) == (7, 3, 1.5)
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
 
 
 def test_which_addresses_need_no_token() -> None:
