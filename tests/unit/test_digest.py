@@ -181,6 +181,20 @@ def test_scalar_twins_give_identical_values(seed):
         assert [rng.below_at(key, c, n) for c in COUNTERS] == rng.below(key, COUNTERS, n).tolist()
 
 
+def test_a_value_depends_on_its_counter_only():
+    key = rng.stream_key(3, "place")
+    together = rng.uniform(key, np.arange(100).reshape(20, 5))
+    assert together.shape == (20, 5)
+    assert together[7, 3] == rng.uniform(key, np.array([38]))[0]
+    assert rng.uniform(rng.stream_key(4, "place"), np.array([38]))[0] != together[7, 3]
+
+
+def test_counters_are_not_changed():
+    counter = np.arange(5, dtype=np.uint64)
+    rng.uniform(rng.stream_key(0, "x"), counter)
+    assert counter.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_below_is_in_range_even_for_the_largest_uniform():
     n = np.array([1, 2, 3, 5, 2**31 - 1, 2**31 + 1, 2**52 - 1], dtype=np.int64)
     largest = 1.0 - 2.0**-53

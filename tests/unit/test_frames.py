@@ -536,6 +536,15 @@ def test_a_trimmed_tree_takes_single_rows() -> None:
         assert trimmed._session.digest() == plain._session.digest()
 
 
+def test_missing_values_are_learned_and_forgotten() -> None:
+    tree = RiverTreeClassifier()
+    for i in range(40):
+        tree.learn_one({"a": None if i % 4 == 0 else float(i % 4), "b": None if i % 8 == 4 else "w"}, int(i % 4 == 0))
+    assert [tree.predict_one({"a": a, "b": "w"}) for a in (math.nan, None, 1.0, 3.0)] == [1, 1, 0, 0]
+    tree.forget_one({"a": math.nan, "b": "w"}, 1)
+    assert tree.audit().ok
+
+
 def test_a_string_is_no_list_of_features() -> None:
     with refused("estimators.string", ConfigError, given="ab"):
         RiverTreeClassifier(categorical_features="ab").learn_one({"a": 1, "b": 2}, 0)
