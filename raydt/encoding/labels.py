@@ -81,16 +81,23 @@ class Labels:
     """Class codes of labels.
 
     Without resolved ``positive`` labels and the ``rest``, every label is a class, of at most ``most``; ``with_more``
-    are the options of the learner that take more, for a remedy. Labels that are numbers have the same interface
+    are the options of the learner that take more, for a remedy. If the rest is ``open``, any other label is among it,
+    as of a source whose labels cannot be read in advance. Labels that are numbers have the same interface
     (``raydt.encoding.labels``).
     """
 
     dtype = CODES
 
     def __init__(
-        self, positive: list[Any] | None = None, rest: Sequence[Any] = (), most: int | None = None, with_more: str = ""
+        self,
+        positive: list[Any] | None = None,
+        rest: Sequence[Any] = (),
+        most: int | None = None,
+        with_more: str = "",
+        *,
+        open: bool = False,
     ) -> None:
-        self.positive, self._rest, self._most = positive, list(rest), most
+        self.positive, self._rest, self._most, self._open = positive, list(rest), most, open
         self._more = f", use {with_more}" if with_more else ""
         self._seen = Dictionary()
         self._names: list[Any] = []
@@ -138,7 +145,8 @@ class Labels:
         codes = self._seen.encode(column, row, keep)
         if self.positive is not None:
             code_of = dict.fromkeys(self._rest, 0) | dict.fromkeys(self.positive, 1)
-            codes = np.array([*(code_of.get(v, -1) for v in self._seen.values), -1], dtype=np.int64)[codes]
+            other = 0 if self._open else -1
+            codes = np.array([*(code_of.get(v, other) for v in self._seen.values), -1], dtype=np.int64)[codes]
         return codes.astype(np.int32)
 
     def forget(self, row: int) -> None:
@@ -148,13 +156,15 @@ class Labels:
     def state(self, row: int | None) -> dict[str, Any]:
         """Return the labels known before ``row``."""
         if self.positive is not None:
-            return {"positive": self.positive, "rest": self._rest, "names": self._names}
+            resolved = {"positive": self.positive, "rest": self._rest, "names": self._names}
+            return {**resolved, "open": True} if self._open else resolved
         return {"classes": self._seen.values[: self._seen.known(row)]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with a saved state, its resolution of ``positive`` included."""
         self.positive = state.get("positive")
         self._rest, self._names = list(state.get("rest", ())), list(state.get("names", ()))
+        self._open = bool(state.get("open", False))
         self._seen = Dictionary(state.get("classes", ()))
 
 

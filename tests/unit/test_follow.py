@@ -32,6 +32,7 @@ from raydt.folders.arrays import complete
 from raydt.sources.live.base import SourceAwayError
 from raydt.sources.live.delta import DeltaChanges
 from raydt.sources.live.followed import Step
+from tests.cases import open_state
 from tests.live_tables import LiveTable
 from tests.refusals import refused
 from tests.storage_faults import Gone, at
@@ -76,6 +77,26 @@ def test_a_run_that_follows_is_a_replay_of_what_came(tmp_path: Path) -> None:
     assert followed.summary["active"] == len(table.at(None))
     status = json.loads((tmp_path / "followed" / "status.json").read_text())
     assert (status["state"], status["behind"], status["updates"]) == ("level", 0, followed.summary["updates"])
+
+
+def test_one_label_against_all_others(tmp_path: Path) -> None:
+    """Labels of a table that goes on are not known in advance: one that comes later is among the others."""
+    table = LiveTable(tmp_path / "table")
+    given = {"source": {"positive": ["c1", "c9"]}}
+    with injected(at(2, point="driver.recorded")), pytest.raises(Gone):
+        follow(job(table, **given), tmp_path / "run", until_idle=0.0)
+    DeltaTable(table.path).update(predicate="id % 4 = 1", updates={"y": "'later'"})
+    DeltaTable(table.path).update(predicate="id % 4 = 2", updates={"y": "'c9'"})
+    run = follow(tmp_path / "run", until_idle=0.0)
+    same(run, replay(job(table, **given), tmp_path / "whole"))
+    state, _ = open_state(tmp_path / "run" / "checkpoints")
+    positive = [label in ("c1", "c9") for label in table.at(None).column("y").to_pylist()]
+    assert state.classes == ["not c1|c9", "c1|c9"]
+    assert sorted(state.arrays["y"].tolist()) == sorted(positive)
+    assert audit_run(tmp_path / "run").ok
+    for wrong in (1, True, ["c1", 2]):
+        with refused("live.positive", ConfigError, column="y", kind="string"):
+            follow(job(table, source={"positive": wrong}), tmp_path / "refused", until_idle=0.0)
 
 
 @pytest.mark.parametrize(("point", "n"), [("follow.planned", 3), ("driver.recorded", 7), ("run.before_compaction", 1)])

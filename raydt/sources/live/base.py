@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.examples.updates import CLASSES, Reading
 from raydt.messages import Message, message
-from raydt.sources.base import FileOptions
+from raydt.sources.base import FileOptions, Label
 from raydt.sources.encoder import find_parts
 
 #: Where reading has come to and what comes next, in JSON values; ``time`` is that of its newest change, in seconds
@@ -82,7 +82,9 @@ class LiveOptions(FileOptions):
     path: str = Field(description="where the source is")
     id: str = Field(description="column of stable ids, integers or strings")
     op: str = OP
-    positive: None = Field(None, description="not of live sources: every label is a class")
+    positive: Label | list[Label] | None = Field(
+        None, description="labels that become class 1, all others class 0; null: every label is a class"
+    )
     limit: None = Field(None, description="not of live sources, which have no end")
     permutation: None = Field(None, description="not of live sources: the order of changes matters")
 

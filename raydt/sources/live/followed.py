@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from raydt.encoding.labels import IGNORED
-from raydt.errors import InputError
+from raydt.encoding.columns import is_text
+from raydt.encoding.labels import IGNORED, Labels
+from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import CLASSES, QUERY, Reading
 from raydt.messages import message
 from raydt.sources.base import Envelope, Rows, SourceIdentity, hashed
@@ -90,7 +91,6 @@ class FollowedSource(EncodedSource):
     """
 
     complete, n_rows = False, None
-    known_classes, positive = 0, None
 
     def __init__(self, options: LiveOptions, live: LiveSource, reading: Reading = CLASSES) -> None:
         self.live = live
@@ -110,10 +110,15 @@ class FollowedSource(EncodedSource):
         self._schema = [[name, str(schema.field(name).type)] for name in self._encoder.parts]
         self._describe(options)
         self._chunk_rows = max(64, min(CHUNK_ROWS, CHUNK_CELLS // max(1, len(self.features.names))))
-        self.target_dtype = self._encoder.labels.dtype
+        self.target_dtype, self.known_classes = self._encoder.labels.dtype, len(self._encoder.labels.classes(0))
         self._steps: deque[Step] = deque()
         self.restored: Step | None = None  #: The newest plan of which the state that was restored has all rows.
         self._handed_out = 0
+
+    @property
+    def positive(self) -> list[Any] | None:
+        """Labels that count as positive."""
+        return self._encoder.labels.positive
 
     def code_of_key(self, key: str | int) -> int:
         """Return the code of a key; one that no row has named gets the next."""
@@ -314,4 +319,13 @@ def _encoder_of(
         if options.n_features is None:
             raise InputError(message("live.no_width"), file=name, column=encoder.sparse)
         encoder.set_width(options.n_features)
+    if options.positive is not None and options.label is not None:
+        if reading.regression:
+            raise ConfigError(message("sources.positive_numbers"))
+        given = options.positive if isinstance(options.positive, list) else [options.positive]
+        kind = schema.field(options.label).type
+        for label in given:
+            if (isinstance(label, bool), isinstance(label, str)) != (pa.types.is_boolean(kind), is_text(kind)):
+                raise ConfigError(message("live.positive", wanted=label, column=options.label, kind=str(kind)))
+        encoder.labels = Labels(list(dict.fromkeys(given)), open=True)
     return encoder
