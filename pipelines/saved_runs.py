@@ -69,7 +69,7 @@ def keyed_stream(config: Config, source: Any) -> Any:
     """Return the stream of rows of any keys; ConfigError for a stream that reads rows again, or a log of its own."""
     from raydt.keyed.stream import KeyedStream
 
-    if config.stream.model == "batches" or getattr(config.stream, "holdout", None):
+    if config.stream.model == "batches":
         raise ConfigError(message("keyed.stream", model=config.stream.model))
     log = None
     if isinstance(config.stream, DeletionLog):

@@ -7,7 +7,7 @@ run was cut; counts and scores are sums over all keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,10 +98,11 @@ class KeyedRecorder(Tables):
         for table, columns in result.tables.items():
             self._append(table, columns)
 
-    def complete(self, session: Any) -> None:
-        """Record the table of keys, which has a row for each."""
+    def complete(self, session: Any, of_keys: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Record the table of keys, which has a row for each; with scores of a training run on the rows held out."""
         self._tables["keys"].renew()
-        if rows := session.key_rows():
+        held_out = {one["key"]: one for one in of_keys}
+        if rows := [{**row, **held_out.get(row["key"], {})} for row in session.key_rows()]:
             self._append("keys", {name: [row[name] for row in rows] for name in self._schemas["keys"].names})
 
     def record_skipped(self, skipped: list[Skipped]) -> None:

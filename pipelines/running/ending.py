@@ -375,6 +375,7 @@ class Ending:
         scores = {"metrics": recorder.metrics(), "baselines": recorder.baselines()}
         if holdout is not None:
             scores = {name: holdout.pop(name) for name in scores}
+            holdout.pop("of_keys", None)  # the table of keys has them
         return {
             "schema_version": SCHEMA_VERSION,
             "name": config.name,

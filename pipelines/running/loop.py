@@ -22,8 +22,6 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from actors.cluster import Bundle, starts_ray
 from actors.placement import Placement
 from actors.telemetry import Meter, Telemetry, metrics_served
@@ -39,121 +37,26 @@ from pipelines.running.intake import Incarnations, Intake, RestartBudget, feed
 from pipelines.running.plans import PlanLog, features_of, warnings_of
 from pipelines.running.records import Recorder, Recoveries, writing
 from pipelines.running.requests import Requests, requests_of
-from pipelines.saved_runs import open_stream, run_meta, state_meta, store_of
+from pipelines.running.scoring import SCORED, parts_of, score_holdout
+from pipelines.saved_runs import run_meta, state_meta, store_of
 from pipelines.validation import WARMUP_ROWS, divide, divide_ids, place
 from raydt.arrays.kernel_cache import work_seconds
-from raydt.encoding.columns import number_of
 from raydt.errors import ConfigError, InputError, ProcessLostError, RaydtError, UpdateError, shortage
-from raydt.evaluation.holdout import HoldOutScores
-from raydt.examples.updates import NUMBERS, UNIT, BatchResult, Features, UpdateBatch
+from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
 from raydt.folders.arrays import IdsElsewhere, save_folder
 from raydt.folders.checkpoint import CheckpointContent, Copies
 from raydt.folders.folder import locked
 from raydt.keyed.stream import ROWS, KeyedStream, KeyWeights
-from raydt.learners import description_of, learners, traits_of
+from raydt.learners import description_of, traits_of
 from raydt.learners.base import WeightSum
 from raydt.messages import message
 from raydt.presentation.charts import duration
 from raydt.sessions.session import Session
 from raydt.sources.base import SourceIdentity
 from raydt.sources.live.followed import FollowedSource
-from raydt.streams.base import Stream, Tally, known
-from raydt.streams.windows import ALL_ROWS, Rest, Training, TrainingStream
-
-# The score of a training run: a model trained on the rest of the rows predicts those that are held out.
-#
-# Invariant: the predictions are those of the saved model (``raydt predict``). The score is a function of source,
-# learner and share. It is known before the model of the run, which is trained on all rows, has seen one.
-
-#: Event in the log that has the score.
-SCORED = "holdout_scored"
-
-#: Scores that follow the stream, which a fixed model does not.
-_OF_STREAMS = ("alarms", "kappa_temporal", "no_change")
-
-#: Rows predicted at a time.
-_ROWS = 1 << 14
-
-#: Parts of the rows to train on for which a learning curve has a point, beside the whole.
-PARTS = (0.125, 0.25, 0.5)
-
-
-def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
-    """Return the entry ``holdout`` of a training run's summary: :func:`scored`, ``share`` and ``seconds``."""
-    assert isinstance(config.stream, Training)
-    found: dict[str, Any] = {"share": config.stream.holdout, "rows": 0, "trained_on": 0, "seconds": 0.0}
-    found |= {"metrics": {}, "baselines": {}}
-    if not config.stream.holdout:
-        return found
-    began = work_seconds()
-
-    def of_part(part: float) -> dict[str, Any]:
-        session, (_, stream) = incarnations.open(), open_stream(config)
-        assert isinstance(stream, TrainingStream)
-        return scored(config, session, stream.rest(part), incarnations.features)
-
-    curve = [of_part(part) for part in parts_of(config)]
-    found |= of_part(1.0)
-    if curve and found["rows"]:
-        points = [{"trained_on": one["trained_on"], **_plain(one["metrics"])} for one in [*curve, found]]
-        found["learning_curve"] = points
-    return {**found, "seconds": work_seconds() - began}
-
-
-def parts_of(config: Config) -> tuple[float, ...]:
-    """Return the parts of the rows to train on for which a learning curve has a point, without the whole."""
-    curve = isinstance(config.stream, Training) and config.stream.holdout > 0.0 and config.stream.learning_curve
-    return PARTS if curve else ()
-
-
-def scored(config: Config, session: Session, rest: Rest, features: Features) -> dict[str, Any]:
-    """Train on ``rest`` and return scores of the rows held out; InputError or UpdateError for a bad one."""
-    weighted = config.output.weighted_metrics
-    tally, intake = Tally(rest, weighted=weighted), Intake(rest, config.cluster.batch_size, ALL_ROWS)
-    feed(config, session, intake, tally)
-    if intake.error is not None:
-        raise intake.error
-    learner, scores = learners()[config.learner.kind], tally.prequential
-    predictor = learner.predictor(config.learner, features, session.model())
-    classes, numbers = len(rest.source.classes), rest.source.target_dtype == NUMBERS
-    labels = np.zeros(0) if numbers else scores.inserted / max(1, int(scores.inserted.sum()))
-    found = HoldOutScores(
-        (scores, Tally(rest, weighted=weighted).prequential), labels, features, UNIT if weighted else 1
-    )
-    found.observe(getattr(predictor, "importances", None))
-    for part in rest.held_out(_ROWS) if tally.inserts else ():
-        sparse: dict[str, Any] = {} if part.sparse is None else {"sparse": part.sparse}
-        shares = None if numbers else predictor.predict_proba(part.X, max(2, classes), **sparse)
-        predicted = np.asarray(predictor.predict(part.X, **sparse)).astype(part.y.dtype)
-        found.add(part, predicted, shares, np.full(len(part), scores.rivals_now()[1], dtype=part.y.dtype))
-    told: dict[str, Any] = {"by": rest.holdout.by, "rows": found.rows, "trained_on": tally.inserts}
-    if not found.rows:
-        return {**told, "metrics": {}, "baselines": {}}
-    model, constant = found.scores()
-    by_value = learner.traits(config.learner).reading.by_value
-    names = {
-        name: {float(number_of(value) if by_value else code): value for code, value in enumerate(values)}
-        for name, values in rest.source.state().get("categories", {}).items()
-    }
-    return {
-        **told,
-        "metrics": _of_a_model(known({**model, **scores.figures(classes)})),
-        "baselines": _of_a_model(known(scores.baselines())),
-        "constant": _of_a_model(known(constant)),
-        "difference": found.difference(),
-        **found.curves(),
-        "segments": found.segments(names),
-    }
-
-
-def _of_a_model(scores: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in scores.items() if name not in _OF_STREAMS and "faded" not in name}
-
-
-def _plain(scores: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in scores.items() if name != "confusion"}
-
+from raydt.streams.base import Stream
+from raydt.streams.windows import Training
 
 # The parts of a run at work, and those that a closed chapter hands over to the next one.
 
@@ -371,7 +274,8 @@ class Run:
         whole = folder if chapter is None else chapter.run
         on_ray, name = config.cluster.backend == "ray", whole.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
-        scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
+        of_one = isinstance(config.stream, Training) and config.stream.holdout > 0.0 and not self._by_key
+        scores = of_one and holdout is None
         first = incarnations.epoch + 1 + scores * (1 + len(parts_of(config)))  # sessions that score come before
         self.meter = going_on.meter if going_on is not None else Telemetry(name, first) if on_ray else job.meter
         closed = None if chapter is None else ClosedStates(chapter.run, config.checkpoint.copies_limit)
@@ -473,7 +377,8 @@ class Run:
         if stream.holdout:
             progress.stage(message("runs.holding_out", share=stream.holdout, rest=1.0 - stream.holdout))
         self.ending.holdout = score_holdout(self.config, self.incarnations)
-        log.info("holdout scored", extra={"event": SCORED, "holdout": self.ending.holdout})
+        told = {name: value for name, value in self.ending.holdout.items() if name != "of_keys"}
+        log.info("holdout scored", extra={"event": SCORED, "holdout": told})
         return float(self.ending.holdout["seconds"])
 
     def _withdraw(self) -> None:
@@ -632,7 +537,7 @@ class Run:
         complete = error is None and self.interruption.signal is None
         self.ending.closes = complete and self._now.intake.full
         if complete:
-            recorder.complete(session)
+            recorder.complete(session, (self.ending.holdout or {}).get("of_keys", ()))
             if not self.ending.closes:  # else the tables go on in the next chapter
                 recorder.close()
             fault("run.before_compaction")

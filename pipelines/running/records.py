@@ -532,7 +532,7 @@ class Recorder(Tables, Tally):
         super().continue_from(before)
         self._earlier = dict(before._earlier)
 
-    def complete(self, session: Any) -> None:
+    def complete(self, session: Any, of_keys: Sequence[Mapping[str, Any]] = ()) -> None:
         """Record nothing: the tables have it all."""
 
     def _restore_counts(self, state: Mapping[str, Any]) -> None:

@@ -37,9 +37,9 @@ from pipelines.report.page import document
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import Interruption, versions
 from pipelines.running.intake import Intake, feed
-from pipelines.running.loop import scored
 from pipelines.running.plans import features_of, location_of, with_address
 from pipelines.running.records import writing
+from pipelines.running.scoring import scored, scored_by_key
 from pipelines.saved_runs import inputs_of, keyed_stream, no_rows, require_apart
 from pipelines.sweeping.grid import (
     COUNTS,
@@ -309,6 +309,9 @@ def _run_keys(source: StoredSource, config: Config, ends: Callable[[int], bool])
     """Run one setting with a model for each key, as :func:`_run`: without a curve, which each key has."""
     from pipelines.keyed.recorder import job_of
 
+    holdout: dict[str, Any] = {}
+    if isinstance(config.stream, Training) and config.stream.holdout:
+        holdout = scored_by_key(config, keyed_stream(config, source))
     stream, without_key = keyed_stream(config, source), 0
     with closing(KeyedSession(job_of(config, stream))) as session:
         began, cpu_began = time.perf_counter(), time.thread_time()
@@ -332,6 +335,9 @@ def _run_keys(source: StoredSource, config: Config, ends: Callable[[int], bool])
             "no_change": None,
             "majority": None,
             **known(pooled_scores(scores, numbers=False)),
+            **({"predictions": holdout["rows"]} if holdout else {}),
+            **{name: one for name, one in holdout.get("metrics", {}).items() if name in SCORES},
+            **holdout.get("baselines", {}),
             "alarms": sum(row["alarms"] for row in session.key_rows()),
             "seconds": seconds,
             **_cost(cpu_seconds, totals["updates"]),

@@ -22,7 +22,7 @@ import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.evaluation.adwin import interval_of_blocks
-from raydt.evaluation.scoring import LEVELS
+from raydt.evaluation.scoring import LEVELS, Levels
 from raydt.examples.updates import Features
 
 #: Bins of equal width of a calibration curve, and shares of the rows with the highest scores in a table of gains.
@@ -108,13 +108,18 @@ class HoldOutScores:
         order = np.argsort(-shares, kind="stable")[:FEATURES]
         self._observed = tuple(order[shares[order] > 0.0].tolist())
 
-    def add(self, rows: Any, predicted: AnyArray, shares: Floats | None, rival: AnyArray) -> None:
-        """Add ``rows`` of a source, with the predictions of model and constant; ``shares`` are those of the classes."""
+    def add(
+        self, rows: Any, predicted: AnyArray, shares: Floats | None, rival: AnyArray, given_prior: Floats | None = None
+    ) -> None:
+        """Add ``rows`` of a source, with the predictions of model and constant; ``shares`` are those of the classes.
+
+        ``given_prior`` has the shares of the classes among other rows than all, such as those of a key.
+        """
         truth, n = rows.y, len(rows)
         weight = np.ones(n, dtype=np.int64)
         weight = weight if rows.weight is None or self._unit == 1 else rows.weight.astype(np.int64)
         given = rows.weight if self._unit > 1 else None
-        levels = None if shares is None else np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
+        levels = None if shares is None else levels_of(shares)
         self.model.score(truth, predicted, (rival, rival), levels, weight=given)
         self.constant.score(truth, rival, (rival, rival), weight=given)
         self.rows += n
@@ -126,7 +131,8 @@ class HoldOutScores:
             self._keep(good=-squared[0], rival=-squared[1])
             return
         prior = np.zeros(shares.shape[1])
-        prior[: len(self._prior)] = self._prior
+        known = self._prior if given_prior is None else given_prior
+        prior[: len(known)] = known
         self._keep(good=(predicted == truth).astype(np.float64), rival=(rival == truth).astype(np.float64))
         self._keep(of_truth=shares[np.arange(n), truth], prior_of_truth=prior[truth])
         self._keep(distance=_distance(shares, truth), prior_distance=_distance(np.tile(prior, (n, 1)), truth))
@@ -217,6 +223,12 @@ class HoldOutScores:
             found["predicted"] = _mean(self._column("score")[here], weight)
             found["observed"] = _mean(self._column("positive")[here].astype(np.float64), weight)
         return found
+
+
+def levels_of(shares: Floats) -> Levels:
+    """Return shares of class 1 as whole numbers up to :data:`LEVELS`, shape (n,)."""
+    levels: Levels = np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
+    return levels
 
 
 def _losses(of_truth: Floats) -> Floats:

@@ -110,10 +110,7 @@ class NewTableRows:
         """Return the rows of keys in the table of keys, as they are now."""
         if not members:
             return []
-        evaluations = [member.tally.prequential for member in members]
-        scores = _scores(evaluations[0], [one.now() for one in evaluations])
-        of_each = zip(members, *scores.values(), strict=True)
-        return [self._key_row(member) | dict(zip(scores, values, strict=True)) for member, *values in of_each]
+        return [self._key_row(member) | scores for member, scores in zip(members, scores_of(members), strict=True)]
 
     def _key_row(self, member: Member) -> dict[str, Any]:
         tally = member.tally
@@ -145,6 +142,13 @@ class NewTableRows:
         """Return the rows of the source that keys have refused since the last call, and why."""
         taken, self._refused = self._refused, []
         return taken
+
+
+def scores_of(members: Sequence[Member]) -> list[dict[str, float]]:
+    """Return the scores of each key as they are now, by name; there is at least one key."""
+    evaluations = [member.tally.prequential for member in members]
+    scores = _scores(evaluations[0], [one.now() for one in evaluations])
+    return [dict(zip(scores, values, strict=True)) for values in zip(*scores.values(), strict=True)]
 
 
 def _scores(evaluation: Any, moments: Sequence[Any]) -> Columns:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from sklearn.calibration import calibration_curve
@@ -286,3 +287,75 @@ def test_a_verdict_names_each_score_that_is_no_better() -> None:
     assert "log loss" in sentences[2]
     summary["metrics"]["log_loss"] = 0.4
     assert verdict(summary)[1]
+
+
+# -- by key ----------------------------------------------------------------------------------------------------------
+
+
+def table_of_keys(folder: Path, *, numbers: bool = False) -> pa.Table:
+    """Rows of three keys of unequal rules, sizes and labels, of which one has a row only."""
+    rng = np.random.default_rng(11)
+    key = np.array(["north"] * 300 + ["south"] * 120 + ["once"])[rng.permutation(421)]
+    a, b = rng.random(421).round(3), rng.choice(["p", "q"], 421)
+    rule = np.where(key == "north", a > 0.4, b == "q") ^ (rng.random(421) < 0.1)
+    label = np.where(key == "north", "x", "z").astype(object)
+    label[rule] = "y"
+    y = a + rule if numbers else label
+    table = pa.table({"id": [f"r{i}" for i in range(421)], "key": key, "a": a, "b": b, "y": y})
+    pq.write_table(table, folder / "all.parquet")
+    return table
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("batch_size", [7, 4096])
+def test_each_key_is_scored_as_its_rows_alone_are(tmp_path: Path, numbers: bool, batch_size: int) -> None:
+    table = table_of_keys(tmp_path, numbers=numbers)
+    objective = {"objective": "squared_error"} if numbers else {}
+    learner = {"kind": "gbdt", "max_iter": 5, **objective}
+
+    def trained(name: str, **source: Any) -> pipelines.RunResult:
+        given = {"kind": "parquet", "path": str(tmp_path / f"{name}.parquet"), "id": "id", **source}
+        cluster = {"batch_size": batch_size if source.get("key") else 4096}
+        config = {
+            "source": given,
+            "learner": learner,
+            "cluster": cluster,
+            "output": {"report": bool(source.get("key"))},
+        }
+        return pipelines.train(config, tmp_path / f"run-{name}")
+
+    of_all = trained("all", key="key")
+    keys = {row["key"]: row for row in pq.read_table(tmp_path / "run-all" / "keys").to_pylist()}
+    rows, good, behind = 0, 0.0, 0.0
+    score, rival = ("mse", "mean") if numbers else ("accuracy", "majority")
+    for key in ("north", "south"):
+        pq.write_table(table.filter(pc.equal(table["key"], key)).drop_columns(["key"]), tmp_path / f"{key}.parquet")
+        alone = trained(key)
+        assert keys[key]["predictions"] == alone.summary["holdout"]["rows"] > 0
+        assert keys[key][score] == pytest.approx(alone.metrics[score], rel=1e-12)
+        assert keys[key][rival] == pytest.approx(alone.summary["baselines"][rival], rel=1e-12)
+        n = alone.summary["holdout"]["rows"]
+        rows, good = rows + n, good + n * alone.metrics[score]
+        behind += n * alone.summary["baselines"][rival]
+    held_out = of_all.summary["holdout"]
+    assert held_out["rows"] == rows
+    assert held_out["rows"] + held_out["trained_on"] + held_out["without_model"] == len(table)
+    assert of_all.metrics[score] == pytest.approx(good / rows, rel=1e-12)
+    assert of_all.summary["baselines"][rival] == pytest.approx(behind / rows, rel=1e-12)
+    assert "of_keys" not in held_out
+    assert "scored on" in run_lines(of_all.summary, "run")
+
+
+def test_persons_and_times_are_held_out_of_all_keys(tmp_path: Path) -> None:
+    table = table_of_keys(tmp_path)
+    table = table.append_column("who", pa.array([f"p{i % 40}" for i in range(len(table))]))
+    pq.write_table(table.append_column("day", pa.array(range(len(table)))), tmp_path / "all.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "all.parquet"), "id": "id", "key": "key"}
+    source |= {"subject": "who", "ts": "day"}
+    for by, stream in (("subject", {}), ("time", {"holdout_by": "time"}), ("order", {"holdout_by": "order"})):
+        config = {"source": source, "stream": {"model": "training", **stream}, "learner": {"kind": "fudyadt"}}
+        found = pipelines.train({**config, "output": {"report": False}}, tmp_path / by).summary["holdout"]
+        assert found["by"] == by
+        assert 40 < found["rows"] + found["without_model"] < 130
+        if by != "subject":
+            assert found["rows"] + found["without_model"] == 84
