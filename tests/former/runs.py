@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: The program that wrote the runs of each format.
-COMMITS = {1: "2e3b84d", 2: "the first of format 2", 3: "the first of format 3"}
 SEA, SPARSE = {"generator": "sea"}, {"generator": "sparse", "irrelevant": 12, "drift": 3, "noise": 0.2}
 NUMBERS = {"kind": "csv", "path": "numbers.csv", "label": "y"}
 #: By the name of the file; before a hyphen, the learner.

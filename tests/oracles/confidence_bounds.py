@@ -159,14 +159,6 @@ GIVEN: dict[str, Callable[[Sequence[Sequence[float]]], float]] = {
 }
 
 
-def as_printed(criterion: str, joint: Sequence[Sequence[float]]) -> float:
-    """Theorems 2 and 3 with q_k = 1 - p_k, as section IV has it."""
-    p = [side[1] for side in joint]
-    if criterion == "gini":
-        return sum(2 * x * (1 - x) / (x + (1 - x)) for x in p)
-    return sum(math.sqrt(x * (1 - x)) for x in p)
-
-
 # -- adwin -----------------------------------------------------------------------------------------------------------
 # ADWIN in plain loops: buckets are a list, the oldest first, and every cut is compared in full.
 #

@@ -22,7 +22,6 @@ from tests.sparse_streams import Event
 #
 # Only plain Python here. Each float64 operation is written as the fast path has to do it: same operands, same order.
 
-FINDERS = ("updgini", "updent")
 CRITERION = {"updgini": "gini", "updent": "entropy"}
 #: Tests of borders are done in float64; so much of an interval of ``updent`` is given away at either end.
 RIM = 1e-9

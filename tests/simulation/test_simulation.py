@@ -30,7 +30,6 @@ ROOT = Path(__file__).parents[2]
 #: Seeds of a nightly run, in blocks, and those after them that every test run takes: every third case.
 SEEDS, BLOCK, DAILY = 640, 128, range(641, 689, 3)
 
-WHO = "shard", "coordinator", "driver"
 #: Places of a run at most: those of three shards of a GBDT are 2,000, more than a test has time for.
 MOST = 300
 STREAMS, KINDS = list(NAMED), sorted({trial.learner.kind for trial in CASES})
