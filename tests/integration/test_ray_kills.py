@@ -480,7 +480,7 @@ def test_chapters_hand_divided_ids_over(tmp_path, monkeypatch, cluster):
     monkeypatch.setattr(
         live_tables, "rows_of", lambda rng, ids: plain(rng, ids).append_column("key", pa.array([f"k{i}" for i in ids]))
     )
-    monkeypatch.setattr(live_tables, "COLUMNS", (*live_tables.COLUMNS, "key"))
+    monkeypatch.setattr(live_tables.LiveTable, "columns", (*live_tables.COLUMNS, "key"))
     monkeypatch.setattr(TextIds, "most_here", 10)
     monkeypatch.setattr(TextIds, "remembered", 8)
     table, named = changed(tmp_path), {"source": {"id": "key", "features": ["a", "b"]}}
