@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 
 T = TypeVar("T")
@@ -32,3 +33,8 @@ def in_turn(name: str, cases: Sequence[Any], n: int) -> list[Any]:
 def spread(items: Sequence[T], n: int) -> Sequence[T]:
     """All items nightly; otherwise at most ``n``, evenly spread and with the first."""
     return items if nightly else items[:: -(-len(items) // n) or 1]
+
+
+def by_night(daily: Sequence[Any], more: Sequence[Any]) -> list[Any]:
+    """Parameters of a test: ``daily`` of every run, and ``more`` of nightly ones."""
+    return [*daily, *(pytest.param(one, marks=pytest.mark.nightly) for one in more)]

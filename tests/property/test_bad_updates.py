@@ -45,7 +45,7 @@ from raydt.streams.options import StreamOptions
 from tests.refusals import refused
 from tests.small_tables import HOSTILE, derived, random_changes, table_of, written
 from tests.small_tables import examples as examples_tables
-from tests.volume import examples
+from tests.volume import by_night, examples
 
 # -- bad updates -----------------------------------------------------------------------------------------------------
 # Under ``on_error: skip`` the live rows of a change log are the good rows of its table, whatever was bad in between.
@@ -176,14 +176,8 @@ def one_log(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.turns(15)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", by_night(range(40), range(1000, 3000)))
 def test_live_rows_are_the_good_rows(tmp_path: Path, seed: int) -> None:
-    one_log(tmp_path, seed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(1000, 3000))
-def test_live_rows_are_the_good_rows_of_any_log(tmp_path: Path, seed: int) -> None:
     one_log(tmp_path, seed)
 
 

@@ -32,6 +32,7 @@ from tests.refusals import refused
 from tests.storage_faults import Gone, few_in_memory
 from tests.unit.test_follow import job, same
 from tests.unit.test_requests import said
+from tests.volume import by_night
 
 # -- live delta ------------------------------------------------------------------------------------------------------
 # After the changes of version v, the live rows are those of the table at v, whatever changed it.
@@ -98,14 +99,8 @@ def one_story(folder: Path, seed: int) -> None:
         table.read()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", by_night(range(6), range(100, 300)))
 def test_a_story_of_a_table_is_read_or_refused(tmp_path: Path, seed: int) -> None:
-    one_story(tmp_path, seed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(100, 300))
-def test_any_story_of_a_table_is_read_or_refused(tmp_path: Path, seed: int) -> None:
     one_story(tmp_path, seed)
 
 
@@ -396,22 +391,11 @@ def one_table(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     assert whole.summary["active"] == good
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", by_night(range(2), range(100, 200)))
 def test_faults_of_a_source_in_memory_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     one_in_memory(tmp_path, monkeypatch, seed)
 
 
-def test_faults_of_a_table_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one_table(tmp_path, monkeypatch, 0)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(100, 200))
-def test_faults_in_memory_anywhere_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    one_in_memory(tmp_path, monkeypatch, seed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_faults_of_tables_anywhere_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+@pytest.mark.parametrize("seed", by_night(range(1), range(100, 140)))
+def test_faults_of_a_table_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     one_table(tmp_path, monkeypatch, seed)
