@@ -89,14 +89,13 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def table(title: str, head: str, costs: list[Cost], x: Callable[[Setting], float]) -> str:
-    columns = "height | us per update | rebuilt rows per update | at most | share | ns per rebuilt row and feature |"
-    lines = [f"### {title}", "", f"| {head} | {columns}", "|---:|---:|---:|---:|---:|---:|---:|"]
+    columns = "height | us per update | rebuilt rows per update | ns per rebuilt row and feature |"
+    lines = [f"### {title}", "", f"| {head} | {columns}", "|---:|---:|---:|---:|---:|"]
     for cost in costs:
         s = cost.setting
         each = cost.micros * 1e3 / (cost.rows * s.d)
         lines.append(
-            f"| {f'{x(s):,}'.removesuffix('.0')} | {cost.height} | {cost.micros:.2f} | {cost.rows:.2f} "
-            f"| {s.most_rows:.0f} | {cost.rows / s.most_rows:.1%} | {each:.0f} |"
+            f"| {f'{x(s):,}'.removesuffix('.0')} | {cost.height} | {cost.micros:.2f} | {cost.rows:.2f} | {each:.0f} |"
         )
     at = [x(cost.setting) for cost in costs]
     time, shape = (slope(at, [getattr(cost, name) for cost in costs]) for name in ("micros", "shape"))
