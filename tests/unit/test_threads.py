@@ -141,6 +141,19 @@ def test_an_early_stopped_gbdt_is_updated_by_other_threads_than_have_trained_it(
     assert digests[0] == digests[1]
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_what_was_given_may_change_afterwards(name: str) -> None:
+    """A clean matrix of float64 is not copied before the learner keeps its rows."""
+    given, models = X.copy(), [clone(ESTIMATORS[name]) for _ in range(2)]
+    models[0].fit(given, Y)
+    given[:] = 7.0
+    models[1].fit(X, Y)
+    for model in models:
+        model.forget(model.row_ids_[::3])
+    assert models[0].digest() == models[1].digest()
+    assert models[0].audit().conformance == "holds"
+
+
 def test_n_jobs_is_no_part_of_a_model(tmp_path: Any) -> None:
     model = FullyDynamicTreeClassifier(n_jobs=3).fit(X, Y)
     assert clone(model).n_jobs == 3
