@@ -17,6 +17,7 @@ from actors.liveness import Peer
 from raydt import parallel as threads
 from raydt.arrays import blocks
 from raydt.audits import recorded_tree
+from raydt.batches import binning
 from raydt.encoding import features
 from raydt.estimators import frames
 from raydt.examples import row_digest
@@ -49,8 +50,11 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (forest_audit, "TOGETHER", 100),
     (features, "_FEW_CELLS", 1),
     (frames, "_FEW_CELLS", 1),
+    (binning, "_FEW_CELLS", 1),
+    (binning, "_FEW_COUNTED", 1),
     (blocks, "_FEW_CELLS", 1),
     (trees, "_FEW", 1),
+    (trees, "_FEW_NUMBERS", 1),
     (build_divided, "_FEW_CELLS", 1),
     (dynamic_tree, "LOOP_CELLS", 1),
     (packed_trees, "_TASK_NS", 1),
@@ -66,7 +70,6 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
 
 #: Modules that divide work however little it is: their callers decide, or one task is a whole tree, column or block.
 ALWAYS = {
-    "batches.binning",
     "exchange.shard",
     "learners.forest.oob_score",
     "learners.forest.recompute",

@@ -25,7 +25,7 @@ from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.updates import CATEGORICAL, NUMERIC
-from raydt.parallel import ranges, run, threads
+from raydt.parallel import divided, ranges, run, threads
 
 #: The third kind of feature here: a binary one that rows name if it is 1.
 SPARSE = 2
@@ -287,6 +287,8 @@ def joined(parts: Sequence[Bins]) -> Bins:
 
 #: Columns copied together, at least: the numbers of one row that lie in a line of the cache.
 _TURNED = 8
+#: Cells that are worth the start of another thread: sorted, and counted.
+_FEW_CELLS, _FEW_COUNTED = 1 << 17, 1 << 21
 
 
 def learn_bins(
@@ -306,7 +308,8 @@ def learn_bins(
     for begin in range(0, d, together):
         features = np.arange(begin, min(begin + together, d))
         columns = turned_block(X, rows, features, scratch)
-        learned += run([partial(_learn, x, kinds[j], max_bins, method) for x, j in zip(columns, features, strict=True)])
+        tasks = [partial(_learn, x, kinds[j], max_bins, method) for x, j in zip(columns, features, strict=True)]
+        learned += run(tasks) if divided(columns.size, _FEW_CELLS) else [task() for task in tasks]
     values, ranks, seen, default = zip(*learned, strict=True) if d else ((), (), (), ())
     none: list[Any] = [np.empty(0)]
     return Bins(
@@ -449,7 +452,9 @@ class CellStore:
         def count(j: int) -> int:
             return int(np.count_nonzero(self._columns[j, taken] == self._bins.default[j]))
 
-        return np.array(run([partial(count, j) for j in range(len(self._columns))]), dtype=np.int64)
+        tasks = [partial(count, j) for j in range(len(self._columns))]
+        few = not divided(len(tasks) * len(slots), _FEW_COUNTED)
+        return np.array([task() for task in tasks] if few else run(tasks), dtype=np.int64)
 
     def choose(self, counts: Ints, rows: int) -> None:
         """Choose the features of the matrix, by how many of the first rows are in the default bins."""

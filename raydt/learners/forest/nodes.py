@@ -270,19 +270,25 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
 
 
 def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
-    """The same trees with room for the nodes of one more tree of so many rows."""
+    """The same trees with room for the nodes of one more tree of so many rows.
+
+    If more room is needed, there is some for all trees with open leaves: as much as the others take, in proportion. So
+    a forest that is built is copied once, when few of its trees are; room that is not used costs no memory.
+    """
     nodes, inner = 2 * rows + 2, rows + 1
-    reg = forest.reg
+    reg, waiting = forest.reg, np.count_nonzero(forest.shape[:, 2])
+    built = len(forest.roots) - waiting
+    each = 1.25 * (waiting + 1) / built if built else 0.0
     capacity, blocks = len(forest.nodes), len(forest.blocks.kept)
     used, used_blocks = int(reg[USED]), int(reg[BLOCKS_USED])
     if capacity - used + int(reg[SPARE]) < nodes:
-        capacity = max(used + nodes, capacity + capacity // 2)
+        capacity = max(used + nodes, capacity + capacity // 2, nodes + used + int(used * each))
         by_node: dict[str, Any] = {
             name: grown(getattr(forest, name), capacity, used) for name in ("nodes", "totals", "hashed")
         }
         forest = forest._replace(**by_node)
     if blocks - used_blocks + int(reg[BLOCKS_SPARE]) < inner:
-        blocks = max(used_blocks + inner, blocks + blocks // 2)
+        blocks = max(blocks + blocks // 2, inner + used_blocks + int(used_blocks * each))
         forest = forest._replace(blocks=Blocks(*(grown(array, blocks, used_blocks) for array in forest.blocks)))
     return forest
 

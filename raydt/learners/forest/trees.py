@@ -412,8 +412,9 @@ T = TypeVar("T")
 #: Pools for each thread, since the last ones to end are small; and in all, but one for each thread: a step of one row
 #: costs 30 us more for each pool.
 _EACH, _MOST = 4, 16
-#: Rows, each counted in every tree that it is in, from which other threads are worth their start.
-_FEW = 32
+#: Rows, each counted in every tree that it is in, from which other threads are worth their start; and drawn numbers,
+#: one for each row and tree of the forest.
+_FEW, _FEW_NUMBERS = 32, 1 << 16
 
 
 def _writable(value: Any) -> Any:
@@ -570,9 +571,14 @@ class ExactTrees:
 
     def members(self, ids: Ints) -> Int32s:
         """Trees of the forest that hold each example, shape (n, k)."""
+        of_forest, ids = self.options.n_estimators, np.ascontiguousarray(ids, dtype=np.int64)
         out = np.empty((len(ids), self.options.copies), dtype=np.int32)
-        numbers, trees = (np.empty(self.options.n_estimators, dtype=kind) for kind in (np.uint64, np.int32))
-        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), numbers, trees, out)
+
+        def fill(part: slice) -> None:
+            numbers, trees = (np.empty(of_forest, dtype=kind) for kind in (np.uint64, np.int32))
+            memberships(self.seeds, ids[part], numbers, trees, out[part])
+
+        run([partial(fill, part) for part in ranges(len(ids), _FEW_NUMBERS // of_forest, 4)])
         return out
 
     def collect(self, kind: Int32s, slots: Slots) -> None:

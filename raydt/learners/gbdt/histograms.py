@@ -33,7 +33,6 @@ from raydt.learners.gbdt.split_search import (
     LEFT_G,
     LEFT_H,
     MADE,
-    MOST_AHEAD,
     NODE,
     OPENED,
     ORDER,
@@ -475,7 +474,7 @@ def _open_roots(model: Any, t: int, room: Any, roots: int, alone: bool) -> None:
     register[:] = 0
     register[ROOTS] = roots
     register[OPENED], register[BUDGET], register[ORDER], register[ALONE] = roots, budget, roots, alone
-    register[AHEAD] = 0 if alone else MOST_AHEAD * budget
+    register[AHEAD] = 0 if alone else min(np.int64(budget), np.int64(room.most_ahead))
     room.used[:] = False
     for node in range(nodes):
         if feature[node] >= 0:

@@ -296,6 +296,8 @@ _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_
 _NONE = np.empty(0, dtype=np.int64)
 #: Rows whose leaves and ledger are copied at a time.
 _ROWS = 1 << 16
+#: Shards of one process open this part of a tree's leaves ahead, at most: 1 / NEAR_AHEAD.
+NEAR_AHEAD = 4
 
 
 def _keep_scores(F: Floats, batch: LocalBatch) -> None:
@@ -314,7 +316,7 @@ class RowShard:
         self.taken: Slots = np.empty(0, dtype=np.int32)
         #: Stored segments of the features that each shard owns: those of shard i from ``ends[i]`` on.
         self._ends: list[int] = []
-        self._index = 0
+        self._index, self._near = 0, False
         self._candidates: Candidates | None = None
         self._histograms: Ints | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
@@ -342,8 +344,12 @@ class RowShard:
 
     # ---------------------------------------------------------------- which part is its own
 
-    def divide(self, index: int, shards: int) -> None:
-        """Own the features of shard ``index`` in the next passes. O(features)."""
+    def divide(self, index: int, shards: int, near: bool = False) -> None:
+        """Own the features of shard ``index`` in the next passes. O(features).
+
+        ``near``: the others are in this process, so that a meeting costs less than leaves opened ahead in vain.
+        """
+        self._near = near
         stored = self._drawn.stored
         bounds = np.searchsorted(stored, [int(stored[-1]) * i // shards for i in range(shards)] + [int(stored[-1])])
         bounds[0], bounds[-1] = 0, len(stored) - 1
@@ -382,7 +388,7 @@ class RowShard:
         local = self._sums
         shard._candidates, shard._histograms = local.candidates, local.sums
         shard.targets, shard._room = self.targets, other._room if other is not None else None
-        shard.divide(index, shards)
+        shard.divide(index, shards, True)
         room, *_ = shard._begin(alone=False)
         mine: PassRoom = self._begin()[0]
         trees = len(e.leaf)  # early stopping may have left more in one of both
@@ -596,5 +602,7 @@ class RowShard:
         if not alone and not len(grow_room.parts):
             _, inner, stored = self._sums.sums.shape[:3]
             grow_room = growth_room(len(batch.slots), inner + 1, stored - 1, grow_room.places, False)
+        leaves = len(grow_room.made)
+        grow_room = grow_room._replace(most_ahead=leaves // NEAR_AHEAD if self._near else leaves)
         self._room = room, grow_room, batch._replace(y=self.targets.y)
         return self._room

@@ -57,6 +57,8 @@ from raydt.parallel import limited, ranges, run, threads
 _LOSS_BITS = 20
 #: Cells (rows x features) of a model for each thread of a training: a tree then takes some milliseconds, a meeting 0.1.
 CELLS_OF_A_THREAD = 1_000_000
+#: Shards for each thread, if there are enough rows: a thread that is ahead takes over from one whose core is busy.
+SHARDS_OF_A_THREAD = 2
 #: Cells of a model, and of a batch, for each thread of an update, which trains few of the trees again.
 UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
 
@@ -192,10 +194,12 @@ class Crew:
     def _crew(self, rows: int, of_a_thread: int, most: int = 1 << 30) -> list[RowShard]:
         """Return the shards of a pass over so many rows, at most ``most``; the first is the owner's own.
 
-        Each has at least ``of_a_thread`` cells.
+        Each has at least ``of_a_thread`` cells; of more shards than threads, each thread has as many.
         """
-        shards = max(1, min(threads(), most, rows * self._width // of_a_thread))
-        self.shard.divide(0, shards)
+        n, shards = threads(), min(most, rows * self._width // of_a_thread)
+        each = min(SHARDS_OF_A_THREAD, shards // n) if n > 1 else 1
+        shards = max(1, min(n * max(1, each), shards))  # as many for each thread
+        self.shard.divide(0, shards, True)
         if shards > 1:
             former = [*self._beside, *[None] * shards]
             self._beside = [self.shard.beside(former[i - 1], i, shards) for i in range(1, shards)]

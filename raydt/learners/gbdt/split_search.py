@@ -377,8 +377,6 @@ OPEN_LEAF = np.dtype(
 #: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far; roots;
 #: and whether one shard has all rows.
 OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, ROOTS, ALONE, REGISTERS = range(11)
-#: Leaves that may be opened ahead at a time, in parts of the leaves that a tree may gain.
-MOST_AHEAD = 1
 
 
 class LocalSums(NamedTuple):
@@ -421,11 +419,12 @@ class GrowthRoom(NamedTuple):
     parts: Ints  #: Shape (leaves, S + 1, 2): their histograms over the own rows; alone none.
     ahead: Floats  #: ``ahead``, ``turn``: Shape (opened,): gain and order of leaves, to look ahead.
     turn: Ints
+    most_ahead: int  #: Leaves that may be opened ahead at a time; a tree opens no more than it may gain.
 
 
 def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone: bool) -> GrowthRoom:
     """Room for trees of so many leaves over histograms of ``segments``; ``alone``: no other shard grows them too."""
-    opened = 2 * leaves * (1 if alone else 2 + MOST_AHEAD)
+    opened = 2 * leaves * (1 if alone else 3)
     by_row: Any = partial(np.empty, capacity, np.int32)
     by_leaf: Any = partial(np.empty, leaves, np.int64)
     by_opened: Any = partial(np.empty, opened)
@@ -449,4 +448,5 @@ def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone
         parts=np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64),
         ahead=by_opened(),
         turn=by_opened(np.int64),
+        most_ahead=leaves,
     )
