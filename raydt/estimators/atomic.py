@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from raydt.arrays.elementary import Slots
-from raydt.errors import HalfAppliedError
+from raydt.errors import HalfAppliedError, UpdateError
 from raydt.examples.updates import DELETE, INSERT, Features, History, UpdateBatch, history_of_live
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession
@@ -151,6 +151,13 @@ class AtomicCalls(Locked, ABC):
     """Base of what holds a live model. The lock is held by calls that change it, and by those that read all of it."""
 
     _change: AtomicCall | None = None
+    #: Attributes of the whole model while some of its examples are left out (``raydt.estimators.without``).
+    _aside: dict[str, Any] | None = None
+
+    def _require_all(self) -> None:
+        """Refuse a change of a model without some of its examples: it would be lost where these come back."""
+        if self._aside is not None:
+            raise UpdateError(message("estimators.left_out", estimator=type(self).__name__))
 
     def _atomically(self, prepare: Callable[..., Callable[[], T]], *args: Any) -> T:
         """Make a call that changes the model: prepare it, which refuses what is wrong with it, and apply it.
@@ -159,6 +166,7 @@ class AtomicCalls(Locked, ABC):
         """
         with self._lock:
             self._require_whole()
+            self._require_all()
             change = AtomicCall(self)
             try:
                 self._change = change
@@ -185,7 +193,10 @@ class AtomicCalls(Locked, ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes that a copy has."""
         self._require_whole()
-        return self.__dict__
+        if self._aside is None:
+            return self.__dict__
+        assert getattr(self._live_session(), "whole", False)  # which makes the copy, if nothing has needed it yet
+        return {name: value for name, value in self.__dict__.items() if name != "_aside"} | {"_known": {}}
 
     def _settle(self) -> None:
         """Drop, after a call that has taken effect, what is left of deleted examples beside the model."""

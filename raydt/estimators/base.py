@@ -32,6 +32,7 @@ from raydt.estimators.arguments import (
 )
 from raydt.estimators.fitted import DeletionRequest, ExampleMetadata, NamedExamples, NewExamples
 from raydt.estimators.frames import nothing_in
+from raydt.estimators.without import Without
 from raydt.examples.store import Subjects, objects
 from raydt.examples.updates import (
     DELETE,
@@ -130,6 +131,41 @@ class Estimator(NamedExamples):
         checked_note(note)
         return replace(self._atomically(self._deletion, ids, subjects, missing, digests), note=note)
 
+    def without(self: Self, ids: Any = None, *, subjects: Any = None) -> Without[Self]:
+        """Return a context in which the model lacks some examples, and after which it is the model of before.
+
+        Inside, ``predict``, ``score``, ``digest``, ``explain``, ``audit`` and ``save`` answer as after ``forget`` of
+        the examples, in every thread; calls that change the model are refused. Afterwards the model is the one of
+        before, digest for digest, also after an error or Ctrl-C. Contexts may be nested.
+
+        The model inside is the one after ``forget``; of ``ExactForestClassifier``, whose predictions are the fast ones,
+        that of training without the examples. Everything else takes a copy of the model, made when it is needed, and
+        the deletion.
+
+        Parameters
+        ----------
+        ids, subjects
+            As of :meth:`forget`.
+
+        Raises
+        ------
+        UpdateError
+            An id or a subject has no live example; or, inside, the model was to be changed.
+
+        Examples
+        --------
+        >>> from raydt import ExactForestClassifier
+        >>> X, y = [[float(x)] for x in range(100)], [x >= 50 for x in range(100)]
+        >>> model = ExactForestClassifier(n_estimators=20).fit(X, y)
+        >>> before = model.digest()
+        >>> with model.without(ids=range(40, 60)):
+        ...     print(len(model.live_ids_), model.digest() == before)
+        80 False
+        >>> len(model.live_ids_), model.digest() == before
+        (100, True)
+        """
+        return Without(self, ids, subjects)
+
     def replace_examples(
         self,
         ids: Any,
@@ -218,6 +254,7 @@ class Estimator(NamedExamples):
     def _begin(self: Self, X: Any, y: Any, classes: Any, beside: ExampleMetadata, warmup: bool) -> Self:
         """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
         with self._lock:
+            self._require_all()
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)

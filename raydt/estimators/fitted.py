@@ -14,7 +14,7 @@ from raydt.audits.recorded_tree import AuditReport
 from raydt.batches.rows_on_shards import without_rows
 from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.estimators.arguments import NO_TYPES, ExampleNames, Parameters, Types, ids_of_rows, keys_of, types_of
-from raydt.estimators.atomic import AtomicCalls, Values
+from raydt.estimators.atomic import AtomicCalls, DeferredInterrupt, Values
 from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.examples.store import ExampleStore, Subjects
 from raydt.examples.updates import (
@@ -34,6 +34,7 @@ from raydt.folders.arrays import Kind, save_folder
 from raydt.folders.folder import Folder, locked
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits, WeightSum
+from raydt.learners.batch_coordinator import KnownPredictions
 from raydt.messages import message
 from raydt.sessions.receipt import Method
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
@@ -283,9 +284,28 @@ class Fitted(Parameters, AtomicCalls):
         with self._lock:
             self._require_whole()
             if "predictor" not in self._known:
-                options, features = self._fitted_options, self._features()
-                self._known["predictor"] = self._learner.predictor(options, features, self._model())
+                self._known["predictor"] = self._predictor_of(self._model())
             return self._known["predictor"]
+
+    def _predictor_of(self, model: dict[str, AnyArray]) -> Any:
+        return self._learner.predictor(self._fitted_options, self._features(), model)
+
+    def _known_predictions(self, rows: Floats) -> KnownPredictions:
+        """Return predictions of encoded rows with and without examples; of the last rows they are kept."""
+        with self._lock:
+            self._require_whole()
+            last = self._known.get("rows")
+            if last is None or not np.array_equal(last[0], rows, equal_nan=True):
+                interrupt = DeferredInterrupt()
+                try:
+                    interrupt.begin()
+                    self.session_.finish()  # what was restored, or is open
+                finally:
+                    interrupt.end()
+                last = rows, self.session_.coordinator.known_predictions(rows, len(self._classes))
+                self._known["rows"] = last
+            known: KnownPredictions = last[1]
+            return known
 
     def _require_fitted(self) -> None:
         self._require_whole()

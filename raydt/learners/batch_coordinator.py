@@ -8,8 +8,8 @@ everything before it is applied, and before an update that is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,29 @@ from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS
 def rows_in(state: Mapping[str, AnyArray]) -> int:
     """Return how many examples a state has, with those that wait to be deleted."""
     return int(state[OWNED][0] + state[OWNED][2]) if OWNED in state else len(state["born"])
+
+
+class PredictionsWithout(NamedTuple):
+    """Predictions that change when groups of examples are left out: c of them, for rows that are known.
+
+    ``untold`` are groups of which more changes than this says.
+    """
+
+    group: Ints  #: Shape (c,): number of the group.
+    row: Ints  #: Shape (c,): number of the known row.
+    predicted: Targets  #: Shape (c,): class code, or number.
+    shares: Floats  #: Shape (c, n_classes); (c, 0) of numbers.
+    untold: Ints
+
+
+class KnownPredictions(Protocol):
+    """Predictions of some rows, and what they would be without some examples; the model is only read."""
+
+    predicted: Targets  #: Shape (m,): class codes, or numbers.
+    shares: Floats  #: Shape (m, n_classes); (m, 0) of numbers.
+
+    def without(self, begins: Ints, slots: Slots) -> Iterator[PredictionsWithout]:
+        """Yield the changes, some groups at a time; ``begins``, (groups + 1,), is where each begins in ``slots``."""
 
 
 class Many(Protocol):
@@ -151,6 +174,15 @@ class BatchCoordinator(ABC):
     def predict_row(self, row: Floats, worker: Any) -> int | None:
         """Return the class code that has the largest share, of equals the smallest; None if it takes a batch."""
         return None
+
+    @property
+    def knows_rows(self) -> bool:
+        """True if :meth:`known_predictions` answers, once :meth:`finish` was run."""
+        return False
+
+    def known_predictions(self, X: Floats, n_classes: int) -> KnownPredictions:
+        """Return what tells the predictions of rows, shape (m, d), without examples, exactly and without a change."""
+        raise NotImplementedError
 
     def finish(self) -> Exchange[Log | None]:
         """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""

@@ -622,6 +622,9 @@ def _drive_rows(learner: Learner, case: Case) -> None:
     session.apply(dataclasses.replace(_one_more(batch, 0), answers=False))
     session.digest()
     session.coordinator.locate(batch.id[-1:])
+    if session.coordinator.knows_rows:
+        known = session.coordinator.known_predictions(batch.X, case.classes)
+        list(known.without(np.array([0, 1]), session.coordinator.store.slots()[:1]))
     if case.classes:
         row = batch.X[:1]
         session.predict_row(row)

@@ -186,6 +186,22 @@ def refused_calls(trial: Trial, data: Data) -> dict[str, tuple[Callable[[Any], A
     return calls
 
 
+@every_case("examples left out", turn=1)
+def test_with_examples_left_out_a_model_is_what_forget_leaves_and_then_itself(trial: Trial) -> None:
+    fitted, data = estimator(trial)
+    before, gone = repr(fingerprint(fitted, data)), fitted.live_ids_[[0, 3, 7]]
+    other = copy.deepcopy(fitted)
+    other.forget(gone)
+    with fitted.without(gone):
+        assert repr(fingerprint(fitted, data)) == repr(fingerprint(other, data))
+    assert repr(fingerprint(fitted, data)) == before
+    with pytest.raises(ZeroDivisionError), fitted.without(gone):
+        raise ZeroDivisionError
+    assert repr(fingerprint(fitted, data)) == before
+    fitted.forget(gone)
+    assert fitted.digest() == other.digest()
+
+
 @every_case("refused calls", turn=1)
 def test_a_refused_call_names_the_row_and_changes_nothing(trial: Trial) -> None:
     fitted, data = estimator(trial)

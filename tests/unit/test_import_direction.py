@@ -49,6 +49,7 @@ ROOMS = {
         ("sessions",),
         ("keyed",),
         ("estimators",),
+        ("attribution",),
         ("jobs",),
     ),
 }

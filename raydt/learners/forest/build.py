@@ -92,7 +92,7 @@ def _count_children(forest: Any, node: int, begin: int, middle: int, examples: A
 
 
 @inner_kernel
-def _grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: Any) -> int:
+def grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: Any) -> int:
     """Make a leaf or a split of the node at a place of the stack; how many children follow it there."""
     nodes, stack, begins, ends = forest.nodes, scratch.stack, scratch.begins, scratch.ends
     node, begin, end = np.int64(stack[top]), np.int64(begins[top]), np.int64(ends[top])
@@ -126,9 +126,9 @@ def split_into_children(forest: Any, tree: int, top: int, examples: Any, scratch
         scratch.constant[top + 1, word] = scratch.constant[top, word]
 
 
-@inner_kernel
-def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any, rules: Any) -> None:
-    """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
+@inlined_kernel
+def come_near(base: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Copy the rows of the node at a place of the stack: until ``NEAR`` is 0 again, slots are those of the copies."""
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
     near, slots, n = scratch.near, scratch.slots[begin:end], end - begin
     for j in range(examples.X.shape[1] if n > 0 else 0):
@@ -149,10 +149,16 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
     for i in range(n):
         slots[i] = i
     scratch.column.reg[NEAR] = 1
+
+
+@inner_kernel
+def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
+    come_near(base, examples, scratch, rules)
     top = base + 1
     while top > base:
         top -= 1
-        top += _grow(forest, tree, top, examples, scratch, rules)
+        top += grow(forest, tree, top, examples, scratch, rules)
     scratch.column.reg[NEAR] = 0
 
 
@@ -183,7 +189,7 @@ def build_stacked(forest: Any, tree: int, top: int, examples: Any, scratch: Any,
         if scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
             _grow_nearby(forest, tree, top, examples, scratch, rules)
         else:
-            top += _grow(forest, tree, top, examples, scratch, rules)
+            top += grow(forest, tree, top, examples, scratch, rules)
     made: int = forest.shape[tree, 0] - before
     return made
 
@@ -247,7 +253,7 @@ def open_path(forest: Any, tree: int, examples: Any, scratch: Any, rules: Any) -
         return
     start_stack(node, _close(forest, tree, node, examples, scratch), scratch)
     stack, begins, ends, constant = scratch.stack, scratch.begins, scratch.ends, scratch.constant
-    while _grow(forest, tree, 0, examples, scratch, rules) == 2:
+    while grow(forest, tree, 0, examples, scratch, rules) == 2:
         node = child_of(forest, node, examples, scratch)
         if node == stack[0]:
             put_off(forest, tree, 1, scratch, rules)
@@ -348,7 +354,7 @@ def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
 
 
 @inlined_kernel
-def _change_block(forest: Any, node: int, y: int, row: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
+def change_block(forest: Any, node: int, y: int, row: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
     """Count the row in (``row`` 1) or out (-1) at the candidates of a node whose counts are right.
 
     Returns 0: all is counted; 1: features marked ``stale`` must be recounted; 2: the node may have to try others.
@@ -374,7 +380,7 @@ def _change_block(forest: Any, node: int, y: int, row: int, by: int, examples: A
 
 
 @inner_kernel
-def _recount(forest: Any, node: int, changed: int, n: int, by: int, examples: Any, scratch: Any, rules: Any) -> None:
+def recount(forest: Any, node: int, changed: int, n: int, by: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Count stale features, and others that are tried now, from n rows in ``scratch``. O(n S) a feature."""
     blocks, block = forest.blocks, np.int64(forest.nodes[node].block)
     if changed == 1:
@@ -416,7 +422,7 @@ def _at_leaf(
 
 
 @inner_kernel
-def _parts_alike(forest: Any, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any) -> bool:
+def parts_alike(forest: Any, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any) -> bool:
     """Return True if a split sends the first n rows in ``scratch`` to the sides that the split of their node does."""
     had, limit = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
     kind, had_kind = examples.categorical[feature], examples.categorical[had]
@@ -452,10 +458,10 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
             n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             _rebuild(forest, tree, node, n, examples, scratch, rules)
             return path
-        changed, n = _change_block(forest, node, y, by, weight, examples, scratch, rules), -1
+        changed, n = change_block(forest, node, y, by, weight, examples, scratch, rules), -1
         if changed:
             n = _rows_now(forest, node, slot, entry, by, examples, scratch)
-            _recount(forest, node, changed, n, by, examples, scratch, rules)
+            recount(forest, node, changed, n, by, examples, scratch, rules)
         block = np.int64(nodes[node].block)
         feature, threshold = best_of(forest, node, block, examples, scratch, rules)
         below = child_of(forest, node, examples, scratch)
@@ -465,7 +471,7 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
             if feature < 0:
                 _rebuild(forest, tree, node, n, examples, scratch, rules)
                 return path
-            if not _parts_alike(forest, node, feature, threshold, n - (by > 0), examples, scratch):
+            if not parts_alike(forest, node, feature, threshold, n - (by > 0), examples, scratch):
                 _resplit(forest, tree, node, feature, threshold, n, examples, scratch, rules)
                 return path
             nodes[node].feature, nodes[node].threshold = feature, threshold

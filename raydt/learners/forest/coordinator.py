@@ -34,6 +34,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.learners.forest.labels import MOST_NUMBERS, MOST_WEIGHT, NO_LABELS, LabelScale, RowWeights
+from raydt.learners.forest.leave_out import ForestKnown
 from raydt.learners.forest.model import (
     ARRAYS,
     Counted,
@@ -313,6 +314,16 @@ class ForestCoordinator(SequentialCoordinator):
         if self._shared and self._saved is None and self._seq >= max(1, self._warmup):  # a look builds open leaves
             return merged_votes([part.votes(X) for part in self.store.parts])
         return ForestPredictor(self.features, self.model()).votes(X)
+
+    @property
+    def knows_rows(self) -> bool:
+        """True if the coordinator sees the trees of its shards."""
+        return self._shared
+
+    def known_predictions(self, X: Floats, n_classes: int) -> ForestKnown:
+        """Return what tells the predictions of rows, shape (m, d), with and without examples, and changes nothing."""
+        self.store.resolve()
+        return ForestKnown(self.store, X, n_classes, self._order, self._scale)
 
     def gather_digest(self, former: bool = False) -> Exchange[None]:
         """Have the trees hashed where they are; in the former format, fetch them."""

@@ -1,0 +1,11 @@
+"""The rows to which a model owes its score or a prediction: what it would be without them.
+
+The field calls this data valuation and data attribution. For a model from which rows are deleted exactly, leave-one-out
+needs no training.
+"""
+
+from __future__ import annotations
+
+from raydt.attribution.leave_one_out import LeaveOneOut, leave_one_out
+
+__all__ = ["LeaveOneOut", "leave_one_out"]

@@ -1,0 +1,223 @@
+"""Leave-one-out: how the score on validation rows changes without one example, or without all of a subject.
+
+Of a learner whose model always equals the one trained on the live examples (``ExactForestClassifier``), only the
+predictions that change are computed, and each is that of training without the example, bit for bit. Of others each
+example is deleted from a copy of the model: what is left is the model after :meth:`forget`, within the learner's
+guarantee.
+
+Source: leave-one-out as a value of data is Cook's distance of 1977 in other words; Ghorbani and Zou (ICML 2019) name it
+beside Shapley values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.attribution.scores import Score
+from raydt.errors import ConfigError, InputError
+from raydt.estimators.arguments import require_labels
+from raydt.estimators.base import Estimator, Regressor
+from raydt.examples.store import objects
+from raydt.examples.updates import Targets
+from raydt.messages import message
+from raydt.parallel import call
+
+
+class LeaveOneOut(NamedTuple):
+    """Values of examples or subjects: a table with a line for each."""
+
+    ids: AnyArray  #: Shape (n,): ids of examples, or subjects.
+    values: Floats  #: Shape (n,): the score with all examples, less the score without; below 0 of one that harms.
+    score: float  #: With all examples.
+    standard: str  #: What the model without an example is.
+    #: Shape (n, m), or (n, m, classes): predictions of the validation rows without each; None if not asked for.
+    predictions: AnyArray | None = None
+
+
+class Groups(NamedTuple):
+    """Groups of examples that are left out together: ids or subjects, and where each begins in ``slots``."""
+
+    ids: AnyArray
+    begins: Ints
+    slots: AnyArray
+    subjects: bool
+
+
+def leave_one_out(
+    model: Estimator,
+    X_val: Any,
+    y_val: Any,
+    *,
+    ids: Any = None,
+    subjects: Any = None,
+    scoring: Any = None,
+    return_predictions: Literal[False, True, "predict", "predict_proba"] = False,
+) -> LeaveOneOut:
+    """Return how much each training example adds to the score of a model; the model stays as it is.
+
+    Parameters
+    ----------
+    model : estimator with live examples
+    X_val : as of ``predict``, m rows
+    y_val : array-like, shape (m,)
+    ids : array-like, shape (n,), optional
+        Examples to leave out, one at a time; all live ones by default, oldest first.
+    subjects : array-like, shape (n,), or "all", optional
+        In place of ``ids``: all examples of a subject are left out together.
+    scoring : str or callable, optional
+        A scorer of scikit-learn. ``accuracy`` by default, ``neg_mean_squared_error`` of numbers. Fast, since only rows
+        whose predictions change are scored again: these two, ``neg_log_loss`` and ``neg_brier_score``.
+    return_predictions : bool, "predict" or "predict_proba"
+        Whether the result has the predictions without each example, n m of them.
+
+    Returns
+    -------
+    LeaveOneOut
+        ``standard`` says what a model without an example is: that of training without it, bit for bit, or that after
+        ``forget``.
+
+    Raises
+    ------
+    UpdateError
+        An id or a subject has no live example.
+    InputError
+        Both ids and subjects, or rows that ``predict`` would refuse.
+    ConfigError
+        ``scoring`` is no scorer.
+
+    Notes
+    -----
+    Of ``ExactForestClassifier`` O(m trees depth) once, then, for each example, O(depth P S) in each tree that holds it
+    and what changes there. Threads (``n_jobs`` of the model) divide the examples, with the same result. Other learners
+    copy the model for each example.
+
+    Two equal examples hide each other: without one of them little changes. Leave out both, by a subject.
+
+    Examples
+    --------
+    >>> from raydt import ExactForestClassifier
+    >>> from raydt.attribution import leave_one_out
+    >>> X, y = [[float(x)] for x in range(60)], [x >= 30 for x in range(60)]
+    >>> y[45] = False  # a wrong label
+    >>> model = ExactForestClassifier(n_estimators=20, min_samples_split=2).fit(X, y)
+    >>> X_val, y_val = [[x + 0.5] for x in range(60)], [x >= 30 for x in range(60)]
+    >>> found = leave_one_out(model, X_val, y_val, scoring="neg_log_loss")
+    >>> int(found.ids[found.values.argmin()])
+    45
+    """
+    require_estimator(model)
+    if return_predictions == "predict_proba" and isinstance(model, Regressor):
+        raise ConfigError(message("attribution.no_classes"))
+    with model._lock:
+        return call(
+            model._threads(), _leave_one_out, model, X_val, y_val, ids, subjects, scoring, return_predictions
+        )  # fmt: skip
+
+
+def _leave_one_out(
+    model: Estimator, X: Any, y: Any, ids: Any, subjects: Any, scoring: Any, returned: Any
+) -> LeaveOneOut:  # fmt: skip
+    groups = groups_of(model, ids, subjects)
+    given = model._checked(y)
+    known = Predictions(model, X)
+    require_labels(given, len(known.rows))
+    score = Score(model, scoring, X, given, model._looked_up(given), known.predicted, known.shares)
+    values = np.zeros(len(groups.ids))
+    predictions: AnyArray | None = None
+    if returned:
+        every = known.shares if returned == "predict_proba" else known.shown(known.predicted)
+        predictions = np.repeat(every[None], len(groups.ids), axis=0)
+    for number, rows, predicted, shares in known.without(groups):
+        values[number] = score.value - score.changed(rows, predicted, shares)
+        if predictions is not None:
+            predictions[number, rows] = shares if returned == "predict_proba" else known.shown(predicted)
+    return LeaveOneOut(groups.ids, values, score.value, known.standard, predictions)
+
+
+def require_estimator(model: Any) -> None:
+    """Refuse what is no estimator with live examples."""
+    if not isinstance(model, Estimator):
+        raise ConfigError(message("attribution.no_estimator", given=type(model).__name__))
+    model._require_fitted()
+    model._require_examples()
+
+
+def groups_of(model: Estimator, ids: Any, subjects: Any) -> Groups:
+    """Return the examples, or all examples of each subject, that a call names; all examples if it names none."""
+    if ids is not None and subjects is not None:
+        raise InputError(message("attribution.ids_or_subjects"))
+    store = model._store()
+    if subjects is None:
+        slots = store.in_order_of_birth() if ids is None else model._asked(ids, None, "error").slots
+        return Groups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots, False)
+    if isinstance(subjects, str) and subjects == "all":
+        live = store.id[store.in_order_of_birth()]
+        named: list[Hashable] = [] if model._subjects is None else list(model._subjects.of(live))
+    else:
+        named = list(model._asked(None, subjects, "error").subjects)
+    named = list(dict.fromkeys(named))
+    parts = [model._asked(None, [one], "error").slots for one in named]
+    begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    return Groups(objects(named), begins, np.concatenate([np.empty(0, np.int32), *parts]), True)
+
+
+class Predictions:
+    """Predictions of validation rows by a model, with and without examples.
+
+    The model is locked by the caller, and changed by nobody meanwhile.
+    """
+
+    def __init__(self, model: Estimator, X: Any) -> None:
+        self._model = model
+        self.rows, self._sparse = model._rows(X)
+        self._known = None
+        if model.session_.coordinator.knows_rows:
+            self._known = model._known_predictions(self.rows)
+            self.predicted, self.shares = self._known.predicted, self._known.shares
+        else:
+            self.predicted, self.shares = self._by_model()
+        #: What the model without an example is.
+        self.standard = message("attribution.equal" if self._known is not None else "attribution.forgotten")
+
+    def shown(self, predicted: Targets) -> AnyArray:
+        """Return predictions as ``predict`` gives them."""
+        return predicted if isinstance(self._model, Regressor) else self._model.classes_[predicted]  # type: ignore[attr-defined]
+
+    def without(self, groups: Groups) -> Iterator[tuple[int, Ints, Targets, Floats]]:
+        """Yield the number of a group, rows whose predictions change without it, and their predictions and shares.
+
+        Groups without which nothing changes may be passed over.
+        """
+        if self._known is None:
+            yield from self._one_by_one(groups, range(len(groups.ids)))
+            return
+        for changes in self._known.without(groups.begins, groups.slots):
+            yield from self._one_by_one(groups, changes.untold.tolist())
+            told = ~np.isin(changes.group, changes.untold)
+            edges = np.flatnonzero(np.diff(changes.group, prepend=-1, append=-1) != 0).tolist()
+            for begin, end in pairwise(edges):
+                if told[begin]:
+                    some = slice(begin, end)
+                    number = int(changes.group[begin])
+                    yield number, changes.row[some], changes.predicted[some], changes.shares[some]
+
+    def _one_by_one(self, groups: Groups, numbers: Sequence[int]) -> Iterator[tuple[int, Ints, Targets, Floats]]:
+        every, store = np.arange(len(self.rows)), self._model._store()
+        for number in numbers:
+            slots = groups.slots[groups.begins[number] : groups.begins[number + 1]]
+            own = self._model._shown(store.id[slots]).tolist()
+            with self._model.without(own):
+                predictions = self._by_model()
+            yield number, every, *predictions
+
+    def _by_model(self) -> tuple[Targets, Floats]:
+        predictor, classes = self._model._predictor(), self._model._classes
+        predicted = predictor.predict(self.rows, **self._sparse)
+        if isinstance(self._model, Regressor):
+            return predicted, np.empty((len(self.rows), 0))
+        return predicted, predictor.predict_proba(self.rows, len(classes), **self._sparse)

@@ -1,0 +1,137 @@
+"""A model without some of its examples, for the length of a ``with`` block.
+
+The model of before is set aside whole: nothing of it is changed, so that it is back afterwards, digest and all,
+whatever happens in the block. In its place stands a copy from which the examples are deleted. The copy is made when
+something needs it: predictions of a learner with ``known_predictions`` do not.
+
+Invariant: within the block the model takes no change, which would be lost with the copy.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import copy
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from raydt.arrays.elementary import Floats, Slots
+from raydt.examples.updates import Targets
+
+M = TypeVar("M", bound=Any)
+
+
+class _SessionWhenNeeded:
+    """Stands for the session of the copy until something is asked of it."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        self._made = made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made(), name)
+
+
+class _PredictorWithout:
+    """Predictions of a model without examples, from those that it would make with them; all else is the copy's."""
+
+    def __init__(self, model: Any, slots: Slots, copied: Callable[[], Any]) -> None:
+        self._model, self._slots, self._copied = model, slots, copied
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._copied(), name)
+
+    def predict(self, X: Floats) -> Targets:
+        """Return class codes or numbers, shape (m,)."""
+        known = self._model._known_predictions(X)
+        changes = self._changes(known)
+        if changes is None:
+            predicted: Targets = self._copied().predict(X)
+            return predicted
+        predicted = known.predicted.copy()
+        predicted[changes.row] = changes.predicted
+        return predicted
+
+    def predict_proba(self, X: Floats, n_classes: int) -> Floats:
+        """Return shares of the classes, shape (m, n_classes)."""
+        known = self._model._known_predictions(X)
+        shares: Floats = known.shares.copy()
+        changes = self._changes(known)
+        assert changes is not None  # only numeric labels have units
+        shares[changes.row] = changes.shares
+        return shares
+
+    def _changes(self, known: Any) -> Any:
+        (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
+        return None if len(changes.untold) else changes
+
+
+def _shell(model: Any, attributes: dict[str, Any]) -> Any:
+    """Return an object with the lock of a model, and these attributes, which it shares."""
+    shell = object.__new__(type(model))
+    shell.__dict__, shell._lock = attributes, model._lock
+    return shell
+
+
+class Without(AbstractContextManager[M], Generic[M]):
+    """The block: see ``without`` of an estimator."""
+
+    def __init__(self, model: M, ids: Any, subjects: Any) -> None:
+        self._model, self._asked = model, (ids, subjects)
+        self._before: dict[str, Any] | None = None
+        self._former: Any = None
+
+    def __enter__(self) -> M:
+        model = self._model
+        with model._lock:
+            model._require_whole()
+            ids, subjects = self._asked
+            slots = model._asked(ids, subjects, "error").slots
+            before = model.__dict__
+            whole = _shell(model, before)
+
+            def copied() -> Any:
+                """Return the session of the copy, which is made once."""
+                if isinstance(model.__dict__["session_"], _SessionWhenNeeded):
+                    less = copy.deepcopy(_shell(model, before | {"_known": {}}))
+                    less._atomically(less._deletion, ids, subjects, "error", False)
+                    del less._known
+                    model.__dict__.update(less.__dict__)
+                return model.__dict__["session_"]
+
+            known: dict[str, Any] = {}
+            if before["session_"].coordinator.knows_rows:
+                known["predictor"] = _PredictorWithout(whole, slots, lambda: whole._predictor_of(copied().model()))
+            self._defer()
+            self._before = before
+            model.__dict__ = before | {"session_": _SessionWhenNeeded(copied), "_known": known, "_aside": before}
+        return model
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """Put the model of before back; nothing if that was done."""
+        with self._model._lock:
+            if self._before is not None:
+                self._model.__dict__ = self._before
+                self._before = None
+        if self._former is not None:
+            _signal.signal(signal.SIGINT, self._former)
+            self._former = None
+
+    def _defer(self) -> None:
+        """Have Ctrl-C put the model of before back first, wherever in the block it arrives."""
+        if threading.current_thread() is threading.main_thread():
+            handler = _signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                self._former = handler
+                _signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        former = self._former
+        self._end()
+        former(number, frame)

@@ -1,0 +1,282 @@
+"""What a model would be without examples: predictions are those of training anew, bit for bit, and scores follow.
+
+Tables are small and hurt: few distinct values, copies of rows, missing values, categories, rows that are the last of a
+class or a leaf, numeric labels whose unit one row decides, weights, and deletions and insertions before. Number of
+threads, lazy rebuilding and loading are drawn, too. The twin trains a forest on the other rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import raydt
+from raydt import ExactForestClassifier, ExactForestRegressor, load_model
+from raydt.attribution import leave_one_out
+from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.messages import message_of
+from tests.crews import NUMBERS, crew
+from tests.volume import examples
+
+pytestmark = [
+    pytest.mark.timeout(3000),
+    pytest.mark.filterwarnings("ignore:the weight"),  # too small to split a node
+]
+
+
+class Table:
+    """A fitted forest with a past, and all that training it anew takes."""
+
+    def __init__(self, draws: np.random.Generator) -> None:
+        self.draws, d = draws, int(draws.integers(1, 5))
+        self.numeric = bool(draws.random() < 0.4)
+        self.categorical = [j for j in range(d) if draws.random() < 0.3]
+        self.header = 4  # rows that stay: categories have the same codes in a training without others
+        n = int(draws.integers(6, 70))
+        self.X = np.stack([self.column(n + self.header, j) for j in range(d)], axis=1)
+        same = draws.integers(0, n, n // 3)
+        self.X[self.header + same] = self.X[self.header + draws.integers(0, n, len(same))]
+        self.y = self.labels(n + self.header)
+        self.weight = None
+        if draws.random() < 0.3:
+            self.weight = draws.choice([0.5, 1.0, 2.0, 0.0], len(self.y))
+            self.weight[0] = 1.0
+        self.subjects = draws.integers(0, 6, len(self.y))
+        self.options: dict[str, Any] = {
+            "n_estimators": int(draws.integers(1, 7)),
+            "sample_share": float(draws.choice([0.3, 0.5, 1.0])),
+            "max_features": int(draws.integers(1, d + 1)),
+            "thresholds": int(draws.integers(1, 4)),
+            "max_depth": int(draws.choice([0, 2, 20])),
+            "min_samples_split": int(draws.integers(2, 6)),
+            "rebuild": str(draws.choice(["eager", "lazy"])),
+            "random_state": int(draws.integers(0, 5)),
+            "categorical_features": self.categorical or None,
+        }
+        first = int(draws.integers(self.header, len(self.y) + 1))
+        self.model = self.trained(np.arange(first))
+        self.live = np.arange(len(self.y))
+        if first < len(self.y):
+            rest = self.live[first:]
+            self.model.partial_fit(self.X[rest], self.y[rest], **self.beside(rest))
+        gone = self.live[self.header :][draws.random(n) < draws.choice([0.0, 0.3])]
+        if len(gone):
+            self.model.forget(gone)
+            self.live = np.setdiff1d(self.live, gone)
+        self.X_val = np.concatenate(
+            [self.X[draws.integers(0, len(self.y), 12)], self.X[:3] + draws.normal(size=(3, d))]
+        )
+        self.X_val[:, self.categorical] = np.abs(np.round(self.X_val[:, self.categorical]))
+        self.y_val = self.y[draws.integers(0, len(self.y), len(self.X_val))]
+
+    def column(self, n: int, j: int) -> Any:
+        """Few distinct values, many, or missing ones; a category begins with all values."""
+        if j in self.categorical:
+            return np.concatenate([np.arange(4.0), self.draws.integers(0, 4, n - 4)])
+        column = self.draws.integers(0, 4, n).astype(np.float64)
+        if self.draws.random() < 0.5:
+            column = self.draws.normal(size=n)
+        if self.draws.random() < 0.3:
+            column[self.draws.random(n) < 0.2] = np.nan
+        return column
+
+    def labels(self, n: int) -> Any:
+        if self.numeric:
+            offset = float(self.draws.choice([0.0, 0.0, 1.7e9]))
+            return offset + self.draws.choice(
+                [0.0, -1.5, 1.25, 0.1, 0.3, 900.0, 7.0], n, p=[0.2] * 4 + [0.1, 0.02, 0.08]
+            )
+        labels = self.draws.integers(0, int(self.draws.integers(2, 12)), n)
+        labels[:2] = 0, 1
+        return labels
+
+    def beside(self, rows: Any) -> dict[str, Any]:
+        weight = {} if self.weight is None else {"sample_weight": self.weight[rows]}
+        return {"ids": rows, "subjects": self.subjects[rows], **weight}
+
+    def trained(self, rows: Any) -> Any:
+        """A forest that has seen only these rows."""
+        kind = ExactForestRegressor if self.numeric else ExactForestClassifier
+        return kind(**self.options).fit(self.X[rows], self.y[rows], **self.beside(rows))
+
+    def predictions(self, model: Any) -> Any:
+        """Predictions as those of a model of all classes: shares of absent classes are 0."""
+        if self.numeric:
+            return model.predict(self.X_val)
+        shares = np.zeros((len(self.X_val), len(self.model.classes_)))
+        shares[:, [self.model.classes_.tolist().index(label) for label in model.classes_]] = model.predict_proba(
+            self.X_val
+        )
+        return shares
+
+
+@examples(1500, least=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_every_row_left_out_is_training_without_it(seed: int) -> None:
+    table = Table(np.random.default_rng(seed))
+    draws, model, header = table.draws, table.model, table.header
+    before = model.digest()
+    ids = table.live[header:]
+    method = "predict" if table.numeric else "predict_proba"
+    with crew(int(draws.choice(NUMBERS))):
+        found = leave_one_out(
+            model, table.X_val, table.y_val, ids=ids, return_predictions=method
+        )  # fmt: skip
+    assert model.digest() == before
+    assert found.ids.tolist() == ids.tolist()
+    for number, one in enumerate(ids.tolist()):
+        anew = table.trained(np.setdiff1d(table.live, [one]))
+        assert np.array_equal(found.predictions[number], table.predictions(anew))
+        predicted = anew.predict(table.X_val)
+        score = -((predicted - table.y_val) ** 2).mean() if table.numeric else (predicted == table.y_val).mean()
+        assert found.values[number] == pytest.approx(found.score - score, abs=1e-9 * max(1.0, abs(score)))
+    one = int(draws.choice(ids)) if len(ids) else 0
+    if one:
+        anew = table.trained(np.setdiff1d(table.live, [one]))
+        with model.without([one]):
+            assert model.predict(table.X_val).tolist() == anew.predict(table.X_val).tolist()
+            assert model.digest() == anew.digest()
+        assert model.digest() == before
+
+
+@examples(600, least=20, deadline=None)
+@given(st.integers(0, 2**32))
+def test_subjects_left_out_are_training_without_their_rows(seed: int) -> None:
+    table = Table(np.random.default_rng(seed))
+    model, whose = table.model, table.subjects[table.live]
+    found = leave_one_out(model, table.X_val, table.y_val, subjects="all", return_predictions=True)
+    assert set(found.ids.tolist()) == set(whose.tolist())
+    for number, one in enumerate(found.ids.tolist()):
+        rest = table.live[whose != one]
+        if len(np.setdiff1d(np.arange(table.header), rest)):  # the codes of categories would be others
+            anew = copy.deepcopy(model)
+            anew.forget(subjects=[one], digests=False)
+        else:
+            anew = table.trained(rest)
+        assert found.predictions[number].tolist() == anew.predict(table.X_val).tolist()
+        with model.without(subjects=[one]):
+            assert model.predict(table.X_val).tolist() == anew.predict(table.X_val).tolist()
+
+
+def drawn(seed: int, numeric: bool) -> Table:
+    """The first table from a seed on that has such labels, and rows enough."""
+    while (table := Table(np.random.default_rng(seed))).numeric != numeric or len(table.live) < 20:
+        seed += 1
+    return table
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "neg_brier_score", "f1_macro"])
+def test_scores_are_those_of_scikit_learn(scoring: str) -> None:
+    from sklearn.metrics import get_scorer
+
+    table = drawn(7, False)
+    y_val = np.where(np.isin(table.y_val, table.model.classes_), table.y_val, table.model.classes_[0])
+    y_val[: len(table.model.classes_)] = table.model.classes_[: len(y_val)]
+    found = leave_one_out(table.model, table.X_val, y_val, scoring=scoring)
+    scorer = get_scorer(scoring)
+    assert found.score == pytest.approx(scorer(table.model, table.X_val, y_val), abs=1e-12)
+    for one, value in zip(found.ids.tolist(), found.values.tolist(), strict=True):
+        with table.model.without([one]):
+            assert value == pytest.approx(found.score - scorer(table.model, table.X_val, y_val), abs=1e-12)
+
+
+def test_a_loaded_model_and_other_learners_answer_alike(tmp_path: Path) -> None:
+    table = drawn(3, False)
+    expected = leave_one_out(table.model, table.X_val, table.y_val)
+    table.model.save(tmp_path / "state", with_examples=True)
+    loaded = load_model(tmp_path / "state")
+    found = leave_one_out(loaded, table.X_val, table.y_val)
+    assert found.values.tolist() == expected.values.tolist()
+    assert loaded.digest() == table.model.digest()
+    X, y = np.nan_to_num(table.X), table.y % 2
+    tree = raydt.FullyDynamicTreeClassifier().fit(X, y)
+    before, told = tree.digest(), leave_one_out(tree, X, y, ids=[3, 5])
+    for one, value in zip([3, 5], told.values, strict=True):
+        other = copy.deepcopy(tree)
+        other.forget([one])
+        assert value == pytest.approx(tree.score(X, y) - other.score(X, y), abs=1e-12)
+    assert tree.digest() == before
+    assert (told.standard.id, expected.standard.id) == ("attribution.forgotten", "attribution.equal")  # type: ignore[attr-defined]
+
+
+def test_the_digest_is_that_of_the_forest_without_the_rows() -> None:
+    table = drawn(11, False)
+    model, before = table.model, table.model.digest()
+    gone, rest = table.live[5:9], np.delete(table.live, slice(5, 9))
+    anew = table.trained(rest)
+    with model.without(gone) as less:
+        assert less is model
+        assert model.digest() == anew.digest()
+        assert model.live_ids_.tolist() == rest.tolist()
+        assert copy.deepcopy(model).forget([int(rest[0])]).active == len(rest) - 1  # a copy is a model of its own
+        with model.without([int(rest[0])]):
+            assert len(model.live_ids_) == len(rest) - 1
+        assert model.audit().conformance == "holds"
+    assert model.digest() == before
+    assert model.live_ids_.tolist() == table.live.tolist()
+
+
+@contextmanager
+def refused(id: str, kind: type[Exception]) -> Iterator[None]:
+    with pytest.raises(kind) as raised:
+        yield
+    told = message_of(raised.value)
+    assert told is not None
+    assert told.id == id
+
+
+def test_what_is_wrong_is_said_and_nothing_has_changed() -> None:
+    table = drawn(11, False)
+    model, before = table.model, table.model.digest()
+    X, y = table.X_val, table.y_val
+    with refused("estimators.refused", UpdateError), model.without([10**6]):
+        pass
+    for wrong in (
+        lambda: model.forget([int(table.live[0])]),
+        lambda: model.partial_fit(table.X[:1], table.y[:1]),
+        lambda: model.fit(table.X, table.y),
+    ):
+        with model.without(table.live[:1]), refused("estimators.left_out", UpdateError):
+            wrong()
+    with refused("attribution.ids_or_subjects", InputError):
+        leave_one_out(model, X, y, ids=[4], subjects=[1])
+    with refused("estimators.other_labels", InputError):
+        leave_one_out(model, X, y[:-1])
+    with refused("attribution.scoring", ConfigError):
+        leave_one_out(model, X, y, scoring="nonsense")
+    with refused("attribution.no_estimator", ConfigError):
+        leave_one_out(object(), X, y)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError), model.without(table.live[:2]):
+        raise ZeroDivisionError
+    assert model.digest() == before
+    assert model.forget([int(table.live[0])]).active == len(table.live) - 1
+
+
+def interrupted(model: Any, gone: Any, before: str, seen: list[bool]) -> None:
+    """Note if the digest is that of before: in a block, and in it once Ctrl-C has arrived."""
+    with model.without(gone):
+        seen.append(model.digest() == before)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            seen.append(model.digest() == before)
+
+
+def test_ctrl_c_in_the_block_brings_the_model_back_first() -> None:
+    table = drawn(11, False)
+    model, before, former = table.model, table.model.digest(), signal.getsignal(signal.SIGINT)
+    seen: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(model, table.live[:2], before, seen)
+    assert seen == [False, True]
+    assert signal.getsignal(signal.SIGINT) is former
+    assert model.digest() == before
