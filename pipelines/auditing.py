@@ -525,9 +525,9 @@ def _compared(
     older = equal is False and before < len(path)
     found: dict[str, Any] = {"equal": equal, "offset": offset}
     found["older_than"] = chain.course.path()[before] if older else None
-    found["rebuilt"] = (
-        None if rebuilt is None else rebuilt == (stated if equal is None or older else last["digest_after"])
-    )
+    if retrain:
+        of_receipts = stated if equal is None or older else last["digest_after"]
+        found["rebuilt"] = None if rebuilt is None else rebuilt == of_receipts
     if living is not None:
         found |= {"keyed": chain.keyed, "live": living.deleted}
     return found, living

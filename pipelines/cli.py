@@ -18,6 +18,7 @@ import click
 import raydt
 from pipelines import commands
 from pipelines.config import TerminalFormatter, error_text, one_line
+from raydt.arrays.kernel_cache import PREPARATION
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
 from raydt.messages import message
 
@@ -37,6 +38,14 @@ _COLLECTED_AT = 300_000
 
 #: Commands of earlier versions, and what to use instead.
 _RETIRED = {"warmup": "raydt doctor --compile", "explain": "raydt predict MODEL DATA --explain ROW"}
+
+
+def _compiles() -> None:
+    """Have a command that shows no progress say that it compiles kernels, when it begins to."""
+    from pipelines.display import reporter
+
+    reporter()
+    PREPARATION.heard()
 
 
 class _Group(click.Group):
@@ -69,6 +78,7 @@ def cli(verbose: bool) -> None:
     shown.addFilter(lambda record: verbose or record.exc_info is None)
     shown.setFormatter(TerminalFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(handlers=[shown])
+    PREPARATION.heard = _compiles
 
 
 for _name in (

@@ -152,7 +152,14 @@ def follow(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     folder says how far behind the source it is, what it waits for, or why it has failed.
 
     \b
-    Example:  raydt follow configs/delta.yaml --out runs/live
+    CONFIG, for a Delta table:
+      source:  {kind: delta, path: tables/customers, label: churned, id: customer_id}
+      stream:  {warmup: 500}
+      learner: {kind: forest}
+
+    \b
+    Example:  raydt follow live.yaml --out runs/live
+              raydt follow runs/live
     """
     from pipelines.display import reporter
     from pipelines.following import follow as run

@@ -639,10 +639,11 @@ def receipts_lines(found: dict[str, Any]) -> str:
     if "equal" in found:
         rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
         older = found["older_than"]
-        rows += [
-            ("state", message("commands.older", receipt=older) if older else message(_OF_STATE[found["equal"]])),
-            ("retrained", message(rebuilt[found["rebuilt"]])),
-        ]
+        rows.append(
+            ("state", message("commands.older", receipt=older) if older else message(_OF_STATE[found["equal"]]))
+        )
+        if "rebuilt" in found:
+            rows.append(("retrained", message(rebuilt[found["rebuilt"]])))
     if "live" in found:
         live = message("commands.some_live" if found["live"] else "commands.none_live", live=found["live"])
         rows.append(("deleted ids", live if found["keyed"] else message("commands.maybe_key", live=live)))
@@ -671,7 +672,7 @@ def _asked(one: dict[str, Any], offset: int | None, older_than: int | None) -> s
         if event["waits"]:
             said = message("commands.id_waits", said=said)
     elif last is None:
-        said = message("commands.id_unknown")
+        said = message("commands.subject_unknown" if "subject" in one else "commands.id_unknown")
     elif counting:
         event = counting[-1]
         at = {"receipt": event["receipt"], "time": moment(event["time"]), "what": event["what"]}
@@ -700,7 +701,8 @@ def erasure_lines(found: dict[str, Any]) -> str:
         blocks += [Text(f"{kind} {one[kind]}: {verdict}"), table, *why]
     missing = found["missing"]
     gone = (Text(message("commands.missing")), Items(missing)) if missing else ()
-    return terminal(*blocks, *gone, Text(message("commands.elsewhere")))
+    following = () if found["ok"] else (Text(message("commands.erase")),)
+    return terminal(*blocks, *gone, Text(message("commands.elsewhere")), *following)
 
 
 #: What is said of a folder without copies, and of copies that are no files.

@@ -40,7 +40,7 @@ MENTION = re.compile(
 )
 FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 #: Made when they are needed, and ignored by git.
-GENERATED = {"benchmarks/results"}
+GENERATED = {"benchmarks/results", "raydt/_packages"}
 
 
 def name(path: Path) -> str:
@@ -192,11 +192,7 @@ def test_an_explanation_can_be_finished(path: Path) -> None:
 
 
 def test_one_version_everywhere() -> None:
-    for file, line in {
-        "pyproject.toml": f'version = "{raydt.__version__}"',
-        "CITATION.cff": f"version: {raydt.__version__}",
-    }.items():
-        assert line in (ROOT / file).read_text().splitlines(), file
+    assert f"version: {raydt.__version__}" in (ROOT / "CITATION.cff").read_text().splitlines()
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest
     assert newest.group(1) == raydt.__version__

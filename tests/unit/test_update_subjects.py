@@ -278,7 +278,7 @@ def test_a_chain_names_persons_by_hashes_and_verify_finds_their_rows(run: Path, 
     assert [event["what"] for event in found["subjects"][2]["events"]] == ["missing"]
     assert (found["ids"][0]["events"], found["ok"]) == ([], False)  # a subject is no id of the same name
     assert message("commands.id_missing", receipt=1, time=moment(entry["time"])) in receipts_lines(found)
-    assert message("commands.id_there", said=message("commands.id_unknown")) in receipts_lines(found)  # p4
+    assert message("commands.id_there", said=message("commands.subject_unknown")) in receipts_lines(found)  # p4
     page = receipt_of(chain, 1)[1]
     assert message("receipts.subjects", subjects=1) in page
     assert message("receipts.missing", names=1)[:20] in page
