@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pipelines.operation import load_yaml
 from pipelines.run_folder import TIME, RunFolder
 from raydt.arrays.blocks import numpy_column
+from raydt.encoding.columns import number_of
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import MANIFEST, load_folder, parsed
 from raydt.keyed.packing import open_keys
@@ -218,8 +219,11 @@ def _read_model(run: ReportedRun, key: str | None) -> None:
         run.options = meta.get("learner") or run.options
         run.names = replace(run.names, categories=meta.get("categories") or {})
         description = run.description
-        checked = understood(meta, components, str(folder)).arrays if description.checked else None
-        run.model = description.drawable(components.get("arrays", {}) if checked is None else checked)
+        checked = understood(meta, components, str(folder)) if description.checked else None
+        if checked is not None and checked.learner.traits(checked.options).reading.by_value:
+            known = run.names.categories.items()
+            run.names = replace(run.names, numbers={name: {number_of(v): v for v in values} for name, values in known})
+        run.model = description.drawable(components.get("arrays", {}) if checked is None else checked.arrays)
     except ModelFileError as error:
         run.notes.append(message("reports.not_read", file="The model", reason=str(error)))
     except ValueError as error:

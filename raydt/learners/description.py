@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Ints
-from raydt.examples.updates import BatchResult
-from raydt.presentation.blocks import Block, Fact, Note, Section, Text, rebuild_sizes, rebuild_work, timeline
+from raydt.examples.updates import BatchResult, Features
+from raydt.messages import message
+from raydt.presentation.blocks import (
+    Block,
+    Fact,
+    Fold,
+    Note,
+    Section,
+    Text,
+    Tree,
+    rebuild_sizes,
+    rebuild_work,
+    timeline,
+)
 from raydt.presentation.charts import (
     ABSENT,
     POINTS,
@@ -31,7 +43,21 @@ from raydt.presentation.charts import (
     over_stream,
     share,
 )
-from raydt.presentation.trees import NOTHING, Names, drawable, features_used, live_tree
+from raydt.presentation.trees import (
+    NOTHING,
+    NUMBER,
+    SIDES,
+    TO_LEFT,
+    Names,
+    drawable,
+    drawn_tree,
+    features_used,
+    legend,
+    live_tree,
+)
+
+if TYPE_CHECKING:
+    from raydt.trees.shapley import TreeSum
 
 #: Names and values in two columns.
 Lines: TypeAlias = list[tuple[str, str]]
@@ -47,6 +73,11 @@ class RunRecords:
     events: Columns = field(default_factory=dict)
     model: Columns = field(default_factory=dict)  #: arrays of the model that :meth:`Description.drawable` has taken
     names: Names = field(default_factory=Names)
+
+    @property
+    def trained(self) -> bool:
+        """Return True for a training run."""
+        return self.summary.get("holdout") is not None
 
     @property
     def updates(self) -> int:
@@ -271,6 +302,63 @@ def tree_blocks(run: RunRecords, *trees: Block) -> list[Block]:
         return [Text("There is no tree to show.", "none"), *shape_charts(run.metrics)]
     drawn = trees or (live_tree(run.model, run.names, lambda node: NOTHING, ""),)
     return [*drawn, *shape_charts(run.metrics), features_used(run.model, run.names)]
+
+
+#: Trees of an ensemble that a report of training shows, and cards of each.
+LEADING, LEADING_CARDS = 3, 100
+
+
+def leading_trees(trees: TreeSum, names: Names) -> list[Block]:
+    """Return the trees of an ensemble that matter most, folded: those whose outputs differ most between examples.
+
+    That is the variance of a tree's output over the live examples, summed over the outputs. Cards have the numbers of
+    examples, and the mean output below; of a forest of classes the shares of the classes.
+    """
+    if trees.cover is None or trees.sparse:
+        return []
+    tree, inner = np.repeat(np.arange(trees.trees), np.diff(trees.starts)), trees.feature >= 0
+    cover = (trees.cover / trees.unit)[:, None]
+    sums, squares = np.where(inner[:, None], 0.0, cover * np.stack([trees.value, trees.value**2]))
+    roots = trees.starts[:-1]
+    n = np.maximum(cover[roots], 1.0)
+    spread = (np.add.reduceat(squares, roots) / n - (np.add.reduceat(sums, roots) / n) ** 2).sum(axis=1)
+    for node in np.flatnonzero(inner)[::-1].tolist():
+        sums[node] = sums[trees.left[node]] + sums[trees.right[node]]
+    of_classes = trees.mean and len(trees.codes) > 1
+    found: list[Block] = []
+    for place in np.argsort(-spread, kind="stable")[:LEADING].tolist():
+        own, begin = np.flatnonzero(tree == place), int(trees.starts[place])
+        single = np.diff(trees.first_member)[own] > 0
+        threshold = trees.threshold[own].copy()
+        threshold[single] = trees.members[trees.first_member[own][single]]
+        model = {
+            "feature": trees.feature[own],
+            "threshold": threshold,
+            SIDES: np.where(trees.missing_left[own], TO_LEFT, 0),
+        }
+        model |= {
+            name: np.maximum(side[own] - begin, -1) for name, side in (("left", trees.left), ("right", trees.right))
+        }
+        if of_classes:
+            counts = np.zeros((len(own), int(trees.codes.max()) + 1))
+            counts[:, trees.codes] = np.rint(sums[own])
+            model["counts"] = counts
+        else:
+            output = place % trees.outputs if not trees.mean else 0
+            model |= {"counts": cover[own], NUMBER: sums[own, output] / np.maximum(cover[own, 0], 1e-300)}
+        root = drawn_tree(model, names, cards=LEADING_CARDS)
+        drawn, nodes = root.cards(), counted(len(own), "node")
+        about = message("reports.leading_tree", number=place + 1, trees=trees.trees, nodes=nodes, drawn=drawn)
+        found.append(Tree(root, f"{about}.", legend(model, names.classes)))
+    return [Fold(f"Show the {counted(len(found), 'tree')} whose outputs differ most", found)] if found else []
+
+
+def features_of_names(names: Names) -> Features:
+    """Return the dense features of a run by the names that its summary has; sparse ones are left out."""
+    dense = [one for one in names.features if one.get("kind") != "sparse"]
+    sparse = sum(int(one.get("features", 0)) for one in names.features if one.get("kind") == "sparse")
+    kinds = tuple(one.get("kind") == "categorical" for one in dense)
+    return Features(tuple(str(one["name"]) for one in dense), kinds, sparse=sparse)
 
 
 def measured(title: str, gap: float, beta: float | None) -> Fact:

@@ -45,6 +45,8 @@ class Names:
     features: list[dict[str, Any]] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
     categories: dict[str, list[Any]] = field(default_factory=dict)
+    #: Categories by the numbers that follow from their values, of a model that has those in the place of codes.
+    numbers: dict[str, dict[float, Any]] = field(default_factory=dict)
 
     def feature(self, number: int) -> str:
         """Return the name of a feature by its number."""
@@ -75,6 +77,8 @@ class Names:
         known = value.is_integer() and 0 <= value < len(values)
         if value == -1:
             return name, "is missing"
+        if value in (by_value := self.numbers.get(name, {})):
+            return name, f"= {by_value[value]}"
         return name, f"= {values[int(value)]}" if known else f"= code {value:g}"
 
     def words(self, model: Columns, node: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,18 @@ from hypothesis import strategies as st
 
 from pipelines.report.charts import dots_of, path, readout
 from pipelines.report.folder import read_run
-from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt import (
+    ExactForestClassifier,
+    FullyDynamicTreeClassifier,
+    FullyDynamicTreeRegressor,
+    OnlineGradientBoostingClassifier,
+)
 from raydt.folders.arrays import load_folder
 from raydt.learners.best_split.describe import CHANGES_SHOWN, LANES, Ranked, changes, over_time
 from raydt.learners.confidence_tree.bounds import RESTARTED, TIE
 from raydt.learners.confidence_tree.describe import SHOWN, split_notes, splits
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.description import LEADING, leading_trees
 from raydt.learners.fudyadt.describe import (
     FuDyADTDescription,
     certified_margins,
@@ -30,7 +37,8 @@ from raydt.learners.fudyadt.describe import (
     proven_gaps,
 )
 from raydt.learners.gbdt.describe import POINTS, batches_of, dearest, over_batches
-from raydt.presentation.blocks import rebuild_work
+from raydt.messages import message
+from raydt.presentation.blocks import Fold, rebuild_work
 from raydt.presentation.charts import (
     ABSENT,
     Chart,
@@ -39,7 +47,9 @@ from raydt.presentation.charts import (
     Stretches,
     boxes,
     count,
+    counted,
     curve,
+    figure,
     increments,
     linear,
     merged,
@@ -435,6 +445,51 @@ def test_a_card_has_its_question_rounded_and_its_detail_exact() -> None:
     assert [(row.cells, row.share) for row in used.rows] == [(("x", "1", "10"), 1.0), (("colour", "1", "7"), 0.7)]
     empty = drawn_tree(tree_of([-1], [0], {}, [[0, 0]]), Names())
     assert (empty.tone, empty.mix, empty.cards()) == ("", [], 1)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_leading_trees_are_those_whose_outputs_differ_most(classes: int) -> None:
+    """Against the leaf of each row in each tree; boosted trees hold all rows."""
+    rng = np.random.default_rng(8)
+    X = rng.integers(9, size=(300, 2)).astype(np.float64)
+    X[::11, 0] = np.nan
+    y = (np.nan_to_num(X[:, 0]) + X[:, 1]).astype(np.int64) // 5 % classes
+    model = OnlineGradientBoostingClassifier(max_iter=6).fit(X, y)
+    trees, outputs = model.tree_sum(), np.zeros((300, 0))
+    for tree, leaf in enumerate(model.apply(X).reshape(300, -1).T):
+        value = trees.value[trees.starts[tree] + leaf]
+        outputs = np.column_stack([outputs, value[:, tree % trees.outputs]])
+    order = np.argsort(-outputs.var(axis=0), kind="stable")[:LEADING]
+    names = Names([{"name": name, "kind": "numeric"} for name in ("a", "b")], [str(k) for k in range(classes)])
+    [fold] = leading_trees(trees, names)
+    assert isinstance(fold, Fold)
+    for tree, shown in zip(order.tolist(), fold.blocks, strict=True):
+        nodes = counted(int(np.diff(trees.starts)[tree]), "node")
+        said = message(
+            "reports.leading_tree", number=tree + 1, trees=trees.trees, nodes=nodes, drawn=shown.root.cards()
+        )
+        assert shown.about == f"{said}."
+        assert (shown.root.rows, shown.root.counts) == (300, f"mean {figure(outputs[:, tree].mean())}")
+        first = trees.starts[tree]
+        name, test = names.asked(int(trees.feature[first]), float(trees.threshold[first]))
+        assert (shown.root.name, shown.root.test) == (name, test + " or missing" * bool(trees.missing_left[first]))
+
+
+def test_a_leading_tree_of_a_forest_has_shares_of_its_own_rows() -> None:
+    rng = np.random.default_rng(8)
+    X = rng.integers(9, size=(300, 2)).astype(np.float64)
+    model = ExactForestClassifier(n_estimators=5).fit(X, np.where(X[:, 0] > 5, "yes", "no"))
+    trees = model.tree_sum()
+    [fold] = leading_trees(trees, Names([{"name": "a"}, {"name": "b"}], ["no", "yes"]))
+    assert len(fold.blocks) == LEADING
+    for shown in fold.blocks:
+        tree = int(re.search(r"Tree (\d+)", shown.about)[1]) - 1
+        leaves = np.arange(trees.starts[tree], trees.starts[tree + 1])
+        leaves = leaves[trees.feature[leaves] < 0]
+        yes = float((trees.cover[leaves] * trees.value[leaves, 1]).sum())
+        assert shown.root.rows == trees.cover[trees.starts[tree]] == trees.cover[leaves].sum()
+        assert shown.root.mix[1] == ("class-1", pytest.approx(yes / shown.root.rows))
+    assert leading_trees(replace(trees, cover=None), Names()) == []
 
 
 @pytest.mark.parametrize("cards", [1, 2, 3, 50, 10_000])

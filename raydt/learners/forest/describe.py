@@ -18,6 +18,8 @@ from raydt.learners.description import (
     RebuildingDescription,
     ReceiptWords,
     RunRecords,
+    features_of_names,
+    leading_trees,
     rebuild_section,
     shape_charts,
     shape_in_words,
@@ -118,7 +120,11 @@ def _trees(run: RunRecords) -> list[Block]:
     if "exponent" not in model:
         rows.append(Row(("Share of the largest class in a leaf, %", *_sureness(model, starts)), None))
     trees = Table(rows, "", f"{counted(len(starts), 'tree')}", ("Of a tree", "Least", "Median", "Mean", "Most"))
-    return [trees, _features(model, n, run)]
+    leading = []
+    if run.trained and "unit" not in model:  # weights are sums of rows here, which a predictor does not read
+        whole = ForestPredictor(features_of_names(run.names), model).tree_sum(len(run.names.classes))
+        leading = leading_trees(whole, run.names)
+    return [trees, _features(model, n, run), *leading]
 
 
 def _sureness(model: Columns, starts: Ints) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import ValidationError
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats
 from raydt.learners.description import (
@@ -18,10 +19,13 @@ from raydt.learners.description import (
     RebuildingDescription,
     ReceiptWords,
     RunRecords,
+    features_of_names,
+    leading_trees,
     rebuild_figures,
     shape_charts,
     shape_in_words,
 )
+from raydt.learners.gbdt.options import GBDTOptions
 from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text, milliseconds
 from raydt.presentation.charts import (
     Chart,
@@ -120,10 +124,24 @@ class GBDTDescription(RebuildingDescription):
             trees = len(run.model["tree_nodes"])
             rounds = counted(trees // int(run.model["per"][0]), "iteration")
             many = Text(f"{counted(trees, 'tree')} in {rounds}; the scores of all trees are added up.")
-            blocks = [many, importances(run.model, run.names), *shape]
+            blocks = [many, importances(run.model, run.names), *_leading(run), *shape]
         trainings = count(run.summary.get("trainings"))
         figures = [*rebuild_figures(run.summary), Fact("trainings", trainings, "of all trees, with the first")]
         return Presentation(figures, Section("Trees", blocks), updates_section(run.events))
+
+
+def _leading(run: RunRecords) -> list[Block]:
+    """Return the trees of a training run that matter most; none of options of another version."""
+    from raydt.learners.gbdt.model import saved_predictor  # kernels, which a summary needs none of
+
+    if not run.trained:
+        return []
+    try:
+        options = GBDTOptions.model_validate(run.options)
+    except ValidationError:
+        return []
+    classes = max(2, len(run.names.classes))
+    return leading_trees(saved_predictor(run.model, options, features_of_names(run.names)).tree_sum(classes), run.names)
 
 
 def updates_section(events: Columns) -> Section:
