@@ -6,6 +6,7 @@ needs no training.
 
 from __future__ import annotations
 
+from raydt.attribution.jackknife import JackknifePlusRegressor
 from raydt.attribution.leave_one_out import LeaveOneOut, leave_one_out
 
-__all__ = ["LeaveOneOut", "leave_one_out"]
+__all__ = ["JackknifePlusRegressor", "LeaveOneOut", "leave_one_out"]

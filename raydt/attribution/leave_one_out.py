@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Floats, Ints
 from raydt.attribution.scores import Score
 from raydt.errors import ConfigError, InputError
@@ -45,7 +46,11 @@ class Groups(NamedTuple):
     ids: AnyArray
     begins: Ints
     slots: AnyArray
-    subjects: bool
+
+    def part(self, begin: int, end: int) -> Groups:
+        """Return the groups from ``begin`` to before ``end``, of one example each."""
+        ids, slots = self.ids[begin:end], self.slots[begin:end]
+        return Groups(ids, np.arange(len(ids) + 1), slots)
 
 
 def leave_one_out(
@@ -124,7 +129,7 @@ def _leave_one_out(
 ) -> LeaveOneOut:  # fmt: skip
     groups = groups_of(model, ids, subjects)
     given = model._checked(y)
-    known = Predictions(model, X)
+    known = Predictions(model, *model._rows(X))
     require_labels(given, len(known.rows))
     score = Score(model, scoring, X, given, model._looked_up(given), known.predicted, known.shares)
     values = np.zeros(len(groups.ids))
@@ -154,7 +159,7 @@ def groups_of(model: Estimator, ids: Any, subjects: Any) -> Groups:
     store = model._store()
     if subjects is None:
         slots = store.in_order_of_birth() if ids is None else model._asked(ids, None, "error").slots
-        return Groups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots, False)
+        return Groups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots)
     if isinstance(subjects, str) and subjects == "all":
         live = store.id[store.in_order_of_birth()]
         named: list[Hashable] = [] if model._subjects is None else list(model._subjects.of(live))
@@ -163,18 +168,17 @@ def groups_of(model: Estimator, ids: Any, subjects: Any) -> Groups:
     named = list(dict.fromkeys(named))
     parts = [model._asked(None, [one], "error").slots for one in named]
     begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return Groups(objects(named), begins, np.concatenate([np.empty(0, np.int32), *parts]), True)
+    return Groups(objects(named), begins, np.concatenate([np.empty(0, np.int32), *parts]))
 
 
 class Predictions:
-    """Predictions of validation rows by a model, with and without examples.
+    """Predictions of encoded rows, shape (m, d), by a model, with and without examples.
 
     The model is locked by the caller, and changed by nobody meanwhile.
     """
 
-    def __init__(self, model: Estimator, X: Any) -> None:
-        self._model = model
-        self.rows, self._sparse = model._rows(X)
+    def __init__(self, model: Estimator, rows: Floats, sparse: dict[str, SparseRows]) -> None:
+        self._model, self.rows, self._sparse = model, rows, sparse
         self._known = None
         if model.session_.coordinator.knows_rows:
             self._known = model._known_predictions(self.rows)

@@ -85,7 +85,7 @@ class AtomicCall:
     def begin(self, batch: UpdateBatch | None, gone: Slots, erases: bool) -> None:
         """Note that a batch (None: one update) comes next, the slots it empties, and if their rows are erased."""
         if erases and len(gone) and self.session is not None:
-            self.erased = _rows(self.session, gone)
+            self.erased = self.session.rows(gone)
         self.batch, self.gone = batch, gone
         self.interrupt.begin()
         self.begun = True
@@ -119,7 +119,7 @@ class AtomicCall:
             slots, ids = np.concatenate([slots[stay], self.gone]), np.concatenate([ids[stay], old])
         order = np.argsort(store.born[slots], kind="stable")
         slots, ids = slots[order], ids[order]
-        rows = _rows(self.session, slots)
+        rows = self.session.rows(slots)
         gone = np.argsort(order)[len(slots) - len(self.gone) :]
         for group, erased in self.erased.items():
             rows[group]["X"][gone] = erased["X"]
@@ -127,11 +127,6 @@ class AtomicCall:
         if store.weight is not None:
             known["weight"] = store.weight[slots]
         return history_of_live(known, rows, features)
-
-
-def _rows(session: InProcessSession, slots: Slots) -> dict[int, dict[str, Any]]:
-    """Features of some examples, by group."""
-    return {group: rows for shard in session.shards for group, rows in shard.worker.rows(slots).items()}
 
 
 class Locked:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, is_clean
-from raydt.arrays.elementary import AnyArray, Arrays, Ints
+from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
 from raydt.arrays.kernel_cache import compile_once, work_seconds
 from raydt.errors import HalfAppliedError, InputError
 from raydt.examples.row_owners import joined_by_birth
@@ -288,6 +288,10 @@ class InProcessSession(Engine[InProcessDriver]):
         """Return the attributes that a copy has."""
         self.require_whole()
         return self.__dict__
+
+    def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:
+        """Features of some examples, by group."""
+        return {group: rows for shard in self.shards for group, rows in shard.worker.rows(slots).items()}
 
     def take_row(self, op: int, number: int, row: AnyArray, code: int) -> bool | None:
         """Apply one update as :meth:`BatchCoordinator.take_row` does; None if it needs a batch: nothing is applied."""

@@ -8,9 +8,11 @@ threads, lazy rebuilding and loading are drawn, too. The twin trains a forest on
 from __future__ import annotations
 
 import copy
+import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from hypothesis import strategies as st
 
 import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, load_model
-from raydt.attribution import leave_one_out
+from raydt.attribution import JackknifePlusRegressor, leave_one_out
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.messages import message_of
 from tests.crews import NUMBERS, crew
@@ -280,3 +282,64 @@ def test_ctrl_c_in_the_block_brings_the_model_back_first() -> None:
     assert seen == [False, True]
     assert signal.getsignal(signal.SIGINT) is former
     assert model.digest() == before
+
+
+# -- intervals --------------------------------------------------------------------------------------------------------
+
+
+def expected_intervals(without: list[list[float]], errors: list[float], alpha: str) -> list[list[float]]:
+    """The ends of the jackknife+, in plain fractions: ``without`` has the predictions of each row without example i."""
+    n, share = len(errors), Fraction(alpha)
+    low, high = math.floor(share * (n + 1)), math.ceil((1 - share) * (n + 1))
+    found = []
+    for row in range(len(without[0])):
+        lower = sorted(own[row] - error for own, error in zip(without, errors, strict=True))
+        upper = sorted(own[row] + error for own, error in zip(without, errors, strict=True))
+        found.append([lower[low - 1] if low else -math.inf, upper[high - 1] if high <= n else math.inf])
+    return found
+
+
+@examples(300, least=6, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(["0.1", "0.5", "0.03", "0.9"]))
+def test_intervals_are_those_of_training_without_each_example(seed: int, alpha: str) -> None:
+    draws = np.random.default_rng(seed)
+    n = int(draws.integers(3, 90))
+    X = draws.integers(0, 5, (n, 2)) + draws.choice([0.0, 0.5], (n, 2))
+    y = X[:, 0] * 2.0 + draws.normal(size=n)
+    options = {"n_estimators": 5, "min_samples_split": int(draws.integers(2, 6)), "random_state": seed % 7}
+    model = JackknifePlusRegressor(ExactForestRegressor(**options)).fit(X[: n // 2], y[: n // 2])
+    model.predict_interval(X[:2])
+    model.partial_fit(X[n // 2 :], y[n // 2 :])
+    gone = draws.integers(0, n, n // 5)
+    if len(gone):
+        model.forget(gone)
+    live, X_new = np.setdiff1d(np.arange(n), gone), draws.normal(2.0, 2.0, (4, 2))
+    without, errors = [], []
+    for one in live.tolist():
+        rest = np.setdiff1d(live, [one])
+        anew = ExactForestRegressor(**options).fit(X[rest], y[rest], ids=rest)
+        without.append(anew.predict(X_new).tolist())
+        errors.append(abs(float(y[one] - anew.predict(X[[one]])[0])))
+    assert model.predict_interval(X_new, float(alpha)).tolist() == expected_intervals(without, errors, alpha)
+    assert model.guarantee_.id == "attribution.jackknife_plus"
+
+
+def test_intervals_of_other_learners_are_those_after_forget() -> None:
+    draws = np.random.default_rng(2)
+    X = draws.normal(size=(40, 2))
+    y = X[:, 0] + 0.1 * draws.normal(size=40)
+    model = JackknifePlusRegressor(raydt.FullyDynamicTreeRegressor(min_samples_split=4)).fit(X, y)
+    without, errors = [], []
+    for one in range(40):
+        other = copy.deepcopy(model.estimator_)
+        other.forget([one])
+        without.append(other.predict(X[:3]).tolist())
+        errors.append(abs(float(y[one] - other.predict(X[[one]])[0])))
+    assert model.predict_interval(X[:3], 0.2).tolist() == expected_intervals(without, errors, "0.2")
+    assert model.guarantee_.id == "attribution.heuristic"
+    with refused("attribution.alpha", InputError):
+        model.predict_interval(X, 0.0)
+    with refused("attribution.no_regressor", ConfigError):
+        JackknifePlusRegressor(ExactForestClassifier()).fit(X, y)
+    few = JackknifePlusRegressor(ExactForestRegressor(n_estimators=3)).fit(X[:5], y[:5])
+    assert np.isinf(few.predict_interval(X[:1], 0.1)).all()

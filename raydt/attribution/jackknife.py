@@ -1,0 +1,196 @@
+"""Prediction intervals by the jackknife+: the spread of what the models without one example each get wrong.
+
+Source: Barber, Candes, Ramdas and Tibshirani, "Predictive inference with the jackknife+", Annals of Statistics 49
+(2021), equation 7 and theorem 1. The interval of a row x is from the floor(alpha (n + 1))-th smallest of
+mu_-i(x) - R_i to the ceil((1 - alpha) (n + 1))-th smallest of mu_-i(x) + R_i, where mu_-i is the model without example
+i, and R_i = |y_i - mu_-i(x_i)|. It holds the label of a new row, drawn as the examples were, with a probability of at
+least 1 - 2 alpha, and of about 1 - alpha in most data; of the learner the theorem asks only that the order of the
+examples does not matter. No example is held out for this.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from raydt.arrays.blocks import SparseRows, merged
+from raydt.arrays.elementary import Floats
+from raydt.attribution.leave_one_out import Groups, Predictions, groups_of, require_estimator
+from raydt.errors import ConfigError, InputError
+from raydt.estimators.arguments import Parametrised
+from raydt.estimators.base import Estimator, Regressor
+from raydt.messages import Message, message
+from raydt.sessions.receipt import Receipt
+
+Self = TypeVar("Self", bound="JackknifePlusRegressor")
+
+#: Examples that are predicted at once, each by the model without it, and numbers that one interval call holds.
+_TOGETHER, _NUMBERS = 64, 1 << 24
+
+
+class JackknifePlusRegressor(Parametrised):
+    """Prediction intervals with a guarantee for finite samples, which follow insertions and deletions.
+
+    Parameters
+    ----------
+    estimator : regressor of raydt
+        A copy of it is fitted. With ``ExactForestRegressor`` the theorem holds, and no model is trained again: the
+        interval after a deletion is that of a model that never had the examples. Others depend on the order of their
+        examples, so that the intervals are a heuristic, and copy the model for each example.
+
+    Notes
+    -----
+    ``estimator_`` is the fitted model. The first ``predict_interval`` after a change predicts every example by the
+    model without it; each call takes every example out of the trees once more, for its rows.
+
+    Examples
+    --------
+    >>> from raydt import ExactForestRegressor
+    >>> from raydt.attribution import JackknifePlusRegressor
+    >>> X, y = [[float(x)] for x in range(200)], [x + (-1) ** x for x in range(200)]
+    >>> model = JackknifePlusRegressor(ExactForestRegressor(n_estimators=20)).fit(X, y)
+    >>> low, high = model.predict_interval([[100.0]], alpha=0.1)[0]
+    >>> low < 100 < high
+    True
+    """
+
+    estimator_: Any
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Fit a copy of the estimator; arguments and errors are those of its ``fit``."""
+        if not isinstance(self.estimator, Regressor):
+            raise ConfigError(message("attribution.no_regressor", given=type(self.estimator).__name__))
+        estimator: Any = type(self.estimator)(**self.estimator.get_params(deep=False))
+        self.estimator_ = estimator.fit(X, y, ids=ids, subjects=subjects)
+        return self
+
+    def partial_fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Insert examples, which count in the intervals from then on; the first call is ``fit``."""
+        if not hasattr(self, "estimator_"):
+            return self.fit(X, y, ids=ids, subjects=subjects)
+        self.estimator_.partial_fit(X, y, ids=ids, subjects=subjects)
+        return self
+
+    def forget(self, ids: Any = None, *, subjects: Any = None, **rest: Any) -> Receipt:
+        """Delete examples, as ``forget`` of the estimator does, from the model and from the intervals."""
+        receipt: Receipt = self._fitted().forget(ids, subjects=subjects, **rest)
+        return receipt
+
+    def predict(self, X: Any) -> Floats:
+        """Predictions of the model with all examples, shape (m,)."""
+        numbers: Floats = self._fitted().predict(X)
+        return numbers
+
+    def score(self, X: Any, y: Any) -> float:
+        """R squared of the predictions."""
+        return float(self._fitted().score(X, y))
+
+    def predict_interval(self, X: Any, alpha: float = 0.1) -> Floats:
+        """Lower and upper ends of the intervals, shape (m, 2); infinite if there are too few examples for alpha.
+
+        Parameters
+        ----------
+        X : as of ``predict``, m rows
+        alpha : float from 0 to 1, both excluded
+            The share of labels that may lie outside: at most 2 alpha by the theorem, about alpha in most data.
+
+        Raises
+        ------
+        InputError
+            ``alpha`` is not between 0 and 1, or the model has no example.
+        """
+        if not 0.0 < alpha < 1.0:
+            raise InputError(message("attribution.alpha", alpha=alpha))
+        model = self._fitted()
+        with model._lock:
+            rows, sparse = model._rows(X)
+            groups = groups_of(model, None, None)
+            n = len(groups.ids)
+            if not n:
+                raise InputError(message("attribution.no_examples"))
+            errors = _errors(model, groups)
+            ends, each = np.empty((len(rows), 2)), max(1, _NUMBERS // n)
+            for begin in range(0, len(rows), each):
+                some = slice(begin, begin + each)
+                part = {name: one[np.arange(len(rows))[some]] for name, one in sparse.items()}
+                without = _without_each(Predictions(model, rows[some], part), groups)
+                ends[some] = interval(without, errors, alpha)
+            return ends
+
+    @property
+    def guarantee_(self) -> Message:
+        """What is promised of the intervals: the theorem of the jackknife+, or none."""
+        exact = self._fitted().session_.coordinator.knows_rows
+        return message("attribution.jackknife_plus" if exact else "attribution.heuristic")
+
+    def _fitted(self) -> Any:
+        if not hasattr(self, "estimator_"):
+            raise ValueError(message("estimators.not_fitted", estimator=type(self).__name__))
+        require_estimator(self.estimator_)
+        return self.estimator_
+
+    def _threads(self) -> int | None:
+        return self.estimator._threads() if isinstance(self.estimator, Parametrised) else None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+    def __sklearn_tags__(self) -> Any:
+        return self.estimator.__sklearn_tags__()
+
+
+def interval(without: Floats, errors: Floats, alpha: float) -> Floats:
+    """Return the ends for m rows, shape (m, 2), from predictions without each of n examples, (n, m), and errors, (n,).
+
+    O(n m).
+    """
+    n, share = len(errors), Fraction(repr(float(alpha)))
+    low, high = math.floor(share * (n + 1)), math.ceil((1 - share) * (n + 1))
+    ends = np.empty((without.shape[1], 2))
+    ends[:, 0], ends[:, 1] = -np.inf, np.inf
+    if low >= 1:
+        ends[:, 0] = np.partition(without - errors[:, None], low - 1, axis=0)[low - 1]
+    if high <= n:
+        ends[:, 1] = np.partition(without + errors[:, None], high - 1, axis=0)[high - 1]
+    return ends
+
+
+def _without_each(known: Predictions, groups: Groups) -> Floats:
+    """Return the predictions of m known rows without each of n examples, shape (n, m)."""
+    every: Floats = np.repeat(known.predicted[None], len(groups.ids), axis=0)
+    for number, rows, predicted, _ in known.without(groups):
+        every[number, rows] = predicted
+    return every
+
+
+def _errors(model: Estimator, groups: Groups) -> Floats:
+    """Return how far each example is from its prediction by the model without it, shape (n,); kept until a change.
+
+    Some examples at a time are known rows: whoever knows fewer rows builds less of a tree.
+    """
+    if "errors" not in model._known:
+        store, n = model._store(), len(groups.ids)
+        errors = np.empty(n)
+        for begin in range(0, n, _TOGETHER):
+            some = groups.part(begin, begin + _TOGETHER)
+            rows, sparse = _training_rows(model, some)
+            without = _without_each(Predictions(model, rows, sparse), some)
+            errors[begin : begin + _TOGETHER] = np.abs(store.y[some.slots] - np.diagonal(without))
+        model._known["errors"] = errors
+    found: Floats = model._known["errors"]
+    return found
+
+
+def _training_rows(model: Estimator, groups: Groups) -> tuple[Floats, dict[str, SparseRows]]:
+    """Return the encoded features of examples, as ``_rows`` gives those of rows to predict."""
+    parts = model.session_.rows(groups.slots)
+    X = np.ascontiguousarray(np.concatenate([parts[g]["X"] for g in sorted(parts)], axis=1))
+    if not model._features().sparse:
+        return X, {}
+    return X, {"sparse": merged([SparseRows.of_arrays(parts[g], model._features().sparse) for g in sorted(parts)])}
