@@ -53,7 +53,7 @@ class JackknifePlusRegressor(Parametrised):
     >>> X, y = [[float(x)] for x in range(200)], [x + (-1) ** x for x in range(200)]
     >>> model = JackknifePlusRegressor(ExactForestRegressor(n_estimators=20)).fit(X, y)
     >>> low, high = model.predict_interval([[100.0]], alpha=0.1)[0]
-    >>> low < 100 < high
+    >>> bool(low < 100 < high)
     True
     """
 
