@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.chapters import begins_from, earlier, run_of
 from pipelines.config import Config
@@ -194,6 +195,7 @@ def histories(
         elif step is not None:
             with fitting(members.place):
                 _RepeatedUpdate(config, streams, members, only, step, found).follow()
+    pa.default_memory_pool().release_unused()  # what reading the source took, as much as the rows take themselves
     return {key: found[key] for key in (found if None in found else in_order(found))}, streams
 
 

@@ -224,7 +224,7 @@ def open_members(place: RunFolder, run: RunFolder | None = None) -> SavedKeys:
 
     The arrays of a state of a ``run``, which messages name then, are not checked: its audit does.
     """
-    meta, components = open_folder(place.root, filesystem=place.filesystem)
+    meta, components = open_folder(place.root, filesystem=place.filesystem, mapped=run is not None)
     if meta["kind"] != "state":
         raise ModelFileError(message("runs.model_only"), file=place.location)
     if BY_KEY in meta:

@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -168,9 +169,14 @@ def block(X: Floats, rows: AnyArray, columns: Ints) -> Floats:
 
 
 def blocks(X: Floats, rows: AnyArray, parts: Sequence[Ints]) -> list[Floats]:
-    """As :func:`block` of several ranges of columns, each in a task of its own."""
-    tasks = [partial(block, X, rows, columns) for columns in parts]
-    return run(tasks) if len(rows) * X.shape[1] >= _FEW_CELLS else [task() for task in tasks]
+    """As :func:`block` of several ranges of columns, each in a task of its own; few cells of neighbours at once."""
+    if len(rows) * X.shape[1] >= _FEW_CELLS:
+        return run([partial(block, X, rows, columns) for columns in parts])
+    known, ends = np.concatenate([np.empty(0, dtype=np.int64), *parts]), [*accumulate(map(len, parts), initial=0)]
+    if (np.diff(known) != 1).any():
+        return [block(X, rows, columns) for columns in parts]
+    whole = block(X, rows, known)
+    return [whole[:, begin:end].copy() for begin, end in pairwise(ends)]
 
 
 def taken(values: AnyArray, at: AnyArray) -> AnyArray:
@@ -309,7 +315,10 @@ Key = TypeVar("Key")
 
 
 class Lazy(Mapping[Key, dict[str, Any]]):
-    """Named parts, each made when it is asked for; arrays of ``keep_bytes`` in all are kept once made."""
+    """Named parts, each made when it is asked for; arrays of ``keep_bytes`` in all are kept once made.
+
+    Arrays that are read-only, since a file is mapped there, do not count.
+    """
 
     def __init__(self, keys: Iterable[Key], make: Callable[[Key], dict[str, Any]], keep_bytes: int = 0) -> None:
         self._parts: dict[Key, dict[str, Any] | None] = dict.fromkeys(keys)
@@ -320,7 +329,8 @@ class Lazy(Mapping[Key, dict[str, Any]]):
         if part is None:
             part = self._make(key)
             if self._room:
-                needed = sum(value.nbytes for value in part.values() if isinstance(value, np.ndarray))
+                arrays = [value for value in part.values() if isinstance(value, np.ndarray)]
+                needed = sum(array.nbytes for array in arrays if array.flags.writeable)
                 if needed <= self._room:
                     self._room -= needed
                     self._parts[key] = part

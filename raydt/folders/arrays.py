@@ -13,6 +13,8 @@ import functools
 import hashlib
 import io
 import json
+import math
+import mmap
 import os
 import re
 import struct
@@ -347,10 +349,13 @@ def open_folder(
     *,
     filesystem: fs.FileSystem | None = None,
     file_by_file: bool = False,
+    mapped: bool = False,
 ) -> tuple[dict[str, Any], Lazy[str]]:
     """As :func:`load_folder`, but each component is read, and checked, whenever it is asked for.
 
-    ``file_by_file``: of a component, a file of arrays is only read when one of them is asked for.
+    ``file_by_file``: of a component, a file of arrays is only read when one of them is asked for. ``mapped``: a large
+    array in a file of its own on a local disk is read-only, and its pages are those of the file, which the system may
+    take back: for who reads an array from one end to the other.
     """
     folder = _open(path, filesystem)
     manifest = read_manifest(folder)
@@ -363,7 +368,8 @@ def open_folder(
     def read(component: str) -> Any:
         if file_by_file:
             return _file_by_file(folder, files[component])
-        return {name: value for entry in files[component] for name, value in read_entry(folder, entry).items()}
+        take = _mapped_entry if mapped and folder.is_local else read_entry
+        return {name: value for entry in files[component] for name, value in take(folder, entry).items()}
 
     meta = {**manifest.meta, **manifest.origin}
     return meta, Lazy(files, read)
@@ -406,6 +412,23 @@ def read_entry(folder: Folder, entry: FileEntry) -> dict[str, Any]:
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise ModelFileError(message("models.other_hash"), file=file)
     return decode(data, file) if entry.arrays is None else _arrays(data, entry.arrays, file)
+
+
+def _mapped_entry(folder: Folder, entry: FileEntry) -> dict[str, Any]:
+    """As :func:`read_entry`, without a copy of an array that is large and alone in its file."""
+    if entry.arrays is None or len(entry.arrays) != 1 or entry.bytes < _LARGE or folder.size(entry.name) != entry.bytes:
+        return read_entry(folder, entry)
+    [(name, kind)] = entry.arrays.items()
+    header, dtype = _header(kind.dtype, tuple(kind.shape)), np.dtype(kind.dtype)
+    at = _LOCAL.size + len(f"{name}.npy") + _SIZES.size
+    begin, count = at + len(header), math.prod(kind.shape)
+    if begin % dtype.itemsize or begin + dtype.itemsize * count > entry.bytes:
+        return read_entry(folder, entry)
+    with contextlib.suppress(OSError), open(folder.path(entry.name), "rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if data[at:begin] == header and hashlib.sha256(data).hexdigest() == entry.sha256:
+            return {name: np.frombuffer(data, dtype, count, begin).reshape(kind.shape)}
+    return read_entry(folder, entry)  # which says what is wrong, or reads what is written in another way
 
 
 def _open(path: str | os.PathLike[str], filesystem: fs.FileSystem | None) -> Folder:

@@ -276,13 +276,13 @@ def test_rows_are_dealt_as_the_slow_twin_deals_them(seed: int, n: int, inner: in
     cuts = [*(b.cuts for b in bins), 1, 1]
     candidates = np.array([(j, cut) for j, count in enumerate(cuts) for cut in range(count)], np.int64).reshape(-1, 2).T
     largest = 2**46 if weighted else 2**30
-    gradients = draw.integers(-largest, largest, (n, 2)).astype(np.int64 if weighted else np.int32)
+    g, h = draw.integers(-largest, largest, (2, n)).astype(np.int64 if weighted else np.int32)
     tree = grown(draw, cuts, inner)
     for some, of in ((sparse, candidates), (None, candidates[:, candidates[0] < 3])):
         if some is None and (tree.feature >= 3).any():
             continue
         rows = RawRows(X, some, bins)
-        found = rows.deal(tree, gradients, rows.divided((of[0], of[1])))
-        twin = SlowRawRows(X, some, bins).deal(tree, *gradients.T.astype(np.int64), (of[0], of[1]))
+        found = rows.deal(tree, g, h, rows.divided((of[0], of[1])))
+        twin = SlowRawRows(X, some, bins).deal(tree, g.astype(np.int64), h.astype(np.int64), (of[0], of[1]))
         for name in ("leaf", "G", "H", "left"):
             np.testing.assert_array_equal(getattr(found, name), getattr(twin, name), name)

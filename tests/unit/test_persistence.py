@@ -410,6 +410,23 @@ def test_a_large_array_has_a_file_that_is_read_when_it_is_asked_for(tmp_path, mo
     assert len(read) == 4
 
 
+def test_a_large_array_of_a_local_file_is_mapped_and_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "_LARGE", 64)
+    ledger, drift = np.arange(300, dtype=np.uint16).reshape(3, 100), np.arange(99.0)
+    values = {"n": np.arange(3), "leaf": np.arange(200, dtype=np.uint8), "ledger": ledger, "drift": drift}
+    save_folder(tmp_path, "state", META, {"coordinator": values})
+    found = open_folder(tmp_path, mapped=True)[1]["coordinator"]
+    assert_equal({"coordinator": {name: array.copy() for name, array in found.items()}}, {"coordinator": values})
+    assert {name for name, array in found.items() if not array.flags.writeable} == {"leaf", "ledger"}, "aligned ones"
+    for file in tmp_path.glob("coordinator.*.npz"):
+        sound = file.read_bytes()
+        for damaged in (sound[:-1], sound.replace(b"\x05", b"\x06", 1), sound[:200] + b"?" + sound[201:]):
+            file.write_bytes(damaged)
+            with pytest.raises(ModelFileError, match=file.name):
+                open_folder(tmp_path, mapped=True)[1]["coordinator"]
+        file.write_bytes(sound)
+
+
 # -- persistence faults ----------------------------------------------------------------------------------------------
 # A folder holds its old contents or its new ones, whole, whichever operation of the storage fails.
 

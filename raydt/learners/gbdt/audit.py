@@ -245,22 +245,20 @@ class AuditedRows:
         trees, options = self._trees, self.options
         found, routes = list[TreeOfRows](), list[AnyArray]()
         divided = self._raw.divided(trees.candidates.of(m))
-        # A derivative has 31 bits, and its product with a weight more.
-        gradients = np.empty((len(self._y), 2), np.int32 if self._counted is None else np.int64)
-        g, h = gradients.T
         for k in range(trees.width):
             t = m * trees.width + k
             entry = ledger[t - first]
+            # A derivative has 31 bits, and its product with a weight more.
+            g = entry.astype(np.int32)
             if options.regression:
-                g[:], h[:] = entry, UNIT
+                h = np.full_like(g, UNIT)
             else:
-                np.multiply(self._y == (1 if trees.binary else k), ONE, out=g)
-                g -= entry
-                np.abs(g, out=h)
+                g = ONE * (self._y == (1 if trees.binary else k)).astype(np.int32) - g
+                h = np.abs(g)
                 h *= ONE - h
             if self._counted is not None:
-                g[:], h[:] = times(g, self._counted), times(h, self._counted)
-            dealt = self._raw.deal(trees.tree[t], gradients, divided)
+                g, h = times(g.astype(np.int64), self._counted), times(h.astype(np.int64), self._counted)
+            dealt = self._raw.deal(trees.tree[t], g, h, divided)
             low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if options.regression else (1, ONE - 1)
             wrong = {"leaf": leaf[t - first] != dealt.leaf, "ledger": (entry < low) | (entry > high)}
             if m == 0:

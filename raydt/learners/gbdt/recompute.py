@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays import elementary as rng
 from raydt.arrays.blocks import SparseRows
-from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
+from raydt.arrays.elementary import AnyArray, Floats, Ints
 from raydt.arrays.kernel import kernel
 from raydt.audits.bins import FeatureBins, MalformedModelError
 from raydt.messages import message
@@ -152,14 +152,15 @@ def only(sparse: SparseRows, indices: Ints) -> SparseRows:
 
 
 class Divided(NamedTuple):
-    """Rows by the candidates of an iteration, which divide the bins of their features into segments.
+    """Bins of features by the candidates of an iteration, which divide them into segments.
 
     The bins on the left of a candidate are whole segments: 10 bins with cuts at 2 and 6 have the segments 0 to 2, 3 to
     6 and 7 to 9. A kept category has a segment of its own, and a sparse feature has two.
     """
 
-    codes: AnyArray  #: Segment of each row, shape (rows, dense features with candidates), of the least type.
-    begin: npt.NDArray[np.uint32]  #: Where the segments of each of these features begin among those of all.
+    features: Ints  #: Dense ones with candidates, ascending, shape (features,).
+    start: Ints  #: Where the bins of each of these begin in ``segment``.
+    segment: npt.NDArray[np.uint32]  #: Of each bin of these features, among the segments of all.
     #: ``first``, ``last``: Shape (candidates,): the segments on the left of each.
     first: Ints
     last: Ints
@@ -173,49 +174,45 @@ class Divided(NamedTuple):
         return left
 
 
-@kernel
-def _divide(codes: Any, features: Any, starts: Any, table: Any, out: Any) -> None:
-    """Look up the segments of the bins of some features: ``out[i, k] = table[starts[k] + codes[i, features[k]]]``."""
-    for i in range(len(codes)):
-        for k in range(len(features)):
-            out[i, k] = table[starts[k] + codes[i, features[k]]]
+class Walk(NamedTuple):
+    """A tree as rows pass it, by node: a leaf is its own child, so that all rows take as many steps as it has levels.
 
-
-@kernel
-def _sum_up(codes: Any, rows: Any, gradients: Any, begin: Any, sums: Any) -> None:
-    """Add (G, H) of some rows to those of their segments, ``sums`` of shape (segments of all, 2)."""
-    for i in range(len(rows)):
-        row = rows[i]
-        g, h = gradients[row, 0], gradients[row, 1]
-        for k in range(len(begin)):
-            segment = begin[k] + codes[row, k]  # unsigned: no test for an index from the end
-            sums[segment, 0] += g
-            sums[segment, 1] += h
-
-
-@kernel
-def _part(codes: Any, feature: int, cut: int, equal: bool, rows: Any, spare: Any, gradients: Any, left: Any) -> int:
-    """Put the rows on the left of a cut first, in their order; return how many, and add their (G, H) to ``left``.
-
-    Each row is written to both sides, of which one continues behind it: a branch that half of the rows take costs more.
+    The bins on the left of a split are ``width`` after ``low``: 0 to the cut, or the cut alone of a category.
     """
-    n, one, column, G, H = np.uint64(0), np.uint64(1), np.uint64(feature), np.int64(0), np.int64(0)
-    m = n
-    for i in range(len(rows)):
-        row = rows[i]
-        code = codes[row, column]
-        on_left = np.uint64(code == cut) if equal else np.uint64(code <= cut)
-        rows[n], spare[m] = row, row
-        n += on_left
-        m += one - on_left
-        G += np.int64(on_left) * gradients[row, 0]
-        H += np.int64(on_left) * gradients[row, 1]
-    for i in range(m):
-        rows[n + i] = spare[i]
-    left[0] += G
-    left[1] += H
-    on_the_left: int = np.int64(n)
-    return on_the_left
+
+    column: npt.NDArray[np.uint64]  #: Shape (nodes,), as ``low`` and ``width``; of the codes of a row.
+    low: npt.NDArray[np.uint64]
+    width: npt.NDArray[np.uint64]
+    child: Ints  #: Left and right, shape (nodes, 2).
+    place: Ints  #: Of a leaf among the leaves in preorder.
+    levels: int
+
+
+#: Rows that pass the tree together, level by level: the processor waits for many of them at once.
+_ROWS = 256
+
+
+@kernel
+def _pass_down(codes: Any, walk: Any, g: Any, h: Any, divided: Any, leaf: Any, sums: Any) -> None:
+    """Enter the leaf of each row, and add its (G, H) to ``sums``, shape (leaves, segments + 1, 2), last is all."""
+    column, low, width, child, features = walk.column, walk.low, walk.width, walk.child, divided.features
+    for begin in range(0, len(codes), _ROWS):
+        end = min(begin + _ROWS, len(codes))
+        for i in range(begin, end):
+            leaf[i] = 0
+        for _ in range(walk.levels):
+            for i in range(begin, end):
+                v = np.uint64(leaf[i])  # unsigned: no test for an index from the end, and what is below low is far
+                right = np.uint64(codes[i, column[v]]) - low[v] > width[v]
+                leaf[i] = child[v, np.uint64(right)]
+        for i in range(begin, end):
+            of_leaf, g_i, h_i = sums[walk.place[np.uint64(leaf[i])]], np.int64(g[i]), np.int64(h[i])
+            for k in range(len(features)):
+                at = divided.segment[np.uint64(divided.start[k]) + np.uint64(codes[i, np.uint64(features[k])])]
+                of_leaf[at, 0] += g_i
+                of_leaf[at, 1] += h_i
+            of_leaf[divided.segments, 0] += g_i
+            of_leaf[divided.segments, 1] += h_i
 
 
 class RawRows:
@@ -227,92 +224,82 @@ class RawRows:
         self.codes = np.empty((self.n, self.dense), np.min_scalar_type(widest))  # what a row has is together
         run([partial(self._encode, j, b, X[:, j]) for j, b in enumerate(bins)])
         self.sparse = SparseRows.empty(0, len(X)) if sparse is None else sparse
-        many = self.sparse.n_features
         self.categorical = np.array([b.categorical for b in bins], np.bool_)
         self.bins = np.array([b.bins for b in bins], np.int64)
-        # The rows that have a 1, feature by feature.
-        order = np.argsort(self.sparse.indices, kind="stable")
-        self.ones = np.repeat(np.arange(len(X)), self.sparse.lengths)[order]
-        self.ones_begin = np.searchsorted(self.sparse.indices[order], np.arange(many + 1))
 
     def _encode(self, j: int, bins: FeatureBins, x: Floats) -> None:
         self.codes[:, j] = bins.codes(x)
 
     def divided(self, candidates: tuple[Ints, Ints]) -> Divided:
-        """Divide the bins by candidates, features and cuts, ascending. O(rows * features)."""
+        """Divide the bins by candidates, features and cuts, ascending. O(bins)."""
         feature, cut = candidates
         used = np.unique(feature[feature < self.dense])
         ends, tables = np.searchsorted(feature, np.append(used, self.dense)), list[Ints]()
-        first, last, begin = np.empty_like(feature), np.empty_like(feature), np.zeros(len(used) + 1, np.int64)
+        first, last, begin = np.empty_like(feature), np.empty_like(feature), 0
         for k, j in enumerate(used.tolist()):
             own, bins = slice(ends[k], ends[k + 1]), np.arange(self.bins[j])
             count = len(cut[own])
-            last[own] = begin[k] + np.arange(count)
+            last[own] = begin + np.arange(count)
             if self.categorical[j]:
                 first[own] = last[own]
-                tables.append(np.full(len(bins), count))
-                tables[k][cut[own]] = np.arange(count)
+                tables.append(np.full(len(bins), begin + count))
+                tables[k][cut[own]] = last[own]
             else:
-                first[own] = begin[k]
-                tables.append(np.searchsorted(cut[own], bins))
-            begin[k + 1] = begin[k] + count + 1
-        sparse = int(begin[-1])
-        first[ends[-1] :] = last[ends[-1] :] = sparse + 2 * (feature[ends[-1] :] - self.dense)
-        table, starts = np.concatenate([np.empty(0, np.int64), *tables]), np.cumsum([0, *map(len, tables)])
-        codes = np.empty((self.n, len(used)), np.min_scalar_type(int(table.max(initial=0))))
-        _divide(self.codes, used, starts, table.astype(codes.dtype), codes)
-        return Divided(codes, begin[:-1].astype(np.uint32), first, last, sparse, sparse + 2 * self.sparse.n_features)
+                first[own] = begin
+                tables.append(begin + np.searchsorted(cut[own], bins))
+            begin += count + 1
+        first[ends[-1] :] = last[ends[-1] :] = begin + 2 * (feature[ends[-1] :] - self.dense)
+        starts, table = np.cumsum([0, *map(len, tables)])[:-1], np.concatenate([np.empty(0, np.int64), *tables])
+        return Divided(used, starts, table.astype(np.uint32), first, last, begin, begin + 2 * self.sparse.n_features)
 
-    def deal(self, tree: RecordedGBDTTree, gradients: AnyArray, divided: Divided) -> DealtTree:
-        """Deal the rows down one tree, and sum up their g and h, shape (rows, 2). O(features * depth * rows)."""
+    def deal(self, tree: RecordedGBDTTree, g: Ints, h: Ints, divided: Divided) -> DealtTree:
+        """Deal the rows down one tree, and sum up their g and h, shape (rows,). O((features + depth) * rows)."""
         n, inner = len(tree), tree.feature >= 0
-        place = np.cumsum(inner) - 1
-        left = np.empty((2, int(inner.sum()), len(divided.first)), np.int64)
-        leaf = np.zeros(self.n, np.min_scalar_type(n))
-        out = DealtTree(leaf, np.zeros(n, np.int64), np.zeros(n, np.int64), left)
-        rows, spare = np.arange(self.n, dtype=np.uint32), np.empty(self.n, np.uint32)
-        root = self.histogram(rows, gradients, divided) if inner[0] else None
-        work: list[tuple[int, AnyArray, Ints, Ints | None]] = [(0, rows, gradients.sum(axis=0, dtype=np.int64), root)]
-        while work:
-            v, rows, both, sums = work.pop()
-            out.G[v], out.H[v] = both
-            if sums is None:
-                leaf[rows] = v
-                continue
-            left[:, place[v]] = divided.to_the_left(sums)
-            of_left, feature, cut = np.zeros(2, np.int64), int(tree.feature[v]), int(tree.cut[v])
-            if feature < self.dense:
-                equal = bool(self.categorical[feature])
-                end = _part(self.codes, feature, cut, equal, rows, spare, gradients, of_left)
-            else:
-                zero = self.is_zero(feature - self.dense, rows)
-                end = int(zero.sum())
-                rows[:] = np.concatenate([rows[zero], rows[~zero]])
-                of_left += gradients[rows[:end]].sum(axis=0, dtype=np.int64)
-            children = [(int(tree.left[v]), rows[:end], of_left), (int(tree.right[v]), rows[end:], both - of_left)]
-            (small, few, of_few), (large, many, of_many) = sorted(children, key=lambda child: len(child[1]))
-            part = self.histogram(few, gradients, divided) if inner[small] or inner[large] else None
-            work.append((small, few, of_few, part if inner[small] else None))
-            work.append((large, many, of_many, sums - part if inner[large] and part is not None else None))
+        leaf, left = (
+            np.empty(self.n, np.min_scalar_type(n)),
+            np.empty((2, int(inner.sum()), len(divided.first)), np.int64),
+        )
+        sums = np.zeros((n - int(inner.sum()), divided.segments + 1, 2), np.int64)
+        codes, walk = self._walk(tree)
+        _pass_down(codes, walk, g, h, divided, leaf, sums)
+        self._add_sparse(walk.place[leaf], g, h, divided, sums)
+        out, place = DealtTree(leaf, np.empty(n, np.int64), np.empty(n, np.int64), left), np.cumsum(inner) - 1
+        above = list[Ints]()  # sums of the subtrees that come later in preorder, whose parents have not come yet
+        for v in reversed(range(n)):
+            below = above.pop() + above.pop() if inner[v] else sums[walk.place[v]]
+            out.G[v], out.H[v] = below[divided.segments]
+            if inner[v]:
+                left[:, place[v]] = divided.to_the_left(below)
+            above.append(below)
         return out
 
-    def is_zero(self, index: int, rows: AnyArray) -> Bools:
-        """Return in which of some rows a sparse feature is 0."""
-        zero = np.ones(self.n, np.bool_)
-        zero[self.ones[self.ones_begin[index] : self.ones_begin[index + 1]]] = False
-        of_rows: Bools = zero[rows]
-        return of_rows
+    def _walk(self, tree: RecordedGBDTTree) -> tuple[AnyArray, Walk]:
+        """Return the codes of the rows, with a column for each sparse feature that splits the tree, and the tree."""
+        inner, itself = tree.feature >= 0, np.arange(len(tree))
+        sparse = np.unique(tree.feature[tree.feature >= self.dense])
+        column = np.where(tree.feature < self.dense, tree.feature, self.dense + np.searchsorted(sparse, tree.feature))
+        equal = inner & np.append(self.categorical, False)[np.minimum(np.maximum(tree.feature, 0), self.dense)]
+        low, codes, depth = np.where(equal, tree.cut, 0), self.codes, np.zeros(len(tree), np.int64)
+        if len(sparse):
+            rows = np.repeat(np.arange(self.n), self.sparse.lengths)
+            ones = [np.bincount(rows[self.sparse.indices == j - self.dense], minlength=self.n) for j in sparse.tolist()]
+            codes = np.concatenate([codes, np.array(ones, codes.dtype).T], axis=1)
+        if not codes.shape[1]:
+            codes = np.zeros((self.n, 1), codes.dtype)  # which a tree of one node looks at
+        for v in np.flatnonzero(inner).tolist():
+            depth[[tree.left[v], tree.right[v]]] = depth[v] + 1
+        child = np.stack([np.where(inner, tree.left, itself), np.where(inner, tree.right, itself)], axis=1)
+        column, low, width = (np.where(inner, one, 0).astype(np.uint64) for one in (column, low, tree.cut - low))
+        return codes, Walk(column, low, width, child, np.cumsum(~inner) - 1, int(depth.max()))
 
-    def histogram(self, rows: AnyArray, gradients: AnyArray, divided: Divided) -> Ints:
-        """(G, H) of each segment, and of each value of all sparse features, shape (segments of all, 2)."""
-        sums, begin = np.zeros((divided.segments, 2), np.int64), divided.sparse
-        _sum_up(divided.codes, rows, gradients, divided.begin, sums)
+    def _add_sparse(self, place: Ints, g: Ints, h: Ints, divided: Divided, sums: Ints) -> None:
+        """Add (G, H) of each value of all sparse features to those of the leaves, of which each row has a place."""
         if self.sparse.n_features:
-            ones, of_rows = self.sparse[rows], gradients[rows]
-            for s, total in enumerate(of_rows.sum(axis=0, dtype=np.int64)):
-                np.add.at(sums[:, s], begin + 1 + 2 * ones.indices, np.repeat(of_rows[:, s], ones.lengths))
-                sums[begin::2, s] = total - sums[begin + 1 :: 2, s]
-        return sums
+            lengths, begin, whole = self.sparse.lengths, divided.sparse, divided.segments
+            at = np.repeat(place, lengths), begin + 1 + 2 * self.sparse.indices.astype(np.int64)
+            for s, values in enumerate((g, h)):
+                np.add.at(sums[:, :, s], at, np.repeat(values, lengths))
+            sums[:, begin:whole:2] = sums[:, whole:] - sums[:, begin + 1 : whole : 2]
 
 
 class RecomputedCandidates:
