@@ -1,6 +1,6 @@
 """Measurements of the FuDyADT paper: data sets, contestants, and one row of a CSV file for each setting.
 
-Not at hand: INSECTS v1 to v5 and NOAA weather; of Covertype only a small relative, whose F1 must not be compared with
+Not at hand: INSECTS v1 to v5; of Covertype only a small relative, whose F1 must not be compared with
 the paper's. Poker is MOA's poker-lsn; the UCI training hands are a relative on which the slower peers run too. Every
 contestant predicts each example before it sees it. River's trees and the trivial predictors cannot delete: they see all
 rows, inserted only. A run that was stopped resumes from the file.
@@ -59,6 +59,7 @@ ELECTRICITY = DataSet("Electricity", "electricity", "DOWN", 45_312, "Electricity
 COVERTYPE = DataSet("Covertype, first 10,000", "covtype_head10k", 2, 10_000, "Forest Covertypes", False)
 KDD = DataSet("KDDCUP99 10 %", "kddcup99_10pct", "smurf", 494_021, "KDDCUP99", True, 8_000)
 KDD_HEAD = DataSet("KDDCUP99, first 50,000", "kddcup99_10pct", "smurf", 50_000, "KDDCUP99", False, 8_000)
+NOAA = DataSet("NOAA Weather", "weather_noaa", 0, 18_159, "NOAA Weather", True)
 POKER = DataSet("Poker", "poker_lsn", 0, 829_201, "Poker", True)
 POKER_UCI = DataSet("Poker, UCI training hands", "poker_uci_train", 0, 25_010, "Poker", False)
 
