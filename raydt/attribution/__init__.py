@@ -8,5 +8,14 @@ from __future__ import annotations
 
 from raydt.attribution.jackknife import JackknifePlusRegressor
 from raydt.attribution.leave_one_out import LeaveOneOut, leave_one_out
+from raydt.attribution.values import DataValues, Influence, data_values, influence
 
-__all__ = ["JackknifePlusRegressor", "LeaveOneOut", "leave_one_out"]
+__all__ = [
+    "DataValues",
+    "Influence",
+    "JackknifePlusRegressor",
+    "LeaveOneOut",
+    "data_values",
+    "influence",
+    "leave_one_out",
+]

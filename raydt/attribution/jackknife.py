@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from raydt.arrays.blocks import SparseRows, merged
 from raydt.arrays.elementary import Floats
-from raydt.attribution.leave_one_out import Groups, Predictions, groups_of, require_estimator
+from raydt.attribution.leave_one_out import Groups, Predictions, groups_of, require_estimator, training_rows
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import Parametrised
 from raydt.estimators.base import Estimator, Regressor
@@ -179,18 +178,9 @@ def _errors(model: Estimator, groups: Groups) -> Floats:
         errors = np.empty(n)
         for begin in range(0, n, _TOGETHER):
             some = groups.part(begin, begin + _TOGETHER)
-            rows, sparse = _training_rows(model, some)
+            rows, sparse = training_rows(model, some)
             without = _without_each(Predictions(model, rows, sparse), some)
             errors[begin : begin + _TOGETHER] = np.abs(store.y[some.slots] - np.diagonal(without))
         model._known["errors"] = errors
     found: Floats = model._known["errors"]
     return found
-
-
-def _training_rows(model: Estimator, groups: Groups) -> tuple[Floats, dict[str, SparseRows]]:
-    """Return the encoded features of examples, as ``_rows`` gives those of rows to predict."""
-    parts = model.session_.rows(groups.slots)
-    X = np.ascontiguousarray(np.concatenate([parts[g]["X"] for g in sorted(parts)], axis=1))
-    if not model._features().sparse:
-        return X, {}
-    return X, {"sparse": merged([SparseRows.of_arrays(parts[g], model._features().sparse) for g in sorted(parts)])}

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.blocks import SparseRows
+from raydt.arrays.blocks import SparseRows, merged
 from raydt.arrays.elementary import AnyArray, Floats, Ints
 from raydt.attribution.scores import Score
 from raydt.errors import ConfigError, InputError
@@ -225,3 +225,12 @@ class Predictions:
         if isinstance(self._model, Regressor):
             return predicted, np.empty((len(self.rows), 0))
         return predicted, predictor.predict_proba(self.rows, len(classes), **self._sparse)
+
+
+def training_rows(model: Estimator, groups: Groups) -> tuple[Floats, dict[str, SparseRows]]:
+    """Return the encoded features of examples, as ``_rows`` gives those of rows to predict."""
+    parts = model.session_.rows(groups.slots)
+    X = np.ascontiguousarray(np.concatenate([parts[g]["X"] for g in sorted(parts)], axis=1))
+    if not model._features().sparse:
+        return X, {}
+    return X, {"sparse": merged([SparseRows.of_arrays(parts[g], model._features().sparse) for g in sorted(parts)])}
