@@ -229,7 +229,7 @@ def open_members(place: RunFolder, run: RunFolder | None = None) -> SavedKeys:
         raise ModelFileError(message("runs.model_only"), file=place.location)
     if BY_KEY in meta:
         return SavedKeys(meta, components, place.root)
-    check, less = (understood, 0) if run is None else (outlined, 1)  # an audit has the rows of the source, too
+    check, less = (understood, 0) if run is None else (outlined, 3)  # an audit has the rows of the source, too
     rows = with_rows(meta, components, place.root, less=less)
     return SavedOne(check(meta, rows, place.root), (run or place).location)
 

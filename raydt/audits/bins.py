@@ -11,17 +11,16 @@ printed.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints, below, bits
+from raydt.arrays.kernel import kernel
 from raydt.examples.updates import MOST, UNIT, CountedOnes, Features, History
 from raydt.messages import Message, message
 
@@ -151,28 +150,38 @@ class SortedValues:
 
     def beyond(self, firsts: Floats, widths: Floats, unit: float) -> Floats:
         """Return the least known value that is more than a width, in ``unit``, above a first one; inf: none."""
-        starts = zip(firsts.tolist(), widths.tolist(), strict=True)
-        return np.array([next(self._starts(first, width, unit), math.inf) for first, width in starts])
+        found = np.full((len(firsts), 1), math.inf)
+        for i, first in enumerate(firsts.tolist()):
+            _follow(self._known, first, widths[i : i + 1], unit, found[i : i + 1], np.empty(1, np.int64))
+        return found[:, 0]
 
     def starts(self, least: float, widths: Floats, most: int, unit: float) -> list[list[float]]:
         """Return at most ``most`` values of each width: each is beyond the one before, the first beyond ``least``."""
-        return [[*islice(self._starts(least, width, unit), most)] for width in widths.tolist()]
+        found, many = np.empty((len(widths), most)), np.empty(len(widths), np.int64)
+        _follow(self._known, float(least), widths, unit, found, many)
+        return [of_width[:n].tolist() for of_width, n in zip(found, many.tolist(), strict=True)]
 
-    def _starts(self, value: float, width: float, unit: float) -> Iterator[float]:
-        """Yield values, each of which is the least that is more than a width above the one before."""
-        known, end, place = self._known.data, len(self._known), 0
-        while True:
-            first = value / unit
-            # The sum is near the value, but the difference decides, as it is rounded.
-            place = bisect_right(known, (first + width) * unit, lo=place)
-            while place > 0 and known[place - 1] >= value and known[place - 1] / unit - first > width:
-                place = bisect_left(known, known[place - 1])
-            while place < end and not known[place] / unit - first > width:
-                place = bisect_right(known, known[place])
-            if place == end:
-                return
-            value = known[place]
-            yield value
+
+@kernel
+def _follow(known: Any, least: float, widths: Any, unit: float, found: Any, many: Any) -> None:
+    """Enter, of each width, values that are each the least more than a width above the one before, and how many."""
+    for i in range(len(widths)):
+        value, place, n = least, np.int64(0), np.int64(0)
+        while n < found.shape[1]:
+            first, low, high = value / unit, place, np.int64(len(known))
+            while low < high:
+                middle = (low + high) >> 1
+                # The difference decides, as it is rounded: it does not fall where values rise.
+                if known[middle] >= value and known[middle] / unit - first > widths[i]:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low == len(known):
+                break
+            place, value = low, known[low]
+            found[i, n] = value
+            n += 1
+        many[i] = n
 
 
 def _counts(answers: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:

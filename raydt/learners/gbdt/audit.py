@@ -249,11 +249,12 @@ class AuditedRows:
             t = m * trees.width + k
             entry = ledger[t - first]
             # A derivative has 31 bits, and its product with a weight more.
-            g = entry.astype(np.int32)
             if options.regression:
+                g = entry.astype(np.int32)
                 h = np.full_like(g, UNIT)
             else:
-                g = ONE * (self._y == (1 if trees.binary else k)).astype(np.int32) - g
+                g = np.multiply(self._y == (1 if trees.binary else k), ONE, dtype=np.int32)
+                g -= entry
                 h = np.abs(g)
                 h *= ONE - h
             if self._counted is not None:
@@ -362,7 +363,7 @@ def _by_tree(array: AnyArray, rows: AnyArray | slice, trees: slice, n: int) -> A
 
 
 #: Leaves of rows in a part, and sums of candidates of all parts, that are kept at once; values that are sorted at once.
-_TOGETHER, _SORTED = 1 << 22, 1 << 22
+_TOGETHER, _SORTED = 1 << 22, 1 << 21
 
 
 def audit(options: GBDTOptions, features: Features, state: Arrays, history: History, groups: Any = None) -> AuditReport:

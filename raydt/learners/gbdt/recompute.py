@@ -262,7 +262,8 @@ class RawRows:
         sums = np.zeros((n - int(inner.sum()), divided.segments + 1, 2), np.int64)
         codes, walk = self._walk(tree)
         _pass_down(codes, walk, g, h, divided, leaf, sums)
-        self._add_sparse(walk.place[leaf], g, h, divided, sums)
+        if self.sparse.n_features:
+            self._add_sparse(walk.place[leaf], g, h, divided, sums)
         out, place = DealtTree(leaf, np.empty(n, np.int64), np.empty(n, np.int64), left), np.cumsum(inner) - 1
         above = list[Ints]()  # sums of the subtrees that come later in preorder, whose parents have not come yet
         for v in reversed(range(n)):
@@ -294,12 +295,11 @@ class RawRows:
 
     def _add_sparse(self, place: Ints, g: Ints, h: Ints, divided: Divided, sums: Ints) -> None:
         """Add (G, H) of each value of all sparse features to those of the leaves, of which each row has a place."""
-        if self.sparse.n_features:
-            lengths, begin, whole = self.sparse.lengths, divided.sparse, divided.segments
-            at = np.repeat(place, lengths), begin + 1 + 2 * self.sparse.indices.astype(np.int64)
-            for s, values in enumerate((g, h)):
-                np.add.at(sums[:, :, s], at, np.repeat(values, lengths))
-            sums[:, begin:whole:2] = sums[:, whole:] - sums[:, begin + 1 : whole : 2]
+        lengths, begin, whole = self.sparse.lengths, divided.sparse, divided.segments
+        at = np.repeat(place, lengths), begin + 1 + 2 * self.sparse.indices.astype(np.int64)
+        for s, values in enumerate((g, h)):
+            np.add.at(sums[:, :, s], at, np.repeat(values, lengths))
+        sums[:, begin:whole:2] = sums[:, whole:] - sums[:, begin + 1 : whole : 2]
 
 
 class RecomputedCandidates:
