@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
@@ -20,7 +22,7 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from actors.telemetry import Meter
-from pipelines import replay, resume
+from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
 from pipelines.following import follow
 from pipelines.run_folder import RunFolder
@@ -94,6 +96,10 @@ def test_one_label_against_all_others(tmp_path: Path) -> None:
     assert state.classes == ["not c1|c9", "c1|c9"]
     assert sorted(state.arrays["y"].tolist()) == sorted(positive)
     assert audit_run(tmp_path / "run").ok
+    new = {"id": [10**6, 10**6 + 1], "a": [0.1, 0.2], "b": [0.3, 0.4], "y": ["never met", "c1"]}
+    pq.write_table(pa.table(new), tmp_path / "new.parquet")
+    assert update(tmp_path / "run", insert=tmp_path / "new.parquet", out=tmp_path / "state").active == len(positive) + 2
+    assert sorted(open_state(tmp_path / "state")[0].arrays["y"].tolist()) == sorted([*positive, False, True])
     for wrong in (1, True, ["c1", 2]):
         with refused("live.positive", ConfigError, column="y", kind="string"):
             follow(job(table, source={"positive": wrong}), tmp_path / "refused", until_idle=0.0)
