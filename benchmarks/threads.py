@@ -8,7 +8,7 @@ All lines take about a quarter of an hour on two free cores. ``--only WORD ...``
 words in name or contestant, such as ``fit``, ``predict``, ``gbdt`` or ``csv``, and prepares no data or model of the
 others: less than five minutes for any of these. ``--scale .01`` is a trial run.
 
-``--beside 1`` has another process keep a core busy meanwhile, ``--beside 2`` two of them. Then several threads may take
+``--beside 1`` has another process keep a core busy meanwhile, ``--beside .5`` half of it. Then several threads may take
 at most 15 % more time than one, or the program ends with the lines that do.
 
 The column "16, calculated" is not measured: it is Amdahl's law with the serial part that the first two columns show,
@@ -304,10 +304,22 @@ def forests() -> Iterator[tuple[str, Callable[[int], Any]]]:
         yield kind.__name__, lambda n, kind=kind: kind(max_samples=0.1, n_jobs=n, random_state=0, **same)
 
 
+_BUSY = """import sys, time
+part = float(sys.argv[1])
+while True:
+    until = time.perf_counter() + 0.04 * part
+    while time.perf_counter() < until:
+        pass
+    if part < 1:
+        time.sleep(0.04 * (1 - part))
+"""
+
+
 @contextlib.contextmanager
-def neighbours(count: int) -> Iterator[None]:
-    """Processes that keep a core each busy."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+def neighbours(cores: float) -> Iterator[None]:
+    """Processes that keep a core each busy, the last one for a part of each 40 ms, if ``cores`` is no whole number."""
+    parts = [1.0] * int(cores) + [cores % 1] * (cores % 1 > 0)
+    busy = [subprocess.Popen([sys.executable, "-c", _BUSY, str(part)]) for part in parts]
     try:
         for process, core in zip(busy, sorted(os.sched_getaffinity(0)), strict=False):
             os.sched_setaffinity(process.pid, [core])
@@ -346,7 +358,7 @@ def speed(row: Row, threads: list[int], rounds: int) -> tuple[list[str], float]:
 
 
 if __name__ == "__main__":
-    given = arguments(__doc__, threads=[1, 2], rounds=5, scale=1.0, only=[], beside=0)
+    given = arguments(__doc__, threads=[1, 2], rounds=5, scale=1.0, only=[], beside=0.0)
     print_machine("lightgbm", "scikit-learn")
     lines, dear = [], []
     for group in GROUPS:

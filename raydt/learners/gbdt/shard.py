@@ -57,7 +57,9 @@ from raydt.parallel import limited, ranges, run, threads
 _LOSS_BITS = 20
 #: Cells (rows x features) of a model for each thread of a training: a tree then takes some milliseconds, a meeting 0.1.
 CELLS_OF_A_THREAD = 1_000_000
-#: Shards for each thread, if there are enough rows: a thread that is ahead takes over from one whose core is busy.
+#: Shards for each thread, if there are enough rows: a thread that is ahead takes over from one whose core is busy. The
+#: first ones have twice the rows of the others: threads of one speed end together, and so do two if one is half as fast
+#: (a third and two sixths of the rows in the time in which that takes a third).
 SHARDS_OF_A_THREAD = 2
 #: Cells of a model, and of a batch, for each thread of an update, which trains few of the trees again.
 UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
@@ -156,7 +158,7 @@ class Crew:
         if len(crew) == 1:
             self.shard.train(slots, F, first, stop)
             return
-        parts = [slice(len(slots) * i // len(crew), len(slots) * (i + 1) // len(crew)) for i in range(len(crew))]
+        parts = [slice(*bounds) for bounds in pairwise(_bounds(len(slots), len(crew)))]
         side_by_side(
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
@@ -174,7 +176,7 @@ class Crew:
         crew = self._crew(len(held), UPDATED_CELLS_OF_A_THREAD, most)
         if len(crew) == 1:
             return [self.shard.update(slots, role, anew)]
-        ends = [0, *(int(held[len(held) * i // len(crew)]) for i in range(1, len(crew))), e.leaf.shape[1]]
+        ends = [0, *(int(held[i]) for i in _bounds(len(held), len(crew))[1:-1]), e.leaf.shape[1]]
         results = side_by_side(
             [
                 shard.update_steps(slots[_within(slots, *own)], role, anew[_within(anew, *own)], len(anew) > 0, *own)
@@ -194,7 +196,7 @@ class Crew:
     def _crew(self, rows: int, of_a_thread: int, most: int = 1 << 30) -> list[RowShard]:
         """Return the shards of a pass over so many rows, at most ``most``; the first is the owner's own.
 
-        Each has at least ``of_a_thread`` cells; of more shards than threads, each thread has as many.
+        They have at least ``of_a_thread`` cells on average; of more shards than threads, each thread has as many.
         """
         n, shards = threads(), min(most, rows * self._width // of_a_thread)
         each = min(SHARDS_OF_A_THREAD, shards // n) if n > 1 else 1
@@ -205,6 +207,13 @@ class Crew:
             self._beside = [self.shard.beside(former[i - 1], i, shards) for i in range(1, shards)]
             return [self.shard, *self._beside]
         return [self.shard]
+
+
+def _bounds(rows: int, shards: int) -> list[int]:
+    """Return where the rows of each shard of this process begin, and how many rows there are in all."""
+    first = shards // SHARDS_OF_A_THREAD if shards > threads() else shards
+    shares = [min(i, first) + i for i in range(shards + 1)]
+    return [rows * share // shares[-1] for share in shares]
 
 
 def _within(slots: Slots, begin: int, end: int) -> Bools:
