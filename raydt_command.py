@@ -3,7 +3,7 @@
 
 def main() -> None:
     """Run the command line of this process."""
-    from raydt.namesakes import claim
+    from raydt.installation import claim
 
     claim()
     from pipelines.cli import main

@@ -31,8 +31,8 @@ from actors.processes import follow_this_process, no_longer_follow
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 from raydt.exchange.messages import VARIABLE
+from raydt.installation import INSTALLED, others
 from raydt.messages import message
-from raydt.namesakes import INSTALLED, others
 from raydt.parallel import affinity
 
 # Environment of the processes of a job: where compiled kernels are cached, how many threads they use, their token.
@@ -513,7 +513,7 @@ def _require_short_paths() -> None:
 
 def _of_workers() -> dict[str, Any]:
     """Options of ``ray.init`` with which workers import our packages, where their path does not lead to them."""
-    return {"runtime_env": {"worker_process_setup_hook": "raydt.namesakes.claim"}} if INSTALLED or others() else {}
+    return {"runtime_env": {"worker_process_setup_hook": "raydt.installation.claim"}} if INSTALLED or others() else {}
 
 
 def _join(address: str) -> Cluster:

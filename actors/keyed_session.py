@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Cluster, bundles, cpus, use_cpus
-from actors.faults import translate
+from actors.liveness import translate
 from actors.processes import peak_rss_bytes
 from actors.session import AHEAD, PATIENCE, ShardParts
 from actors.shard import Identity, Worker, identity, node, own, require_same

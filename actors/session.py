@@ -27,6 +27,7 @@ from raydt.errors import ExchangeError
 from raydt.examples.row_owners import RowOwners, parts_for
 from raydt.examples.updates import BatchResult, Features, Log, UpdateBatch
 from raydt.exchange import messages as faults
+from raydt.exchange.links import Traffic
 from raydt.exchange.messages import (
     Ask,
     Buckets,
@@ -41,7 +42,6 @@ from raydt.exchange.messages import (
     Tell,
     fault,
 )
-from raydt.exchange.shard import Traffic
 from raydt.folders.arrays import FileEntry, SavedIds, publish
 from raydt.folders.folder import Folder
 from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written, whole_rows, write_parts

@@ -1,4 +1,4 @@
-"""The shard actor: a process with one :class:`raydt.exchange.shard.NumberedShard` for each CPU that it reserves.
+"""The shard actor: a process with one :class:`raydt.exchange.links.NumberedShard` for each CPU that it reserves.
 
 A shard is a thread, a process or a node: messages number the shards of all processes in order, and those of one process
 answer at the same time, in threads. Where the shards of a learner divide their work among threads themselves, a process
@@ -32,8 +32,8 @@ from raydt.arrays.elementary import Ints
 from raydt.errors import InputError, NotWrittenError, RaydtError
 from raydt.examples.row_owners import parts_for
 from raydt.examples.updates import Features
+from raydt.exchange import links as exchange_shard
 from raydt.exchange import messages as faults
-from raydt.exchange import shard as exchange_shard
 from raydt.exchange.links import advanced, swap_together
 from raydt.exchange.messages import Buckets, EndOfPass, GroupSnapshot, Parts, Payload, Position, fault
 from raydt.folders.arrays import FileEntry, SavedIds

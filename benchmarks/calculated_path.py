@@ -29,8 +29,8 @@ import numpy as np
 from harness import arguments, print_machine, progress, show
 from works import Work
 
+from raydt.exchange.links import InProcessDriver, Traffic
 from raydt.exchange.messages import MET, Ask, Block, EndOfPass, Exchange, Tell
-from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.parallel import limited

@@ -33,7 +33,6 @@ from raydt.parallel import limited
 from raydt.sessions.session import InProcessSession, Session
 from raydt.sources.divided import Opening, open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -72,7 +71,7 @@ class Job:
         try:
             busy, began = processor_seconds(pids), time.perf_counter()
             source: Any = open_source(self.file, reading=self.reading)
-            stream = make_stream(Incremental(warmup=self.rows), source)
+            stream = Incremental(warmup=self.rows).make(source)
             large = 0
             if read_apart and isinstance(session, RaySession):
                 fingerprint = source.identity().fingerprint

@@ -78,7 +78,7 @@ PLACES = {
     "pipelines.running.replay": ("run", "replay"),
     "pipelines.config": ("config", "load_config"),
     "raydt.arrays.kernel": ("kernels", "load"),
-    "raydt.arrays.kernel_cache": ("kernels", "compile_once"),
+    "raydt.arrays.kernel": ("kernels", "compile_once"),
     "numba.core.caching": ("kernels", "FunctionCache._load_overload"),
     "pipelines.reporting": ("report", "publish_report"),
 }

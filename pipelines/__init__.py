@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from raydt.namesakes import claim
+from raydt.installation import claim
 
 claim()  # before the next line, whose package may have a namesake in the working directory
 

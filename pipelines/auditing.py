@@ -40,11 +40,11 @@ from pipelines.saved_runs import (
 )
 from pipelines.updating.changes import StateNames
 from pipelines.validation import SHARDS_PER_CPU
-from raydt.arrays.digest import digest
 from raydt.arrays.elementary import Arrays
 from raydt.audits.recorded_tree import AuditReport, noted
 from raydt.encoding.columns import integer_of
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError, ProcessLostError, RaydtError
+from raydt.examples.digest import digest
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.updates import history_of_live
 from raydt.exchange.messages import OWNED, Buckets
@@ -54,8 +54,7 @@ from raydt.folders.segments import rows_in, with_rows
 from raydt.keyed.packing import Member, SavedKeys, Total, live
 from raydt.learners import learners, traits_of
 from raydt.learners.base import AuditedPart, LearnerOptions, audit, audit_divided, rows_within
-from raydt.messages import Message, message
-from raydt.redaction import quoted, text
+from raydt.messages import Message, message, quoted, text
 from raydt.sessions.receipt import options_hash, trained_from_nothing
 from raydt.sessions.receipt_chain import (
     IDS,

@@ -18,9 +18,9 @@ import click
 import raydt
 from pipelines import commands
 from pipelines.config import TerminalFormatter, error_text, one_line
-from raydt.arrays.kernel_cache import PREPARATION
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
 from raydt.messages import message
+from raydt.parallel import PREPARATION
 
 EPILOG = """\b
 Exit codes:

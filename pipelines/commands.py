@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.config import one_line
-from raydt.messages import message
-from raydt.redaction import WITHHELD
+from raydt.messages import WITHHELD, message
 
 # Options that several commands share, and how a command prints its result.
 

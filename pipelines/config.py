@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -55,8 +56,8 @@ from raydt.sources.base import FileOptions
 from raydt.sources.live.base import LiveOptions, kinds
 from raydt.sources.options import SourceOptions
 from raydt.streams.base import microseconds
-from raydt.streams.options import StreamOptions
-from raydt.streams.windows import Incremental, TimeWindow, Training
+from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
+from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow, Training
 
 # Text from data, file names or libraries, made safe to print and to show on a page.
 
@@ -411,6 +412,13 @@ PATH_KEYS = (
     *(("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path")),
     *(("output", "receipt_key"), ("output", "receipt_sign")),
 )
+
+
+#: Options of any stream model, selected by ``model``: a model is added in its own file and listed here.
+StreamOptions = Annotated[
+    Incremental | SlidingWindow | RandomUpdates | Batches | TimeWindow | Changelog | DeletionLog | Training,
+    Discriminator("model"),
+]
 
 
 class _ByKind:

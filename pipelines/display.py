@@ -15,13 +15,12 @@ from pipelines.config import escaped
 from pipelines.report.facts import audit_facts
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
 from pipelines.report.holdout import chosen, verdict
-from raydt.arrays.kernel_cache import PREPARATION
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
-from raydt.messages import message
+from raydt.messages import WITHHELD, message
+from raydt.parallel import PREPARATION
 from raydt.presentation.blocks import Article, Block, Code, Facts, Items, Row, Table, Text, has_content, pairs
 from raydt.presentation.charts import count, counted, duration, moment, names, size
-from raydt.redaction import WITHHELD
 from raydt.sessions.receipt_chain import of_origin
 
 # The renderer of blocks for a terminal: aligned lines, an empty line between blocks.

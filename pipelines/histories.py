@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from pipelines.chapters import begins_from, earlier, run_of
 from pipelines.config import Config
-from pipelines.keyed.recorder import StreamsOfKeys, streams_of
 from pipelines.run_folder import RunFolder, fitting
+from pipelines.running.keyed import StreamsOfKeys, streams_of
 from pipelines.running.plans import PlanLog, features_of, require_same_data
 from pipelines.saved_runs import config_of, last_state, open_members, open_stream, states_of
 from pipelines.updating.changes import RULES, StateNames

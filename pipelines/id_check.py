@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.keyed.recorder import StreamsOfKeys, streams_of
+from pipelines.running.keyed import StreamsOfKeys, streams_of
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE, UpdateBatch
 from raydt.keyed.packing import Member

@@ -20,9 +20,9 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError, RaydtError
+from raydt.learners.base import Settings
 from raydt.messages import message
 from raydt.parallel import limited
-from raydt.settings import Settings
 from raydt.streams.base import Age, microseconds
 
 

@@ -24,8 +24,7 @@ from pipelines.updating.changes import find_rows, open_rows
 from raydt.arrays.elementary import Bools, Floats
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
-from raydt.export import FormatName, Interface, build, suffix_of, write
-from raydt.export.paths import sentences
+from raydt.export import FormatName, Interface, build, sentences, suffix_of, write
 from raydt.keyed.groups import Key, group_of, in_order
 from raydt.keyed.packing import TEXT_KEY, SavedKeys, fitting_keys
 from raydt.learners import traits_of

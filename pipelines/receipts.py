@@ -16,8 +16,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import find_state, open_members
 from raydt.errors import STORAGE_REMEDIES, RaydtError, message_of
 from raydt.folders.arrays import MANIFEST, newest, read_manifest
-from raydt.messages import message
-from raydt.redaction import text
+from raydt.messages import message, text
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Key, OpenChain, Origin, Signer, opened, read_chain
 from raydt.sessions.saved_model import SavedModel

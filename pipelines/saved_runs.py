@@ -50,7 +50,6 @@ from raydt.sources.files.jsonl import Dialect
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLog, LoggedDeletions, LogKeys
-from raydt.streams.options import make_stream
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
@@ -62,7 +61,7 @@ def open_stream(config: Config) -> tuple[Source, Stream]:
         source.waits = config.stream.on_error == "wait"
     if getattr(config.source, "key", None) is not None:
         return source, keyed_stream(config, source)
-    return source, make_stream(config.stream, source)
+    return source, config.stream.make(source)
 
 
 def keyed_stream(config: Config, source: Any) -> Any:

@@ -21,10 +21,10 @@ from raydt.errors import InputError
 from raydt.estimators import load_model as load_estimator
 from raydt.estimators.base import Estimator
 from raydt.folders.arrays import read_manifest
+from raydt.installation import __version__
 from raydt.messages import message
 from raydt.sessions.saved_model import BY_KEY
 from raydt.sources.live.base import library
-from raydt.version import __version__
 
 
 class Scores(Reporter):

@@ -26,10 +26,9 @@ from raydt.keyed.groups import GROUPS
 from raydt.keyed.stream import KeyedStream, KeyWeights
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.learners.base import LOCAL_WORK_LIMIT, WeightSum, WorkPlan
-from raydt.messages import Message, message
+from raydt.messages import WITHHELD, Message, message, quoted, text
 from raydt.parallel import affinity, limited
 from raydt.presentation.charts import counted
-from raydt.redaction import WITHHELD, quoted, text
 from raydt.sessions.session import holds, most_cells
 from raydt.sources.base import Rows, Source
 from raydt.sources.divided import Opening

@@ -29,8 +29,7 @@ from raydt.examples.store import Subjects
 from raydt.folders.arrays import MANIFEST, complete, newest, open_folder, read_manifest
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.keyed.packing import Member
-from raydt.messages import message
-from raydt.redaction import WITHHELD
+from raydt.messages import WITHHELD, message
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 
 Kind = Literal["id", "subject"]
@@ -458,7 +457,7 @@ class SavedPart:
 
 
 def _quotes(text: str, values: frozenset[Any]) -> bool:
-    """Return True if a message quotes a value, as :func:`raydt.redaction.quoted` writes it."""
+    """Return True if a message quotes a value, as :func:`raydt.messages.quoted` writes it."""
     return any(
         repr(value[:60]) in text if isinstance(value, str) else re.search(rf"(?<![\w.-]){value}(?![\w.])", text)
         for value in values

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raydt.estimators.keyed_base import KeyedClassifier, KeyedRegressor
     from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
 
-from raydt.version import __version__
+from raydt.installation import __version__
 
 __all__ = [
     "ConfidenceTreeClassifier",

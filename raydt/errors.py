@@ -8,8 +8,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from raydt.messages import OR_SKIP, Message, message
-from raydt.redaction import in_quotes, marked, text
+from raydt.messages import OR_SKIP, Message, in_quotes, marked, message, text
 
 _SHORTAGES = {errno.ENOMEM: "no_memory", errno.EMFILE: "process_files", errno.ENFILE: "machine_files"}
 
@@ -93,7 +92,7 @@ class InputError(RaydtError, ValueError):
         if isinstance(problem, Message):
             remedy = remedy or problem.remedy or None
             problem = problem.alone()
-        #: The arguments, their values marked (:mod:`raydt.redaction`); the attributes of these names are plain.
+        #: The arguments, their values marked (:mod:`raydt.messages`); the attributes of these names are plain.
         self.parts: dict[str, Any] = {"problem": problem, "file": file, "column": column, "row": row, "remedy": remedy}
         self._show()
         place = ", ".join(

@@ -2,7 +2,7 @@
 
 ``from raydt.jobs import replay`` works for ``train``, ``update`` and the others, too, and for the modules of
 ``pipelines``, such as ``tracking``. Importing this module lets the process import ``pipelines`` and ``actors`` from
-this installation, too (:mod:`raydt.namesakes`).
+this installation, too (:mod:`raydt.installation`).
 
 ``python -m raydt.jobs`` is the command ``raydt``. Not here: any work. ``raydt`` itself imports neither package.
 """
@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from raydt.namesakes import claim
+from raydt.installation import claim
 
 claim()
 

@@ -1,4 +1,4 @@
-"""A pool of threads that the process shares, and how many threads a piece of work takes.
+"""A pool of threads that the process shares, how many threads a piece of work takes, and its seconds.
 
 The calling thread takes tasks too, and waits for nobody who has not begun: work ends if no other thread can be
 started, and as many Python threads as like may divide work at the same time. A task that divides work itself does so
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Condition, get_ident
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 # How many CPUs this process may use.
 
@@ -132,11 +132,26 @@ def _within(n: int | None) -> int | None:
     return n if outer is None or (n is not None and n < outer) else outer
 
 
-def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call ``work`` with at most ``n`` threads; of the limit nothing is left, wherever an interrupt arrives."""
-    context = copy_context()
-    context.run(_limit.set, _within(n))
-    return context.run(work, *arguments, **named)
+class Limited(Protocol):
+    """An object whose calls use a limited number of threads."""
+
+    def _threads(self) -> int | None:
+        """Return the most threads that a call may use; None: as many as the calls around it."""
+
+
+def in_threads(method: Callable[..., T]) -> Callable[..., T]:
+    """Have a method of an object use as many threads as the object says.
+
+    Nothing is left of the limit, wherever an interrupt arrives.
+    """
+
+    @functools.wraps(method)
+    def limited_call(self: Limited, /, *arguments: Any, **named: Any) -> T:
+        context = copy_context()
+        context.run(_limit.set, _within(self._threads()))
+        return context.run(method, self, *arguments, **named)
+
+    return limited_call
 
 
 def call_divided(work: Callable[[], T]) -> T:
@@ -421,3 +436,41 @@ class _Task(Generic[T]):
 # Kernels release the GIL and work on arrays that all threads share, so nothing is copied or sent. Each task writes
 # arrays, or ranges of arrays, of its own; statistics are integers and ties have a total order. A result therefore has
 # the same bits with any number of threads, and the number is never part of options, hashes, digests or files.
+
+
+class Preparation:
+    """The time in which this process compiles or loads kernels, which is none of its work.
+
+    Numba does either while it holds a lock, in one thread at a time; what a kernel calls is a part of it.
+    """
+
+    def __init__(self) -> None:
+        self.compiled = 0  #: kernels
+        self.heard: Callable[[], None] = lambda: None  #: called whenever a function begins to compile
+        self._past, self._since, self._depth = 0.0, 0.0, 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the process began."""
+        return self._past + (time.perf_counter() - self._since if self._depth else 0.0)
+
+    def begin(self) -> None:
+        """Note that a function begins to compile or to load."""
+        if not self._depth:
+            self._since = time.perf_counter()
+        self._depth += 1
+
+    def end(self) -> None:
+        """Note that a function is there."""
+        past, self._depth = self.seconds, self._depth - 1
+        if not self._depth:
+            self._past = past
+
+
+#: Of this process.
+PREPARATION = Preparation()
+
+
+def work_seconds() -> float:
+    """Return ``time.perf_counter`` without the time in which kernels were compiled or loaded."""
+    return time.perf_counter() - PREPARATION.seconds

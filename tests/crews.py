@@ -20,7 +20,7 @@ from raydt.audits import recorded_tree
 from raydt.batches import binning
 from raydt.encoding import features
 from raydt.estimators import frames
-from raydt.examples import row_digest
+from raydt.examples import digest as row_digest
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange import links
 from raydt.learners.best_split import coordinator as best_split_coordinator

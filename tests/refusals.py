@@ -10,8 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.audits.recorded_tree import AuditReport
-from raydt.messages import Message, message_of
-from raydt.redaction import text
+from raydt.messages import Message, message_of, text
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raydt.arrays.digest import digest
 from raydt.audits.recorded_tree import AuditReport, compare_rows
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
+from raydt.examples.digest import digest
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import Reading
 from raydt.exchange.messages import Ask

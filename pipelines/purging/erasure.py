@@ -28,8 +28,7 @@ from raydt.keyed.packing import Member, SavedKeys, live, packed
 from raydt.keyed.session import TOTALS
 from raydt.keyed.source import recoded
 from raydt.learners import traits_of
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.deletion_log import LoggedDeletions
 from raydt.streams.row_stream import AbsentRows

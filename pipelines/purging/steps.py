@@ -24,11 +24,11 @@ from pipelines.updating.states import Series
 from raydt.errors import ConfigError, InputError
 from raydt.folders.arrays import MANIFEST, newest
 from raydt.folders.folder import locked
+from raydt.installation import __version__
 from raydt.messages import message
 from raydt.sessions.receipt import checked_note, options_hash
 from raydt.sessions.receipt_chain import Key
 from raydt.streams.base import microseconds
-from raydt.version import __version__
 
 # The receipt of a purge: ``purge.json`` in the folder that was purged, and an entry of a chain.
 #

@@ -25,7 +25,7 @@ from raydt.folders.arrays import MANIFEST, load_folder, parsed
 from raydt.keyed.packing import open_keys
 from raydt.learners import described
 from raydt.learners.description import Description, RunRecords
-from raydt.messages import Message, message
+from raydt.messages import Message, message, quoted
 from raydt.presentation.blocks import Block
 from raydt.presentation.charts import (
     Chart,
@@ -40,7 +40,6 @@ from raydt.presentation.charts import (
     whole_windows,
 )
 from raydt.presentation.trees import Names
-from raydt.redaction import quoted
 from raydt.sessions.saved_model import understood
 
 QUARANTINE_SHOWN = 20

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.config import Config
-from pipelines.keyed.recorder import StreamsOfKeys, recorder_of, streams_of
 from pipelines.run_folder import RunFolder, fitting
+from pipelines.running.keyed import StreamsOfKeys, recorder_of, streams_of
 from pipelines.running.plans import begins_with, require_same
 from pipelines.saved_runs import find_state, members_of, open_members
 from pipelines.updating.logs import KEPT

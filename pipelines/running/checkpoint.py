@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, Protocol
 
 from actors.telemetry import Meter
 from pipelines.config import Config
-from pipelines.keyed.recorder import recorder_of
 from pipelines.operation import CheckpointOptions
 from pipelines.run_folder import STATES, RunFolder, fitting
+from pipelines.running.keyed import recorder_of
 from pipelines.running.plans import require_same, require_updated
 from pipelines.running.records import Recorder
 from pipelines.saved_runs import last_state

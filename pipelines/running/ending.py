@@ -36,13 +36,13 @@ from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records import WITHDRAWN, Recorder, Recoveries, writing
-from raydt.arrays.kernel_cache import PREPARATION
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError, message_of
 from raydt.exchange.messages import fault
 from raydt.folders.arrays import parsed
 from raydt.keyed.session import KeyFailedError
 from raydt.learners import description_of
 from raydt.messages import Message, message
+from raydt.parallel import PREPARATION
 from raydt.presentation.charts import counted
 from raydt.sources.base import Source, SourceIdentity
 

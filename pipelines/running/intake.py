@@ -30,7 +30,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.requests import Marks
 from pipelines.saved_runs import no_rows
 from raydt.arrays import kernel
-from raydt.arrays.kernel_cache import compile_once, work_seconds
+from raydt.arrays.kernel_cache import compile_once
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, RestartsSpentError, UpdateError
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.updates import BatchResult, Features, UpdateBatch, cut_at
@@ -38,6 +38,7 @@ from raydt.exchange.messages import Barrier
 from raydt.folders.arrays import parsed
 from raydt.learners import learners
 from raydt.messages import message
+from raydt.parallel import work_seconds
 from raydt.presentation.charts import counted, duration
 from raydt.sessions.session import BY_KEY, DIVIDED, ONE_MODEL, InProcessSession, Session, compile_missing
 from raydt.sources.live.base import LiveSource, SourceAwayError

@@ -28,19 +28,18 @@ from actors.telemetry import Meter, Telemetry, metrics_served
 from pipelines.chapters import Chapter, ClosedStates, earlier, expire, is_closed
 from pipelines.config import Config
 from pipelines.display import STARTING_RAY, Reporter
-from pipelines.keyed.recorder import recorder_of, sessions_of
 from pipelines.logs import LogContext, log_to
 from pipelines.run_folder import BEGINNING, CHAPTERS, RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import Ending, Interruption, Past, RunResult, kept, new_id, write_report
 from pipelines.running.intake import Incarnations, Intake, RestartBudget, feed
+from pipelines.running.keyed import recorder_of, sessions_of
 from pipelines.running.plans import PlanLog, features_of, warnings_of
 from pipelines.running.records import Recorder, Recoveries, writing
 from pipelines.running.requests import Requests, requests_of
 from pipelines.running.scoring import SCORED, parts_of, score_holdout
 from pipelines.saved_runs import run_meta, state_meta, store_of
 from pipelines.validation import WARMUP_ROWS, divide, divide_ids, place
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import ConfigError, InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.messages import Snapshot, fault
@@ -51,6 +50,7 @@ from raydt.keyed.stream import ROWS, KeyedStream, KeyWeights
 from raydt.learners import description_of, traits_of
 from raydt.learners.base import WeightSum
 from raydt.messages import message
+from raydt.parallel import work_seconds
 from raydt.presentation.charts import duration
 from raydt.sessions.session import Session
 from raydt.sources.base import SourceIdentity

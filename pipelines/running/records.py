@@ -27,8 +27,7 @@ from raydt.arrays.elementary import Ints
 from raydt.encoding.columns import NO_TIME, TimeColumn
 from raydt.errors import STORAGE_REMEDIES, InputError, NotWrittenError
 from raydt.examples.updates import CARRIES_ROW, CODES, NUMBERS, BatchResult, Log, Refusal, Targets, UpdateBatch, there
-from raydt.messages import message
-from raydt.redaction import text
+from raydt.messages import message, text
 from raydt.streams.base import Skipped, Stream, Tally, truths
 
 # The committed parts of a table: numbered Parquet files, listed by a checkpoint.

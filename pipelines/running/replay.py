@@ -27,12 +27,11 @@ from pipelines.running.plans import (
 )
 from pipelines.saved_runs import config_of, inputs_of, last_state, open_stream, require_run_apart, states_of, store_of
 from pipelines.validation import place
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import ConfigError, InputError, RaydtError
 from raydt.folders.arrays import MANIFEST, read_manifest
 from raydt.folders.folder import locked
 from raydt.messages import message
-from raydt.parallel import limited
+from raydt.parallel import limited, work_seconds
 from raydt.sources.base import FileOptions, SourceIdentity
 from raydt.sources.divided import files_of
 from raydt.sources.live.base import LiveOptions

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.config import Config
-from pipelines.keyed.recorder import job_of
 from pipelines.running.intake import Incarnations, Intake, feed
+from pipelines.running.keyed import job_of
 from pipelines.saved_runs import keyed_stream, open_stream
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.encoding.columns import number_of
 from raydt.evaluation.holdout import HoldOutScores, levels_of
 from raydt.examples.updates import NUMBERS, UNIT, Features
@@ -25,6 +24,7 @@ from raydt.keyed.members import Member, Members
 from raydt.keyed.session import scores_of
 from raydt.keyed.stream import ROWS, KeyedStream
 from raydt.learners import learners
+from raydt.parallel import work_seconds
 from raydt.sessions.session import Session
 from raydt.streams.base import Tally, known
 from raydt.streams.windows import ALL_ROWS, HoldOut, Rest, Training, TrainingStream

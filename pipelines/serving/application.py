@@ -117,7 +117,7 @@ import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 answers = os.dup(1)
 os.dup2(2, 1)
-from raydt.namesakes import claim
+from raydt.installation import claim
 claim()
 from pipelines.serving.application import main
 main(answers, sys.argv[1] == "True")

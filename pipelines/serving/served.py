@@ -23,8 +23,7 @@ from raydt.encoding.features import FeatureEncoder
 from raydt.errors import InputError
 from raydt.keyed.packing import SavedKeys
 from raydt.learners import traits_of
-from raydt.messages import Message, message
-from raydt.redaction import marked, quoted
+from raydt.messages import Message, marked, message, quoted
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 
 # Rows of a JSON body: to columns, and to the features of a model.

@@ -68,18 +68,16 @@ from raydt.keyed.session import KeyedSession, KeyFailedError
 from raydt.keyed.stream import ROWS
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
-from raydt.messages import message
+from raydt.messages import message, text
 from raydt.parallel import in_order, limited, threads
 from raydt.presentation.blocks import pairs
 from raydt.presentation.charts import counted
-from raydt.redaction import text
 from raydt.sessions.session import BY_KEY, ONE_MODEL, InProcessSession, Use, compile_kernels, compile_missing
 from raydt.sources.base import Source
 from raydt.sources.divided import open_source
 from raydt.sources.file_source import StoredSource
 from raydt.streams.base import Tally, known
 from raydt.streams.deletion_log import warmup as warm_up_streams
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Training, TrainingStream
 
 # The rows of a sweep: settings whose learners read the same source in the same way share one reading of it.
@@ -129,11 +127,11 @@ def _stored(config: Config, source: Any) -> StoredSource:
 def _require_stream(config: Config, source: Any) -> None:
     """Refuse (ConfigError, InputError) a stream that does not fit the source, and have it read what streams need."""
     if by_key(config):
-        from pipelines.keyed.recorder import job_of
+        from pipelines.running.keyed import job_of
 
         job_of(config, keyed_stream(config, source))
     else:
-        make_stream(config.stream, source)
+        config.stream.make(source)
 
 
 def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError | InputError], None]) -> list[Trial]:
@@ -257,7 +255,7 @@ def run_setting(
 def _run(source: StoredSource, config: Config, ends: Callable[[int], bool]) -> dict[str, Any] | None:
     """Run one setting with one model; ``ends`` is asked after each batch, with the updates that are done."""
     moments: list[tuple[int, int, int | None]] = []
-    stream = make_stream(config.stream, source)
+    stream = config.stream.make(source)
     features = features_of(source, config.learner)
 
     def opened() -> InProcessSession:
@@ -266,7 +264,7 @@ def _run(source: StoredSource, config: Config, ends: Callable[[int], bool]) -> d
     holdout: dict[str, Any] = {}
     if isinstance(stream, TrainingStream) and isinstance(config.stream, Training) and config.stream.holdout:
         holdout = scored(config, opened(), stream.rest(), features)
-        stream = make_stream(config.stream, source)
+        stream = config.stream.make(source)
     session = opened()
     tally = Tally(stream, weighted=config.output.weighted_metrics)
     intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
@@ -307,7 +305,7 @@ def _run(source: StoredSource, config: Config, ends: Callable[[int], bool]) -> d
 
 def _run_keys(source: StoredSource, config: Config, ends: Callable[[int], bool]) -> dict[str, Any] | None:
     """Run one setting with a model for each key, as :func:`_run`: without a curve, which each key has."""
-    from pipelines.keyed.recorder import job_of
+    from pipelines.running.keyed import job_of
 
     holdout: dict[str, Any] = {}
     if isinstance(config.stream, Training) and config.stream.holdout:

@@ -35,8 +35,7 @@ from raydt.keyed.groups import Key
 from raydt.keyed.packing import TEXT_KEY
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
-from raydt.messages import message
-from raydt.redaction import marked, quoted, quoted_columns
+from raydt.messages import marked, message, quoted, quoted_columns
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import FileOptions, Rows, Source
 from raydt.sources.file_source import FileSource

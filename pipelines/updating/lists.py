@@ -50,8 +50,7 @@ from raydt.keyed.groups import in_order as keys_in_order
 from raydt.keyed.packing import Member, SavedKeys, live
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
-from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.messages import Message, message, quoted
 from raydt.sessions.receipt import Method, Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
@@ -214,7 +213,7 @@ class ListChanges:
         batch, method = self.read(session.coordinator.store.find), Method.of(self.saved.options)
         begins = warmup is not None
         batch = batch if warmup is None else replace(batch, warmup=warmup)
-        classes, first = self.saved.classes, "" if begins else None
+        classes, first = self.saved.classes, "" if begins else session.digest()
         try:
             receipt = apply_with_receipt(
                 session, batch, classes, method, ids=self.shown, copies=copies, digest_before=first

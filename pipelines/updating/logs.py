@@ -59,8 +59,7 @@ from raydt.keyed.packing import Member
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.learners.description import Call
-from raydt.messages import message
-from raydt.redaction import quoted_columns
+from raydt.messages import message, quoted_columns
 from raydt.sessions.receipt import Method, Receipt, receipt_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
@@ -424,7 +423,6 @@ class LogChanges:
             active=(active, session.coordinator.store.live),
             digests=(digest, session.digest()),
             copies=copies,
-            log=result.log,
         ).answering(whose, (), ())
 
     def component(self, live: tuple[Ints, Ints]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CR_FIELDS, CompilerBase, CompileResult, DefaultPassBuilder
 from numba.core.event import Listener, register
 
-from raydt.arrays.kernel_cache import LEVEL, PREPARATION, SHIPPED, BySources, runs_shipped
+from raydt.arrays.kernel_cache import LEVEL, SHIPPED, BySources, runs_shipped
+from raydt.parallel import PREPARATION
 
 _SUM_BYTES = 16
 

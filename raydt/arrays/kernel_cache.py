@@ -19,7 +19,6 @@ import hashlib
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -168,44 +167,6 @@ class BySources:
     def get_disambiguator(self) -> str:
         """Name that tells kernels in one folder apart."""
         return self._name
-
-
-class Preparation:
-    """The time in which this process compiles or loads kernels, which is none of its work.
-
-    Numba does either while it holds a lock, in one thread at a time; what a kernel calls is a part of it.
-    """
-
-    def __init__(self) -> None:
-        self.compiled = 0  #: kernels
-        self.heard: Callable[[], None] = lambda: None  #: called whenever a function begins to compile
-        self._past, self._since, self._depth = 0.0, 0.0, 0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the process began."""
-        return self._past + (time.perf_counter() - self._since if self._depth else 0.0)
-
-    def begin(self) -> None:
-        """Note that a function begins to compile or to load."""
-        if not self._depth:
-            self._since = time.perf_counter()
-        self._depth += 1
-
-    def end(self) -> None:
-        """Note that a function is there."""
-        past, self._depth = self.seconds, self._depth - 1
-        if not self._depth:
-            self._past = past
-
-
-#: Of this process.
-PREPARATION = Preparation()
-
-
-def work_seconds() -> float:
-    """Return ``time.perf_counter`` without the time in which kernels were compiled or loaded."""
-    return time.perf_counter() - PREPARATION.seconds
 
 
 @functools.cache

@@ -26,8 +26,8 @@ from raydt.arrays.blocks import (
     trimmed,
 )
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints, Slots
+from raydt.examples.digest import BucketDigest, Columns
 from raydt.examples.owned_rows import NEVER, OwnedRows, slots_in_order
-from raydt.examples.row_digest import BucketDigest, Columns
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
 from raydt.examples.updates import Features, filled, unless_equal
 from raydt.exchange.links import Meeting, Steps

@@ -25,8 +25,7 @@ import pyarrow.csv as pacsv
 from raydt.arrays.blocks import SparseRows
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.errors import InputError
-from raydt.messages import Message, message, sentences
-from raydt.redaction import quoted, quoted_columns
+from raydt.messages import Message, message, quoted, quoted_columns, sentences
 
 ColumnKind = Literal["number", "text"]
 IdKind = Literal["integer", "text"]

@@ -211,10 +211,10 @@ class FeatureEncoder:
         }
         if self.tokens is not None:
             self.tokens.dictionary = Dictionary(known.get(self.tokens.name, ()))
-
-    def dictionaries(self) -> dict[str, Dictionary]:
-        """Return categories and tokens by column."""
-        return self.categories | ({} if self.tokens is None else {self.tokens.name: self.tokens.dictionary})
+        #: Categories and tokens by column.
+        self.dictionaries = self.categories | (
+            {} if self.tokens is None else {self.tokens.name: self.tokens.dictionary}
+        )
 
     def check(
         self, columns: Columns, faults: Faults, needed: Mask | None = None, X: Floats | None = None

@@ -32,8 +32,7 @@ from raydt.encoding.columns import (
 from raydt.errors import ConfigError
 from raydt.examples.updates import CODES, NUMBERS, OP_NAMES, OUT_OF_RANGE
 from raydt.examples.updates import out_of_range_targets as out_of_range
-from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.messages import Message, message, quoted
 
 #: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
 _TRUTH = {True: ("true", "yes", "on"), False: ("false", "no", "off")}

@@ -6,7 +6,6 @@ The features are in ``raydt.estimators.frames``.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import html
 import inspect
 import re
@@ -35,9 +34,8 @@ from raydt.examples.store import objects
 from raydt.examples.updates import OUT_OF_RANGE
 from raydt.examples.updates import out_of_range_targets as out_of_range
 from raydt.learners import learners
-from raydt.messages import Message, message, message_of
-from raydt.parallel import call, threads_of
-from raydt.redaction import quoted
+from raydt.messages import Message, message, message_of, quoted
+from raydt.parallel import in_threads, threads_of
 
 
 def _one_column(y: Any) -> AnyArray:
@@ -268,16 +266,6 @@ N_JOBS = (
 
 #: Methods to which meta-estimators of scikit-learn route metadata.
 _ROUTED = ("fit", "partial_fit", "predict", "predict_proba", "score")
-
-
-def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a method of an estimator use as many threads as its ``n_jobs`` says."""
-
-    @functools.wraps(method)
-    def limited_call(self: Parametrised, /, *arguments: Any, **named: Any) -> Any:
-        return call(self._threads(), method, self, *arguments, **named)
-
-    return limited_call
 
 
 def documented(cls: C) -> C:

@@ -289,7 +289,7 @@ class Estimator(NamedExamples):
     # the method returns applies it.
 
     def _deletion(self, ids: Any, subjects: Any, missing: str, digests: bool) -> Callable[[], Receipt]:
-        return self._delete(self._asked(ids, subjects, missing), digests)
+        return self._delete(self._asked(ids, subjects, missing), self._digest() if digests else None)
 
     def _deletion_by_value(self, X: Any, y: Any, digests: bool) -> Callable[[], Receipt]:
         rows, sparse = self._rows(X, known=True)
@@ -308,15 +308,15 @@ class Estimator(NamedExamples):
                 raise UpdateError(message("examples.unknown_value"), row=row)
             chosen.append(taken[value].pop())
         key = np.array(chosen, dtype=np.int64)
-        return self._delete(DeletionRequest(key, self._store().find(key)), digests)
+        return self._delete(DeletionRequest(key, self._store().find(key)), self._digest() if digests else None)
 
-    def _delete(self, asked: DeletionRequest, digests: bool) -> Callable[[], Receipt]:
+    def _delete(self, asked: DeletionRequest, before: str | None) -> Callable[[], Receipt]:
         key, width = asked.key, self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         sparse = SparseRows.empty(width) if width else None
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
-        return partial(self._apply_with_receipt, batch, asked, self._digest() if digests else None, self._shown(key))
+        return partial(self._apply_with_receipt, batch, asked, before, self._shown(key))
 
     def _replacement(self, ids: Any, X: Any, y: Any, beside: ExampleMetadata, digests: bool) -> Callable[[], Receipt]:
         asked = self._asked(ids, None, "error")
@@ -348,7 +348,6 @@ class Estimator(NamedExamples):
             copies=OF_AN_ESTIMATOR,
             ids=shown,
             digest_before=before,
-            digests=before is not None,
         )
         self._advance(batch, receipt.log)
         self._gone = asked.key, batch.start

@@ -28,8 +28,7 @@ from raydt.examples.updates import (
     refuse_numbered,
     running_ids,
 )
-from raydt.export import FormatName, Interface, build, write
-from raydt.export.paths import sentences
+from raydt.export import FormatName, Interface, build, sentences, write
 from raydt.folders.arrays import Kind, save_folder
 from raydt.folders.folder import Folder, locked
 from raydt.learners import learners

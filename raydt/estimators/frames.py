@@ -176,7 +176,7 @@ class FrameEncoder:
     @property
     def dictionaries(self) -> dict[str, Dictionary]:
         """Categories and tokens by column."""
-        return {} if self._encoder is None else self._encoder.dictionaries()
+        return {} if self._encoder is None else self._encoder.dictionaries
 
     def learn(self, X: Any) -> None:
         """Take names and kinds of the columns from ``X``."""

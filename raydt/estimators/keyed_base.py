@@ -50,8 +50,7 @@ from raydt.keyed.groups import Key, group_of
 from raydt.keyed.members import Awake
 from raydt.keyed.packing import SavedKeys
 from raydt.learners.base import too_little_of_keys
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sessions.receipt import Receipt, checked_note
 from raydt.sessions.saved_model import BY_KEY, understood
 

@@ -34,8 +34,7 @@ from raydt.keyed.groups import Key, digest_of, group_of, in_order
 from raydt.keyed.members import Awake
 from raydt.keyed.packing import packed
 from raydt.learners import traits_of
-from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.messages import Message, message, quoted
 from raydt.sessions.saved_model import BY_KEY, model_meta
 
 # The rows of a call by key: which rows each key has, and the features of these rows.

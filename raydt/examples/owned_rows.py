@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import extended
-from raydt.arrays.digest import Part
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Int32s, Ints, Slots
-from raydt.examples.row_digest import BucketDigest, joined_part
+from raydt.examples.digest import BucketDigest, Part, joined_part
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore, SlotColumns
 from raydt.examples.updates import (

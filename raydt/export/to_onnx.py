@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from raydt.export.paths import Interface
+from raydt.export import Interface
+from raydt.installation import __version__
 from raydt.trees.shapley import TreeSum
-from raydt.version import __version__
 
 LIBRARIES, SUFFIX = ("onnx",), ".onnx"
 #: Codes of the comparisons of ``TreeEnsemble``.

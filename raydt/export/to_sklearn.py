@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from raydt.arrays.elementary import AnyArray, Floats, Ints
 from raydt.errors import InputError
-from raydt.export.paths import Interface
+from raydt.export import Interface
 from raydt.messages import message
 from raydt.trees.shapley import LARGEST, TreeSum
 

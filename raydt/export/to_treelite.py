@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from raydt.errors import InputError
-from raydt.export.paths import Interface
+from raydt.export import Interface
 from raydt.messages import message
 from raydt.trees.shapley import TreeSum
 

@@ -35,8 +35,8 @@ from raydt.arrays.elementary import AnyArray, Arrays, Ints
 from raydt.errors import FormatVersionError, InputError, ModelFileError, shortage
 from raydt.exchange.messages import Buckets
 from raydt.folders.folder import Folder, final_name
+from raydt.installation import __version__
 from raydt.messages import message
-from raydt.version import __version__
 
 # The manifest of a folder of plain arrays: what lies in it, sealed by its own hash. Writing one is the commit.
 #

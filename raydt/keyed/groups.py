@@ -17,8 +17,7 @@ import numpy as np
 from raydt.arrays.elementary import Ints
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import REFUSALS, UNKNOWN_ID
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sources.base import Rows
 from raydt.streams.deletion_log import LoggedDeletions
 

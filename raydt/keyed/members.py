@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Ints
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEARNER, MAJORITY, NO_CHANGE, SCORED, dense_ranks, ranks_in, sparse_ranks
@@ -26,6 +25,7 @@ from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.learners.batch_coordinator import Many
 from raydt.learners.tree_coordinator import ManyBatches
 from raydt.messages import message
+from raydt.parallel import work_seconds
 from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream, Tally

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.blocks import Lazy
-from raydt.arrays.digest import DIGEST_2
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
 from raydt.encoding.columns import Dictionary, integer_of
 from raydt.errors import ModelFileError
+from raydt.examples.digest import DIGEST_2
 from raydt.exchange.messages import Parts, Segment, Snapshot
 from raydt.folders.arrays import FileEntry, open_folder, parsed, publish_component, read_manifest
 from raydt.folders.checkpoint import BESIDE, ROWS, Checkpoint, CheckpointContent, CheckpointStore
@@ -37,8 +37,7 @@ from raydt.keyed.members import classes_of, whole
 from raydt.keyed.source import WholeSource
 from raydt.learners import traits_of
 from raydt.learners.base import NOTHING_DIVIDED
-from raydt.messages import message
-from raydt.redaction import marked, quoted
+from raydt.messages import marked, message, quoted
 from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, one_of, outlined
 from raydt.sessions.session import InProcessSession
 from raydt.sources.file_source import StoredSource

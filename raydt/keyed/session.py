@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.errors import InputError, RaydtError, message_of
 from raydt.examples.updates import NUMBERS, BatchResult, Log, Refusal, Targets, UpdateBatch, there
 from raydt.exchange.messages import GroupSnapshot, Parts, Segment, Snapshot
@@ -26,6 +25,7 @@ from raydt.keyed.packing import fitting_keys, keys_of, packed
 from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
 from raydt.messages import message
+from raydt.parallel import work_seconds
 from raydt.streams.base import Skipped, truths
 
 # What is recorded of each key while it learns: rows of the metrics, predictions, rows passed over, alarms.

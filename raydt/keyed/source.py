@@ -36,8 +36,7 @@ from raydt.examples.updates import (
 )
 from raydt.exchange.messages import Segment
 from raydt.keyed.groups import Due, Key, KeyLog
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sources.base import Rows, SourceIdentity
 from raydt.sources.file_source import FileSource
 from raydt.sources.live.followed import KEPT, FollowedSource

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +14,14 @@ from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from raydt.arrays.blocks import Lazy, SparseRows, as_slice
-from raydt.arrays.digest import DIGEST_2
 from raydt.arrays.elementary import Arrays, Floats, Ints
 from raydt.audits.bins import AuditParts, MalformedModelError
 from raydt.audits.recorded_tree import AuditReport, rows_inserted
 from raydt.errors import ConfigError
+from raydt.examples.digest import DIGEST_2
 from raydt.examples.row_owners import are_in
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import (
@@ -39,11 +40,32 @@ from raydt.exchange.messages import OWNED, STORED, Buckets, ShardWorker
 from raydt.folders.segments import chosen, with_live
 from raydt.learners import description
 from raydt.learners.batch_coordinator import BatchCoordinator
-from raydt.messages import Message, message
-from raydt.redaction import quoted
-from raydt.settings import Settings
+from raydt.messages import Message, message, quoted
 from raydt.trees.counted_tree import TreeRules
 from raydt.trees.state_schema import HELD_OR_MISSING, Array, Schema, check_arrays, check_group, check_held, require
+
+# Base of the sections of a config: a retired key is refused with what to use instead.
+
+
+class Settings(BaseModel):
+    """Keys of one section of a config."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    #: Keys of earlier versions: the values that mean what is done today, and what to use instead.
+    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: Any) -> Any:
+        """Refuse retired keys; one that is set to what is done today is left out, as in states and runs."""
+        if not isinstance(given, Mapping):
+            return given
+        for name in cls.retired.keys() & given.keys():
+            today, instead = cls.retired[name]
+            if given[name] not in today:
+                raise ValueError(message("settings.retired", name=name, instead=instead))
+        return {name: value for name, value in given.items() if name not in cls.retired}
 
 
 class LearnerOptions(Settings):
@@ -402,7 +424,7 @@ class Learner(ABC):
 
     @property
     def _audits(self) -> Any:
-        return importlib.import_module(".audit", type(self).__module__.rpartition(".")[0])
+        return importlib.import_module(".audit", sys.modules[type(self).__module__].__package__)
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:

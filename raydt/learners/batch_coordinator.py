@@ -16,13 +16,12 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field, field_validator
 
 from raydt.arrays.blocks import SparseRows, as_slice
-from raydt.arrays.digest import Part
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, Slots
 from raydt.arrays.kernel import Repeated, kernel
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError
 from raydt.evaluation.scoring import NO_LEVEL
-from raydt.examples.row_digest import RowDigest
+from raydt.examples.digest import Part, RowDigest
 from raydt.examples.store import ExampleStore, Weighting, admit_updates
 from raydt.examples.updates import (
     BITS,
@@ -277,7 +276,8 @@ class BatchCoordinator(ABC):
         while begin < end:
             limit = int(refused[refused >= begin].min(initial=end))
             stop = yield from self._admit_run(batch, slice(begin, limit), skip_refused, admitted)
-            logs.append((yield from self._enter(batch, slice(begin, stop), admitted, result)))
+            self._enter(batch, slice(begin, stop), admitted)
+            logs.append((yield from self._take(batch, slice(begin, stop), admitted, result)))
             if stop == end:
                 break
             if stop == limit and faults is not None:
@@ -289,7 +289,8 @@ class BatchCoordinator(ABC):
                 return logs
             # Each update that does not stop admission is in one part, refused ones too: a learner counts updates.
             self.store.changes += 1
-            logs.append((yield from self._enter(batch, slice(stop, stop + 1), admitted, result)))
+            self._enter(batch, slice(stop, stop + 1), admitted)
+            logs.append((yield from self._take(batch, slice(stop, stop + 1), admitted, result)))
             begin = stop + 1
         result.applied = end
         return logs
@@ -319,8 +320,8 @@ class BatchCoordinator(ABC):
         else:
             admitted.fault[position] = UNKNOWN_VALUE
 
-    def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Record labels and births of the new examples of a part, and take it."""
+    def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission) -> None:
+        """Record labels and births of the new examples of a part."""
         added = (admitted.new[part] >= 0).nonzero()[0] + part.start
         if len(added):
             new = as_slice(added)
@@ -335,7 +336,6 @@ class BatchCoordinator(ABC):
         if self._digested is not None:
             old = admitted.old[part]
             self._digested.note(self.store.id[old[old >= 0]])
-        return (yield from self._take(batch, part, admitted, result))
 
     @staticmethod
     def _summarise(admitted: Admission, result: BatchResult) -> None:

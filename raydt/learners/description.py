@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Ints
-from raydt.examples.updates import BatchResult, Features
+from raydt.examples.updates import BatchResult, Features, Log
 from raydt.messages import message
 from raydt.presentation.blocks import (
     Block,
@@ -156,6 +156,7 @@ class Effects:
     rebuilds: int = 0
     rebuilt_rows: int = 0
     rebuilt_nodes: int = 0
+    log: Log = field(default_factory=dict)  #: the learner's own record of the call
 
 
 def remaining(work: Mapping[str, int | float], *used: str) -> Lines:
@@ -229,7 +230,7 @@ class Description:
 
     def effects(self, call: Call) -> Effects:
         """Return the changes made by a call of deletions and insertions."""
-        return Effects({"path": call.path, "changed": call.changed}, call.work)
+        return Effects({"path": call.path, "changed": call.changed}, call.work, log=call.result.log)
 
     def receipt(self, effects: Effects) -> ReceiptWords:
         """Return a receipt in words."""
@@ -402,6 +403,7 @@ class RebuildingDescription(Description):
             rebuilds=len(log["rows"]) if "rows" in log else 0,
             rebuilt_rows=int(log["rows"].sum()) if "rows" in log else 0,
             rebuilt_nodes=int(log["nodes"].sum()) if "nodes" in log else 0,
+            log=log,
         )
 
     def receipt(self, effects: Effects) -> ReceiptWords:

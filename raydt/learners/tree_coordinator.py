@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import trimmed
-from raydt.arrays.digest import Part, digest
 from raydt.arrays.elementary import Arrays, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import inner_kernel
 from raydt.evaluation.scoring import NO_LEVEL
+from raydt.examples.digest import Part, digest
 from raydt.examples.store import FREE, LIVE, USED, ExampleStore, Index, Weighting, admit_updates
 from raydt.examples.updates import (
     DELETE,
@@ -35,9 +35,8 @@ from raydt.examples.updates import (
     sums_by_class,
 )
 from raydt.learners.batch_coordinator import STEP, SequentialCoordinator, fill_steps
-from raydt.trees.canonical_arrays import canonical_tree, count_rows, live_tree
+from raydt.trees.canonical_arrays import Outline, canonical_tree, count_rows, live_tree
 from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, in_units, new_tree, weigh
-from raydt.trees.hashes import Outline
 from raydt.trees.records import (
     LEAVES,
     MEMBER,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ class Receipt:
     digest_after: str | None
     copies: tuple[str, ...]  #: Where copies of the deleted examples may remain; empty if nothing was deleted.
     log: Log  #: The learner's own record of the call (:attr:`raydt.examples.updates.BatchResult.log`).
-    words: ReceiptWords  #: The same for people, in the learner's words.
+    tell: Callable[[], ReceiptWords]  #: Puts it into the learner's words: most receipts are never read.
     #: Subjects (persons) that the call named and whose rows it deleted; ``deletions["subject"]`` says whose each row
     #: was, where that is known.
     subjects: tuple[Any, ...] = ()
@@ -86,6 +87,11 @@ class Receipt:
     def ids(self) -> AnyArray:
         """Ids deleted, in order."""
         return self.deletions["id"]
+
+    @property
+    def words(self) -> ReceiptWords:
+        """The same for people, in the learner's words."""
+        return self.tell()
 
     def answering(
         self, whose: npt.NDArray[np.object_] | None, subjects: Sequence[Any], missing: Sequence[Any]
@@ -164,21 +170,18 @@ def apply_with_receipt(
     method: Method,
     *,
     copies: tuple[str, ...],
+    digest_before: str | None,
     ids: AnyArray | None = None,
-    digest_before: str | None = None,
-    digests: bool = True,
 ) -> Receipt:
     """Apply a batch of deletions and insertions and say what it changed.
 
-    ``ids`` are the updates' ids as the user names them, ``copies`` where copies may remain. Digests can be left out:
-    the first costs a pass over the live examples, unless ``digest_before`` is given. Updates before a RefusedError have
-    taken effect.
+    ``ids`` are the updates' ids as the user names them, ``copies`` where copies may remain. Without ``digest_before``
+    the receipt has no digests: the first costs a pass over the live examples. Updates before a RefusedError have taken
+    effect.
     """
     names = batch.id if ids is None else ids
     deleted = batch.op == DELETE
     held = session.coordinator.locate(batch.id[deleted])
-    if digests and digest_before is None:
-        digest_before = session.digest()
     traits = method.traits
     before = session.statistics() if traits.counts else {}
     result = session.apply(batch)
@@ -200,9 +203,8 @@ def apply_with_receipt(
         columns,
         names[batch.op == INSERT],
         active=(after + result.deletes - result.inserts, after),
-        digests=(digest_before, session.digest()) if digests else (None, None),
+        digests=(digest_before, None if digest_before is None else session.digest()),
         copies=copies,
-        log=result.log,
     )
 
 
@@ -215,7 +217,6 @@ def receipt_of(
     active: tuple[int, int],
     digests: tuple[str | None, str | None],
     copies: tuple[str, ...],
-    log: Log,
 ) -> Receipt:
     """Return the receipt of a call with these effects; ``active`` and ``digests`` are those before and after it."""
     return Receipt(
@@ -232,8 +233,8 @@ def receipt_of(
         digest_before=digests[0],
         digest_after=digests[1],
         copies=(*copies, *method.traits.stays, IN_MEMORY) if len(deletions["id"]) else (),
-        log=log,
-        words=method.description.receipt(effects),
+        log=effects.log,
+        tell=partial(method.description.receipt, effects),
     )
 
 
@@ -265,7 +266,6 @@ def receipt_of_keys(
     named = {name: column for name, column in columns.items() if name in _NAMED}
     inserted = [one.inserted for one in by_key.values() if len(one.inserted)]
     none = np.empty(0, dtype=np.int64)
-    log: Log = {}
     whole = receipt_of(
         method,
         effects,
@@ -274,7 +274,6 @@ def receipt_of_keys(
         active=active,
         digests=digests,
         copies=copies,
-        log=log,
     )
     return replace(whole, by_key=dict(by_key))
 

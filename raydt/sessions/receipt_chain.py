@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.folders.folder import NO_LOCKS
+from raydt.installation import __version__
 from raydt.messages import message
 from raydt.sessions.receipt import BEGIN, FORMAT, Receipt, checked_note, decoded, encoded, sealed, validated
-from raydt.version import __version__
 
 # The course of a chain of receipts: which entries made the model what it is, with gaps, rollbacks and older states.
 #

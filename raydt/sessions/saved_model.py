@@ -24,11 +24,11 @@ from raydt.exchange.messages import OWNED, Buckets
 from raydt.folders.arrays import MANIFEST, newest, open_folder
 from raydt.folders.folder import Folder
 from raydt.folders.segments import with_rows
+from raydt.installation import __version__
 from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession
-from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"

@@ -17,7 +17,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows, is_clean
 from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
-from raydt.arrays.kernel_cache import compile_once, work_seconds
+from raydt.arrays.kernel_cache import compile_once
 from raydt.errors import HalfAppliedError, InputError
 from raydt.examples.row_owners import joined_by_birth
 from raydt.examples.updates import (
@@ -33,9 +33,8 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.exchange.links import together
+from raydt.exchange.links import InProcessDriver, NumberedShard, Traffic, together
 from raydt.exchange.messages import OWNED, SET_ASIDE, Ask, Buckets, Exchange, Owned, Segment, Snapshot, living
-from raydt.exchange.shard import InProcessDriver, NumberedShard, Traffic
 from raydt.folders.folder import Folder
 from raydt.folders.segments import whole_rows
 from raydt.learners import learners
@@ -43,7 +42,7 @@ from raydt.learners.base import NOTHING_DIVIDED, Case, Learner, LearnerOptions, 
 from raydt.learners.batch_coordinator import BatchCoordinator, Many
 from raydt.learners.tree_coordinator import ManyBatches
 from raydt.messages import message
-from raydt.parallel import call_divided
+from raydt.parallel import call_divided, work_seconds
 
 # Taking a snapshot of a learner at a batch barrier, and where its next segment of rows begins.
 #
@@ -224,7 +223,7 @@ class Engine(Generic[D]):
         digest = self.digest() if batch.digest else None
         warming = bool(batch.every) and batch.stop <= batch.warmup
         before = self.coordinator.statistics() if warming else {}
-        result = self.take(batch, skip_refused=skip_refused)
+        result = self._change(self.coordinator.process(batch, skip_refused=skip_refused), begun=False)
         result.digest = digest
         if before and not result.within:  # until the warm-up ends, only the number of examples changes
             first = batch.start + batch.every - batch.start % batch.every

@@ -21,8 +21,7 @@ from raydt.encoding.columns import Faults, TimeColumn, id_values, in_words
 from raydt.encoding.labels import OpValues
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT, NEWEST_RULES, QUERY, UPDATE, Features, Reading, Targets, Weights
-from raydt.messages import Message, message
-from raydt.redaction import quoted, quoted_columns
+from raydt.messages import Message, message, quoted, quoted_columns
 
 # Identity of the data of a source: described, so that a difference can be named, and hashed.
 #

@@ -77,8 +77,7 @@ from raydt.examples.updates import (
     out_of_range,
     products,
 )
-from raydt.messages import message
-from raydt.redaction import marked, quoted_columns
+from raydt.messages import marked, message, quoted_columns
 from raydt.sources.base import Envelope, FileOptions, Rows
 
 # Which columns of the rows play which part: label, id, operation, event time, or feature.
@@ -505,12 +504,12 @@ class RowEncoder:
     @property
     def categories(self) -> dict[str, Dictionary]:
         """The dictionaries of the categorical features and of tokens, by column."""
-        return self._encoder.dictionaries()
+        return self._encoder.dictionaries
 
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""
         state = {
-            "categories": {name: d.values[: d.known(row)] for name, d in self._encoder.dictionaries().items()},
+            "categories": {name: d.values[: d.known(row)] for name, d in self._encoder.dictionaries.items()},
             "labels": self.labels.state(row),
         }
         return state if self._key is None else {**state, "keys": self.keys.values[: self.keys.known(row)]}

@@ -43,8 +43,7 @@ from raydt.examples.updates import (
 )
 from raydt.exchange.messages import Buckets
 from raydt.learners.description import Description
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sources.base import Rows, Source
 
 
@@ -53,7 +52,7 @@ class Skipped(NamedTuple):
 
     row: int  #: Its number over all files.
     file: str
-    reason: str  #: What is wrong, with the row in the file; values are marked (:mod:`raydt.redaction`).
+    reason: str  #: What is wrong, with the row in the file; values are marked (:mod:`raydt.messages`).
 
 
 class Stream(Protocol):

@@ -38,8 +38,7 @@ from raydt.encoding.columns import (
 )
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, WITH_ID, UpdateBatch
-from raydt.messages import message
-from raydt.redaction import quoted, quoted_columns
+from raydt.messages import message, quoted, quoted_columns
 from raydt.sources.base import Rows, Source
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.jsonl import USUAL, Dialect, find_kind, open_file

@@ -39,8 +39,7 @@ from raydt.examples.updates import (
     no_targets,
     unless_equal,
 )
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.id_dictionary import IdParts, TextIds

@@ -22,8 +22,7 @@ from raydt.arrays.elementary import Bools, Floats, Ints, below, stream_key, unif
 from raydt.encoding.columns import LARGEST_TIME, TimeColumn
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.messages import message
-from raydt.redaction import marked
+from raydt.messages import marked, message
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import ActiveList, Duration, microseconds, spelled
 from raydt.streams.row_stream import END, RowReader, RowStream, RowStreamOptions

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from pipelines.cli import cli
-from pipelines.config import load_config
+from pipelines.config import StreamOptions, load_config
 from pipelines.operation import load_yaml
 from pipelines.prediction import KeyedPredictor, interface_of, trees_of
 from pipelines.run_folder import RunFolder
@@ -33,8 +33,7 @@ from pipelines.updating import update
 from raydt.arrays.blocks import SparseRows
 from raydt.errors import InputError, ModelFileError
 from raydt.examples.updates import CLASSES, DELETE, INSERT, Reading, UpdateBatch, fixed, history_of_live
-from raydt.export import build
-from raydt.export.paths import sentences
+from raydt.export import build, sentences
 from raydt.folders.arrays import MANIFEST
 from raydt.keyed.packing import open_keys
 from raydt.learners import traits_of
@@ -48,7 +47,6 @@ from raydt.sources.live.followed import FollowedSource, Step
 from raydt.sources.live.kafka import Kafka, KafkaChanges
 from raydt.sources.options import SourceOptions
 from raydt.streams.base import Stream
-from raydt.streams.options import StreamOptions, make_stream
 from raydt.trees.shapley import explain
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
@@ -197,13 +195,13 @@ def _read(file: Path, stream: dict[str, object], reading: Reading = CLASSES, **o
         source.identity()
         chooses = stream["model"] not in ("incremental", "changelog")
         live: set[int] | None = set() if chooses else None
-        _drain(make_stream(_STREAM.validate_python({**stream, "on_error": on_error}), source), live)
+        _drain(_STREAM.validate_python({**stream, "on_error": on_error}).make(source), live)
 
 
 def read_log(file: Path) -> None:
     """A deletion log beside good rows."""
     source = open_source(_SOURCE.validate_python({"kind": "csv", "path": str(FILES / "clean.csv"), "id": "k"}))
-    _drain(make_stream(_STREAM.validate_python({"model": "deletion_log", "deletion_log": str(file)}), source))
+    _drain(_STREAM.validate_python({"model": "deletion_log", "deletion_log": str(file)}).make(source))
 
 
 def read_config(file: Path) -> None:
@@ -397,7 +395,7 @@ def _read_topic(file: Path, **options: Any) -> None:
     given = Kafka(path="kafka://nowhere/topic", id="id", features=["a", "s"], label="y", text=["s", "y"], **options)
     for on_error in ("skip", "error"):
         source = FollowedSource(given, _Topic(given, file.read_bytes().split(b"\n")))
-        _drain(make_stream(_STREAM.validate_python({"model": "changelog", "on_error": on_error}), source))
+        _drain(_STREAM.validate_python({"model": "changelog", "on_error": on_error}).make(source))
 
 
 def _read_plans(file: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from pipelines.config import StreamOptions
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source
 from raydt.sources.options import SourceOptions
-from raydt.streams.options import StreamOptions, make_stream
 
 FILE = Path(__file__).with_name("digests.json")
 SEA = {"kind": "synthetic", "generator": "sea", "n": 6000, "drift": 3, "noise": 0.1, "seed": 3}
@@ -47,7 +47,7 @@ def digest_of(name: str, shards: int = 1, size: int = 1000, plan: WorkPlan | Non
     """Digest of the model after one golden stream."""
     source_options, stream_options, options = STREAMS[name]
     source = open_source(TypeAdapter(SourceOptions).validate_python(source_options))
-    stream = make_stream(TypeAdapter(StreamOptions).validate_python(stream_options), source)
+    stream = TypeAdapter(StreamOptions).validate_python(stream_options).make(source)
     learner = learners()["fudyadt"]
     settings = learner.Options(kind="fudyadt", feature_groups=4, **(PINNED | options))
     session = InProcessSession(learner, settings, source.features, shards, plan or WorkPlan(2**40))

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from raydt.arrays.digest import digest
 from raydt.errors import UpdateError
+from raydt.examples.digest import digest
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.messages import Ask, Tell
 from raydt.learners.base import LearnerOptions, Traits, WorkPlan

@@ -38,7 +38,6 @@ from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
 from tests.cases import open_state
 from tests.refusals import refused
@@ -359,7 +358,7 @@ def test_quality_of_the_paper(epsilon: float, low: float, high: float, data_dir:
     options = learner.Options(kind="fudyadt", epsilon=epsilon, alpha=0, beta=0, max_depth=10)
     session = InProcessSession(learner, options, source.features, 1)
     metrics = Prequential(positive=True)
-    for batch, result in session.process(make_stream(Incremental(), source).batches(4096)):
+    for batch, result in session.process(Incremental().make(source).batches(4096)):
         metrics.update(batch.y, result.predictions[CARRIES_ROW[batch.op]])
     assert session.statistics()["active"] == 45312
     assert low <= 100 * metrics.scores()["f1"] <= high

@@ -38,7 +38,7 @@ from raydt.estimators.arguments import keys_of
 from raydt.estimators.keyed_models import checked_keys
 from raydt.examples.updates import CLASSES
 from raydt.keyed.packing import SavedKeys
-from raydt.redaction import text as plain
+from raydt.messages import text as plain
 from raydt.sources.divided import open_source
 from raydt.sources.live.followed import FollowedSource
 from raydt.sources.live.kafka import Kafka, KafkaChanges

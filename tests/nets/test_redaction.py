@@ -32,8 +32,7 @@ from pipelines.validation import look_at
 from raydt.errors import RaydtError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.keyed.packing import packed, unpacked
-from raydt.messages import message
-from raydt.redaction import WITHHELD
+from raydt.messages import WITHHELD, message
 from raydt.sources.files.content import without_flaws
 from tests.canaries import TEXT, contents
 

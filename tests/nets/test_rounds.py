@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pytest
 
+from raydt.exchange.links import InProcessDriver, Traffic
 from raydt.exchange.messages import MET, Ask, Combine, Exchange
-from raydt.exchange.shard import InProcessDriver, Traffic
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.row_shard import RowShard

@@ -124,6 +124,7 @@ def test_nothing_is_compiled_by_typical_uses_after_the_warmup(kind: str) -> None
 #: whether kernels were compiled.
 PROGRAM = """
 import hashlib, pathlib, sys
+from raydt import parallel
 from raydt.arrays import compiler, kernel_cache
 kernel_cache.SHIPPED = compiler.SHIPPED = pathlib.Path(sys.argv[2])
 from raydt.learners import learners
@@ -133,7 +134,7 @@ learner = learners()[sys.argv[1]]
 session, batch = _begun(learner, learner.cases()[0], 1, WorkPlan())
 session.finish()
 found = session.coordinator.predict(batch.X, **({} if batch.sparse is None else {"sparse": batch.sparse}))
-print(session.digest(), hashlib.sha256(found.tobytes()).hexdigest(), kernel_cache.PREPARATION.compiled > 0)
+print(session.digest(), hashlib.sha256(found.tobytes()).hexdigest(), parallel.PREPARATION.compiled > 0)
 """
 
 

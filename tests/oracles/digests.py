@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import begin_digest, digest
+from raydt.examples.digest import begin_digest, digest
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, Split
 
 # -- digests ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.digest import begin_digest, digest
+from raydt.examples.digest import begin_digest, digest
 from raydt.examples.updates import UNIT
 from tests.oracles.digests import forest_root, row_parts
 

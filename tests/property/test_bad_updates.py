@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 import pipelines
 import pipelines.running.loop as run
 from pipelines import replay
-from pipelines.config import load_config
+from pipelines.config import StreamOptions, load_config
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.intake import Intake
 from pipelines.validation import look_at
@@ -41,7 +41,6 @@ from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, JsonLinesFiles, ParquetFiles
 from raydt.streams.base import Replay, Stream
 from raydt.streams.deletion_log import Changelog, ChangelogStream
-from raydt.streams.options import StreamOptions
 from tests.refusals import refused
 from tests.small_tables import HOSTILE, derived, random_changes, table_of, written
 from tests.small_tables import examples as examples_tables

@@ -46,7 +46,6 @@ from raydt.sources.options import (
     SparseSynthetic,
 )
 from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
 from tests import volume
 from tests.volume import examples
@@ -267,9 +266,9 @@ def test_same_updates(
             return
         stream_options = options_of(model, warmup, folder, on_error, lasts)
         with limited(1):
-            plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), sizes)
+            plain = Taken(stream_options.make(open_source(options, reading=reading)), sizes)
         source = open_source(options, reading=reading)
-        stream = make_stream(stream_options, source)
+        stream = stream_options.make(source)
         opening = Opening(options, ".", reading, source.places, source.identity().fingerprint)
         readers = Shards(opening, source.features, shards)
         divided = DividedReading(source, readers, warmup, block)
@@ -320,8 +319,8 @@ def test_libsvm(
         except InputError:
             return
         stream_options = options_of("incremental", warmup, Path(name), on_error)
-        plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), [size])
-        stream = make_stream(stream_options, source)
+        plain = Taken(stream_options.make(open_source(options, reading=reading)), [size])
+        stream = stream_options.make(source)
         readers = Shards(
             Opening(options, ".", reading, source.places, source.identity().fingerprint), source.features, shards
         )
@@ -348,9 +347,9 @@ GENERATED = [
 @pytest.mark.parametrize("shards", [1, 2, 9])
 def test_generated_rows(options: Any, shards: int) -> None:
     reading = Reading(sparse=isinstance(options, SparseSynthetic))
-    plain = Taken(make_stream(Incremental(warmup=2000), open_source(options, reading=reading)), [700])
+    plain = Taken(Incremental(warmup=2000).make(open_source(options, reading=reading)), [700])
     source = open_source(options, reading=reading)
-    stream = make_stream(Incremental(warmup=2000), source)
+    stream = Incremental(warmup=2000).make(source)
     opening = Opening(options, ".", reading, [], source.identity().fingerprint)
     readers = Shards(opening, source.features, shards)
     divided = DividedReading(source, readers, 2000, 256)
@@ -404,9 +403,9 @@ def test_damaged_file(tmp_path: Path, form: str, column: str, caplog: pytest.Log
         lines[2501] = lines[2501].replace(",", ',"', 1) if column == "a" else '"' + lines[2501]
         path.write_text("".join(lines))
         options = CsvFiles(path=str(path))
-    plain = Taken(make_stream(Incremental(warmup=3000), open_source(options)), [300])
+    plain = Taken(Incremental(warmup=3000).make(open_source(options)), [300])
     source = open_source(options)
-    stream = make_stream(Incremental(warmup=3000), source)
+    stream = Incremental(warmup=3000).make(source)
     readers = Shards(Opening(options, ".", Reading(), source.places, source.identity().fingerprint), source.features, 2)
     divided = DividedReading(source, readers, 3000, 400)
     stream.begin_with(divided.rows())
@@ -420,9 +419,9 @@ def test_damaged_file(tmp_path: Path, form: str, column: str, caplog: pytest.Log
 def test_a_shard_that_cannot_read_on_is_named_once(lost: str, caplog: pytest.LogCaptureFixture) -> None:
     """The driver reads all rows from there on, and the log says why; the updates are the same."""
     options = Hyperplane(n=3000, n_features=3)
-    plain = Taken(make_stream(Incremental(warmup=2000), open_source(options)), [700])
+    plain = Taken(Incremental(warmup=2000).make(open_source(options)), [700])
     source = open_source(options)
-    stream, opening = make_stream(Incremental(warmup=2000), source), Opening(options, ".", Reading(), [], "")
+    stream, opening = Incremental(warmup=2000).make(source), Opening(options, ".", Reading(), [], "")
     readers = Shards(opening, source.features, 2)
     check = readers.readers[1].check
 
@@ -500,7 +499,7 @@ def outcome(
     traits = learner.traits(options)
     source_options = ParquetFiles(path=table, label=label, features=COLUMNS.get(case, COLUMNS_OF_NUMBERS))
     source = open_source(source_options, reading=traits.reading)
-    stream = make_stream(SlidingWindow(warmup=WARMUP, window=WARMUP + 20, on_error="skip"), source)
+    stream = SlidingWindow(warmup=WARMUP, window=WARMUP + 20, on_error="skip").make(source)
     features = replace(source.features, groups=options.feature_groups)
     session = InProcessSession(learner, options, features, shards, plan)
     divided = None

@@ -34,7 +34,6 @@ from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source
 from raydt.sources.options import Hyperplane
-from raydt.streams.options import make_stream
 from raydt.streams.windows import SlidingWindow
 from tests import volume
 from tests.crews import Handle, Waiting
@@ -65,7 +64,7 @@ class Case:
 
     def batches(self) -> Iterator[UpdateBatch]:
         """Batches of a window in which every row is deleted again."""
-        for batch in make_stream(SlidingWindow(warmup=200, window=220), open_source(SOURCE)).batches(SIZE):
+        for batch in SlidingWindow(warmup=200, window=220).make(open_source(SOURCE)).batches(SIZE):
             if self.options.class_weight is not None and batch.start >= 250:  # after two checkpoints without weights
                 new = batch.id[CARRIES_ROW[batch.op]]
                 batch = replace(batch, weight=((1 + new % 3) * UNIT // 2).astype(np.uint32))

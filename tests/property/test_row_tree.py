@@ -21,13 +21,13 @@ from raydt.arrays.blocks import HUGE, LARGE, SparseRows, block, blocks, empty, g
 from raydt.batches.rows_on_shards import HeldRows
 from raydt.encoding.columns import Dictionary
 from raydt.errors import HalfAppliedError
-from raydt.examples.row_digest import RowTree
+from raydt.examples.digest import RowTree
 from raydt.examples.row_owners import CHILDREN, keys_of
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, Features, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.confidence_tree import LEARNER
 from raydt.learners.confidence_tree.coordinator import SingleRows
-from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.learners.forest import trees
 from raydt.learners.gbdt import model
 from raydt.parallel import limited

@@ -45,7 +45,7 @@ from raydt.examples.updates import (
     nothing_admitted,
 )
 from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, steps_of
-from raydt.redaction import text
+from raydt.messages import text
 from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
 from raydt.streams.windows import TimeWindow

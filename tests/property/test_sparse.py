@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pydantic import TypeAdapter
 
+from pipelines.config import StreamOptions
 from pipelines.running.intake import split_at_multiples
 from raydt.arrays.blocks import RaggedStore, SparseRows, concatenated, hashed_groups, merged
 from raydt.arrays.kernel import kernel
@@ -25,7 +26,6 @@ from raydt.finders.finder import Finder, FinderSteps, score_of, scores_of, xlogx
 from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from raydt.streams.base import history_of
-from raydt.streams.options import StreamOptions
 from tests.oracles.sparse_splits import BucketTwin, differences, tallies
 from tests.refusals import refused
 from tests.simulation.chain import Chain, ChainOptions

@@ -28,7 +28,6 @@ from raydt.sources.files.datafile import find_files
 from raydt.sources.live.followed import FollowedSource
 from raydt.sources.options import ArrowFiles
 from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
 from tests.oracles import streams as twin
 from tests.oracles.streams import Event, MemorySource, Row
@@ -152,7 +151,7 @@ def check_events(
 @given(rows(), SKIP, SIZES, SIZES, st.integers(0, 5))
 def test_incremental(data, skip, sizes, chunks, warmup):
     options = Incremental(on_error="skip" if skip else "error", warmup=warmup)
-    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
     check(make, twin.incremental(data, skip), data, skip, sizes, warmup)
 
 
@@ -160,14 +159,14 @@ def test_incremental(data, skip, sizes, chunks, warmup):
 def test_sliding_window(data, skip, sizes, chunks, window, draw):
     warmup = draw.draw(st.integers(0, window))
     options = SlidingWindow(on_error="skip" if skip else "error", window=window, warmup=warmup)
-    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
     check_events(make, *twin.sliding_window(data, skip, window), sizes, warmup)
 
 
 @given(rows(), SKIP, SIZES, SIZES, st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), st.integers(0, 3), st.integers(0, 5))
 def test_random_updates(data, skip, sizes, chunks, p, seed, warmup):
     options = RandomUpdates(on_error="skip" if skip else "error", insert_probability=p, seed=seed, warmup=warmup)
-    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
     check_events(make, *twin.random_updates(data, skip, p, seed, warmup), sizes, warmup)
 
 
@@ -186,7 +185,7 @@ def test_batches(data, skip, sizes, chunks, steps, order, seed):
     inserts = next((n for n, event in enumerate(expected) if event.op == DELETE), len(expected))
     first = round(steps[0] * len(data)) if isinstance(steps[0], float) else steps[0]
     options = options.model_copy(update={"warmup": min(inserts, first) // 2})
-    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
     check_events(make, expected, met, stops, sizes, options.warmup)
 
 
@@ -197,14 +196,14 @@ def test_time_window(data, skip, sizes, chunks, duration, draw):
     inserts = next((n for n, event in enumerate(expected) if event.op == DELETE), len(expected))
     warmup = draw.draw(st.integers(0, inserts))
     options = TimeWindow(on_error="skip" if skip else "error", duration=duration, lateness=lateness, warmup=warmup)
-    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
     check_events(make, expected, met, stops, sizes, warmup)
 
 
 @given(rows((INSERT, DELETE, UPDATE, IGNORED, QUERY, DELETE_VALUE)), SKIP, SIZES, SIZES)
 def test_changelog(data, skip, sizes, chunks):
     options = Changelog(on_error="skip" if skip else "error")
-    make = lambda: make_stream(options, MemorySource(data, chunks, changelog=True))  # noqa: E731
+    make = lambda: options.make(MemorySource(data, chunks, changelog=True))  # noqa: E731
     check(make, twin.changelog(data, skip), data, skip, sizes)
 
 
@@ -221,7 +220,7 @@ def test_deletion_log(data, skip, sizes, chunks, log):
         lines = [f"{id_},{'' if after is None else after}\n" for id_, after in log]
         Path(folder, "log.csv").write_text("id,after\n" + "".join(lines))
         options = DeletionLog(on_error="skip" if skip else "error", deletion_log="log.csv")
-        make = lambda: make_stream(options, MemorySource(data, chunks), folder)  # noqa: E731
+        make = lambda: options.make(MemorySource(data, chunks), folder)  # noqa: E731
         check(make, twin.deletion_log(data, skip, log), data, skip, sizes)
 
 
@@ -252,7 +251,7 @@ def text_files(tmp_path_factory):
 def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, state: Any = None) -> list[Any]:
     files = ArrowFiles(path="t.arrow", id="id", ts="t")
     source = FileSource(files, [open_file(files, p) for p in find_files("t.arrow", folder, ())], chunk_rows)
-    stream = make_stream(options, source, folder)
+    stream = options.make(source, folder)
     if state is not None:
         stream.restore(state)
     out: list[Any] = []

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import IdsOnShards
+from pipelines.config import StreamOptions
 from raydt.errors import ModelFileError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.exchange.messages import Buckets, Snapshot
@@ -28,7 +29,6 @@ from raydt.sources.file_source import StoredSource
 from raydt.sources.options import ArrowFiles
 from raydt.streams.base import Stream
 from raydt.streams.id_dictionary import DividedIds, IdPart, TextIds
-from raydt.streams.options import StreamOptions
 from tests.crews import Handle, Waiting
 from tests.small_tables import examples, random_changes, table_of, written
 from tests.volume import examples as examples_divided

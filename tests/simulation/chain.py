@@ -9,7 +9,7 @@ the shards meet, and mix the sum of all chains into each.
 import numpy as np
 
 from raydt.arrays.blocks import RaggedStore, SparseRows, grown, merged
-from raydt.arrays.digest import digest
+from raydt.examples.digest import digest
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import (
     DELETE,

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.errors import ProcessLostError, SequenceGapError, StaleEpochError
-from raydt.exchange.links import Frame, FrameReader, Links, Steps, packed
+from raydt.exchange.links import Frame, FrameReader, Links, NumberedShard, Steps, packed
 from raydt.exchange.messages import Ask, Buckets, Combine, EndOfPass, Exchange, GroupSnapshot, Parts, Position, Tell
-from raydt.exchange.shard import NumberedShard
 from raydt.folders.segments import CheckpointPlace, PartsElsewhere, Written, write_each
 from raydt.learners.base import LearnerOptions
 from raydt.learners.batch_coordinator import BatchCoordinator

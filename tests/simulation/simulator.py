@@ -24,8 +24,8 @@ import numpy as np
 from raydt.errors import ExchangeError, ProcessLostError, StaleEpochError
 from raydt.evaluation.scoring import NO_LEVEL
 from raydt.examples.updates import BatchResult, Features, UpdateBatch
+from raydt.exchange.links import NumberedShard
 from raydt.exchange.messages import Barrier, Buckets, Snapshot
-from raydt.exchange.shard import NumberedShard
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import take_snapshot, whole
 from raydt.sources.base import Source

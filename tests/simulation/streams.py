@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import TypeAdapter
 
+from pipelines.config import StreamOptions
 from raydt.examples.updates import CLASSES, Reading
 from raydt.sources.divided import open_source
 from raydt.sources.file_source import StoredSource
@@ -20,7 +21,6 @@ from raydt.sources.live.kafka import Kafka
 from raydt.sources.options import ArrowFiles
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import Changelog
-from raydt.streams.options import StreamOptions
 from raydt.streams.row_stream import RowStreamOptions
 from tests.cases import Trial
 from tests.small_tables import WIDE, Hostile, Row, examples, random_changes, spelled, table_of, written

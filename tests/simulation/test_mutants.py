@@ -11,9 +11,8 @@ import raydt.folders.checkpoint
 from raydt import parallel as threads
 from raydt.batches.rows_on_shards import HeldRows
 from raydt.examples.store import ExampleStore
-from raydt.exchange.links import Links
+from raydt.exchange.links import Links, NumberedShard
 from raydt.exchange.messages import MET, GroupSnapshot
-from raydt.exchange.shard import NumberedShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.sessions import session as snapshots

@@ -21,8 +21,7 @@ import raydt
 from actors import cluster
 from actors import cluster as environment
 from actors.cluster import Cluster, bundles, connect, starts_ray, without_idle_services
-from actors.faults import translate
-from actors.liveness import Peer, Watch
+from actors.liveness import Peer, Watch, translate
 from actors.session import RaySession
 from actors.shard import Progress, Pulse, identity, own, require_same
 from raydt.batches.rows_on_shards import RowBlock

@@ -37,8 +37,8 @@ from raydt.learners.best_split.coordinator import due
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.forest import coordinator
 from raydt.learners.forest.model import leaf_votes
+from raydt.learners.sparse_tree import LEARNER
 from raydt.learners.sparse_tree.coordinator import WindowLength
-from raydt.learners.sparse_tree.learner import LEARNER
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.messages import message, message_of
 from raydt.sessions.saved_model import understood

@@ -19,9 +19,8 @@ import actors.channel
 from actors.channel import Channel
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError, SequenceGapError, StaleEpochError
 from raydt.exchange import links as meeting
-from raydt.exchange.links import Frame, Meeting, packed, proof, side_by_side, together
+from raydt.exchange.links import Frame, InProcessDriver, Meeting, NumberedShard, packed, proof, side_by_side, together
 from raydt.exchange.messages import SET_ASIDE, Ask, Tell
-from raydt.exchange.shard import InProcessDriver, NumberedShard
 from raydt.parallel import limited
 from tests.refusals import refused
 

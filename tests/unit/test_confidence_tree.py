@@ -20,6 +20,7 @@ from raydt import ConfidenceTreeClassifier
 from raydt.arrays.blocks import SparseRows
 from raydt.examples.updates import DELETE, INSERT, Features, History, UpdateBatch
 from raydt.finders.finder import xlogx_table
+from raydt.learners.confidence_tree import LEARNER
 from raydt.learners.confidence_tree.bounds import (
     BEST,
     COUNTS,
@@ -29,7 +30,6 @@ from raydt.learners.confidence_tree.bounds import (
     kearns_mansour_width,
     merge,
 )
-from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.messages import message

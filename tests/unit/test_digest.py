@@ -12,8 +12,7 @@ import pytest
 
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.arrays import elementary as rng
-from raydt.arrays.digest import BLOCK, SIZE, Words, digest, hash_all, room_for, start
-from raydt.examples.row_digest import RowDigest
+from raydt.examples.digest import BLOCK, SIZE, RowDigest, Words, digest, hash_all, room_for, start
 from raydt.examples.row_owners import MOST
 from raydt.examples.store import ExampleStore
 from raydt.trees.records import preorder

@@ -47,8 +47,7 @@ from raydt.exchange.messages import POINTS, Plan, fault, injected
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.learners import learners
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sessions.session import DIVIDED, ONE_MODEL, InProcessSession
 from tests.refusals import refused
 from tests.unit.small_checkpoints import Dying

@@ -30,16 +30,15 @@ from raydt.examples.updates import (
 )
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt import LEARNER
 from raydt.learners.gbdt.audit import audit, largest_lack
 from raydt.learners.gbdt.candidates import exact_parts
-from raydt.learners.gbdt.learner import LEARNER
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.recompute import RecomputedTree
 from raydt.learners.gbdt.update import TrainingRecord
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source
 from raydt.sources.options import Hyperplane
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
 from tests.fuzz.mutations import with_arrays
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin
@@ -422,7 +421,7 @@ def test_shards_drop_the_scores_of_a_training_at_its_end(stopping: dict[str, Any
     source = open_source(Hyperplane(n=200, n_features=4))
     plan = WorkPlan(local_work_limit=0, row_cache_bytes=0)
     session = InProcessSession(learners()["gbdt"], options, replace(source.features, groups=2), 2, plan)
-    (batch,) = make_stream(Incremental(warmup=200), source).batches(200)
+    (batch,) = Incremental(warmup=200).make(source).batches(200)
     session.apply(batch)
     workers: list[Any] = [shard.worker for shard in session.shards]
     assert [len(worker.own.ensemble.trees.feature) for worker in workers] == [1 if stopping else 3] * 2

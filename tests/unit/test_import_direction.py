@@ -31,9 +31,8 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 #: Rooms of a package, lowest first: a room imports from those before it only; those of one line are apart.
 ROOMS = {
     "raydt": (
-        ("redaction", "version"),
         ("messages",),
-        ("errors", "namesakes", "settings"),
+        ("errors", "installation"),
         ("parallel",),
         ("arrays",),
         ("exchange",),

@@ -51,7 +51,8 @@ def names_of(learner: Learner) -> re.Pattern[str]:
 
     A name after an underscore, such as a private ``_best_split``, is the field's term and no learner's.
     """
-    folder = type(learner).__module__.split(".")[-2:][0]
+    module = type(learner).__module__
+    folder = (sys.modules[module].__package__ or module).rpartition(".")[2]
     words = {word.replace("_", "_?") for word in (learner.kind, folder)}
     classes = {type(learner).__name__, learner.Options.__name__.removesuffix("Options")}
     return re.compile(
@@ -175,7 +176,9 @@ def require_receipt(options: Any, case: Case, batch: UpdateBatch, session: InPro
     ops, rows = np.full(len(alive), DELETE, np.int8), np.full(len(alive), -1)
     call = UpdateBatch(batch.stop, ops, alive, *nothing, batch.n_classes, rows, sparse=sparse)
     labels = [] if traits.reading.regression else [f"class {k}" for k in range(max(case.classes, 2))]
-    receipt = apply_with_receipt(session, call, labels, Method.of(options), copies=("a file",))
+    receipt = apply_with_receipt(
+        session, call, labels, Method.of(options), copies=("a file",), digest_before=session.digest()
+    )
     told = json.loads(json.dumps(receipt.as_dict()))
     assert {len(column) for column in told["deletions"].values()} == {len(alive)}
     assert set(traits.stays) <= set(told["copies"])
@@ -225,7 +228,7 @@ def test_traits_say_what_a_case_needs(learner: Learner, case: Case) -> None:
 
 PLUGIN = """\
 from raydt.learners import learners
-from raydt.learners.fudyadt.learner import FuDyADT
+from raydt.learners.fudyadt import FuDyADT
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from typing import Literal
 

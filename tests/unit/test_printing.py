@@ -29,10 +29,9 @@ from pipelines.report.charts import ACCURACY
 from pipelines.report.compare import table_of_runs
 from pipelines.sweeping.grid import SHOWN, Settings, against_baselines, best, pooled, read_grid, settings_of, table_of
 from raydt.errors import ConfigError, InputError
-from raydt.messages import Message, Sentence, message, message_of, sentences
+from raydt.messages import Message, Sentence, message, message_of, quoted, sentences
 from raydt.presentation.blocks import Best, Items, Row, Table, Text, pairs
 from raydt.presentation.charts import Chart
-from raydt.redaction import quoted
 from tests.refusals import refused
 from tests.unit.fabricated_run import fabricated_page, failed, rows_of
 

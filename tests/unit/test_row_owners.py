@@ -28,8 +28,8 @@ from pipelines.running.plans import features_of
 from pipelines.saved_runs import open_stream
 from pipelines.validation import divide, look_at, place
 from raydt.examples import owned_rows
+from raydt.examples.digest import BucketDigest, joined_root
 from raydt.examples.owned_rows import NEVER, OwnedStore, slots_in_order
-from raydt.examples.row_digest import BucketDigest, joined_root
 from raydt.examples.row_owners import (
     BUCKETS,
     RowOwners,
@@ -58,12 +58,10 @@ from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.shard import PendingRows
 from raydt.learners.gbdt.update import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
-from raydt.messages import Message, message
-from raydt.redaction import text
+from raydt.messages import Message, message, text
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import DividedReading, Opening, open_source
 from raydt.sources.options import Hyperplane
-from raydt.streams.options import make_stream
 from raydt.streams.windows import SlidingWindow
 from tests.crews import Handle, Waiting
 from tests.oracles.digests import key_of, row_root
@@ -534,7 +532,7 @@ class Readers:
 
 
 def batches(source: Any, reading: DividedReading | None = None) -> Iterator[UpdateBatch]:
-    stream = make_stream(SlidingWindow(warmup=200, window=220), source)
+    stream = SlidingWindow(warmup=200, window=220).make(source)
     if reading is not None:
         stream.begin_with(reading.rows())
     for batch in stream.batches(100):

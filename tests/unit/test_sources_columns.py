@@ -29,7 +29,6 @@ from raydt.sources.file_source import StoredSource
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles, Sea, SourceOptions
 from raydt.streams.base import history_of
 from raydt.streams.deletion_log import Changelog, DeletionLog
-from raydt.streams.options import make_stream
 from tests.refusals import refused
 
 # -- sources csv rows ------------------------------------------------------------------------------------------------
@@ -141,7 +140,7 @@ def deleted(folder: Path, ids: pa.Array, log: pa.Array) -> list[Any]:
     for name, table in (("t", source), ("log", pa.table({"id": log}))):
         feather.write_feather(table, folder / f"{name}.arrow", compression="uncompressed")
     source = open_source(ArrowFiles(path="t.arrow", id="key", features=["x"]), folder)
-    stream = make_stream(DeletionLog(deletion_log="log.arrow"), source, folder)
+    stream = DeletionLog(deletion_log="log.arrow").make(source, folder)
     return [b.name(int(place)) for b in stream.batches(2) for place in np.flatnonzero(b.op == DELETE)]
 
 
@@ -586,11 +585,11 @@ def test_streams_are_the_same(files, model, positive, permutation):
     stream |= {"window": 50} if model == "sliding_window" else {}
     one = config(files, stream, positive=positive, permutation=permutation)
     original = open_source(one.source)
-    expected = make_stream(one.stream, original)
+    expected = one.stream.make(original)
     opened = open_source(one.source)
-    make_stream(one.stream, opened)
+    one.stream.make(opened)
     stored = StoredSource(opened)
-    found = make_stream(one.stream, stored)
+    found = one.stream.make(stored)
     for theirs, ours in zip(batches(expected), batches(found), strict=True):
         assert (theirs.start, theirs.n_classes, theirs.warmup) == (ours.start, ours.n_classes, ours.warmup)
         for name in ("op", "id", "X", "y", "row"):

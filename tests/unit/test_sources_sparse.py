@@ -16,13 +16,12 @@ from raydt.arrays.elementary import bits, permutation, stream_key
 from raydt.encoding.labels import IGNORED
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, Reading
-from raydt.redaction import text
+from raydt.messages import text
 from raydt.sources.divided import open_file, open_source
 from raydt.sources.file_source import CHUNK_CELLS, PermutedFiles, StoredSource
 from raydt.sources.files.datafile import find_files
 from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea, SourceOptions
 from raydt.streams.deletion_log import Changelog, DeletionLog
-from raydt.streams.options import make_stream
 from raydt.streams.windows import Incremental
 from tests.refusals import refusal, refused
 from tests.small_tables import ROW, SPELLINGS, enveloped, flat
@@ -325,7 +324,7 @@ def test_messages_name_the_true_file_and_row(tmp_path):
     ]
     for place in rows.bad:
         assert rows.id[place] % 10 == 7
-    stream = make_stream(Incremental(on_error="skip"), source)
+    stream = Incremental(on_error="skip").make(source)
     assert sum(map(len, stream.batches(4))) == 27
     for entry in stream.take_skipped():
         assert entry.reason.startswith(f"{entry.file}, row 7")
@@ -338,7 +337,7 @@ def test_a_file_that_breaks_off_is_met_before_the_first_row(tmp_path):
     content = (tmp_path / "t.arrows").read_bytes()
     (tmp_path / "t.arrows").write_bytes(content[: len(content) - 200])
     options = ArrowFiles(path="t.arrows", features=["a"], permutation=2)
-    stream = make_stream(Incremental(), open_source(options, tmp_path))
+    stream = Incremental().make(open_source(options, tmp_path))
     with refused("files.unreadable_from", InputError, file=str(tmp_path / "t.arrows"), row=250, kind="arrow"):
         next(stream.batches(4))
     assert stream.state()["seq"] == 0
@@ -348,7 +347,7 @@ def test_ids_are_row_numbers_of_the_files(tmp_path):
     pq.write_table(table(), tmp_path / "t.parquet")
     (tmp_path / "log.csv").write_text("id,after\n3,257\n")
     options = {"path": "t.parquet", "features": ["a"], "permutation": 5}
-    stream = make_stream(DeletionLog(deletion_log="log.csv"), open_source(ParquetFiles(**options), tmp_path), tmp_path)
+    stream = DeletionLog(deletion_log="log.csv").make(open_source(ParquetFiles(**options), tmp_path), tmp_path)
     (batch,) = stream.batches(1000)
     assert batch.op[-1] == DELETE
     inserted = int(np.nonzero(batch.id[:-1] == 3)[0][0])
@@ -457,7 +456,7 @@ def one(source):
 
 
 def stream_of(source, **options):
-    return make_stream(Changelog(**options), source, ".")
+    return Changelog(**options).make(source, ".")
 
 
 def of(batch):

@@ -33,15 +33,7 @@ from pipelines.display import doctor_lines, reporter
 from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
 from raydt.arrays.blocks import arrow_column, is_clean, numpy_column
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.kernel_cache import (
-    LEVEL,
-    PREPARATION,
-    compile_once,
-    kernel_sources,
-    runs_shipped,
-    stamp,
-    work_seconds,
-)
+from raydt.arrays.kernel_cache import LEVEL, compile_once, kernel_sources, runs_shipped, stamp
 from raydt.errors import STORAGE_REMEDIES, ConfigError
 from raydt.examples.updates import Features
 from raydt.folders.folder import Folder
@@ -50,6 +42,7 @@ from raydt.learners.fudyadt.build import Listing, new_scratch, sort_columns
 from raydt.learners.fudyadt.histograms import SHORT, fill_codes
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
 from raydt.messages import message
+from raydt.parallel import PREPARATION, work_seconds
 from raydt.sessions.session import ONE_MODEL, _cases, _concerning
 from raydt.trees.records import floor_product
 from tests.refusals import refused
@@ -134,13 +127,13 @@ def test_kernels_are_compiled_in_advance_once_for_a_cache(tmp_path: Path, monkey
         return len(ran)
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    assert compile_some("a", "raydt.learners.fudyadt.learner") == 1
-    assert compile_some("a", "raydt.learners.fudyadt.learner") == 1
-    assert compile_some("b", "raydt.learners.fudyadt.learner") == 2
-    assert compile_some("a", "raydt.learners.gbdt.learner") == 3  # kernels of another method
+    assert compile_some("a", "raydt.learners.fudyadt.shard") == 1
+    assert compile_some("a", "raydt.learners.fudyadt.shard") == 1
+    assert compile_some("b", "raydt.learners.fudyadt.shard") == 2
+    assert compile_some("a", "raydt.learners.gbdt.shard") == 3  # kernels of another method
     assert compile_some("c", "one_rule") == compile_some("c", "one_rule") - 1  # kernels that no hash knows
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "other"))
-    assert compile_some("a", "raydt.learners.fudyadt.learner") == 6
+    assert compile_some("a", "raydt.learners.fudyadt.shard") == 6
 
 
 def test_a_step_that_fails_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

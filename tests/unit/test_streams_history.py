@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pipelines import load_config
+from pipelines.config import StreamOptions
 from raydt.errors import ConfigError, InputError
 from raydt.examples.row_owners import RowOwners, are_in
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
-from raydt.redaction import text
+from raydt.messages import text
 from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea
 from raydt.streams.base import Replay, history_of, microseconds, spelled
 from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates, warmup
-from raydt.streams.options import StreamOptions, make_stream
 from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refusal, refused
@@ -52,16 +52,16 @@ def test_what_cannot_be_applied_is_passed_over():
         Row(1, 0, op=DELETE),  # no longer live
         Row(1, 0, x=6.0),
     ]
-    history = history_of(make_stream(Changelog(), MemorySource(data, changelog=True)))
+    history = history_of(Changelog().make(MemorySource(data, changelog=True)))
     assert spans(history) == [(1, 1.0, 0, 0, 5), (1, 5.0, 1, 5, 6), (1, 6.0, 0, 8, None)]
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 10_000, 20_000, 39_997, 10**6])
 def test_stop(stop):
     data = [Row(i, i % 3) for i in range(20_000)]
-    stream = make_stream(SlidingWindow(window=3), MemorySource(data, (1000,)))
+    stream = SlidingWindow(window=3).make(MemorySource(data, (1000,)))
     history = history_of(stream, stop)
-    whole = history_of(make_stream(SlidingWindow(window=3), MemorySource(data, (1000,))))
+    whole = history_of(SlidingWindow(window=3).make(MemorySource(data, (1000,))))
     kept = whole.inserted < stop
     np.testing.assert_array_equal(history.id, whole.id[kept])
     np.testing.assert_array_equal(history.X, whole.X[kept])
@@ -72,7 +72,7 @@ def test_stop(stop):
 
 def test_a_bad_row_behind_the_stop_is_not_met():
     data = [Row(0, 0), Row(1, 0), Row(2, 0, bad=True)]
-    assert len(history_of(make_stream(Incremental(), MemorySource(data)), 2).id) == 2
+    assert len(history_of(Incremental().make(MemorySource(data)), 2).id) == 2
 
 
 class ValueStream:
@@ -128,7 +128,7 @@ def test_a_changelog_with_deletes_by_value_is_one_history_for_the_model_and_the_
     pq.write_table(pa.table(columns | {"y": rng.choice(["p", "q"], n)}), tmp_path / "t.parquet")
 
     def stream():
-        return make_stream(Changelog(), open_source(ParquetFiles(path="t.parquet", op="op", id="id"), tmp_path))
+        return Changelog().make(open_source(ParquetFiles(path="t.parquet", op="op", id="id"), tmp_path))
 
     learner = learners()["fudyadt"]
     replayed, options = stream(), learner.Options()
@@ -181,10 +181,10 @@ def test_the_histories_of_all_buckets_are_the_whole_one(parts):
     draw = np.random.default_rng(4)
     ids, ops = draw.integers(0, 60, 900).tolist(), draw.choice([INSERT, DELETE, UPDATE, QUERY], 900).tolist()
     data = [Row(i, i % 3, op=op, x=float(n)) for n, (i, op) in enumerate(zip(ids, ops, strict=True))]
-    whole = history_of(make_stream(Changelog(), MemorySource(data, (50,), changelog=True)))
+    whole = history_of(Changelog().make(MemorySource(data, (50,), changelog=True)))
     found = []
     for own in RowOwners(parts).of_all():
-        part = history_of(make_stream(Changelog(), MemorySource(data, (50,), changelog=True)), own=own)
+        part = history_of(Changelog().make(MemorySource(data, (50,), changelog=True)), own=own)
         assert are_in(part.id, own).all()
         found += spans(part)
     assert sorted(found, key=lambda one: one[3]) == spans(whole)
@@ -215,27 +215,27 @@ def test_options_that_are_refused(options, problem):
 
 def test_source_and_model_must_fit():
     with refused("streams.no_changelog"):
-        make_stream(Changelog(), MemorySource([]))
+        Changelog().make(MemorySource([]))
     for options in (Incremental(), SlidingWindow(), RandomUpdates()):
         with refused("streams.changelog_source"):
-            make_stream(options, MemorySource([], changelog=True))
+            options.make(MemorySource([], changelog=True))
 
 
 def test_a_stream_needs_labels():
     source = MemorySource([])
     source.has_labels = False
     with refused("streams.no_label_column"):
-        make_stream(Incremental(), source)
+        Incremental().make(source)
 
 
 def test_lengths():
     data = [Row(i, 0) for i in range(7)]
-    assert make_stream(Incremental(), MemorySource(data)).length() == 7
-    assert make_stream(SlidingWindow(window=9), MemorySource(data)).length() == 7
-    assert make_stream(RandomUpdates(), MemorySource(data)).length() is None
+    assert Incremental().make(MemorySource(data)).length() == 7
+    assert SlidingWindow(window=9).make(MemorySource(data)).length() == 7
+    assert RandomUpdates().make(MemorySource(data)).length() is None
     source = MemorySource(data)
     source.n_rows = None
-    assert make_stream(SlidingWindow(), source).length() is None
+    assert SlidingWindow().make(source).length() is None
 
 
 @pytest.mark.parametrize("on_error", ["error", "skip"])
@@ -246,7 +246,7 @@ def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
             writer.write_batch(batch)
     content = (tmp_path / "t.arrows").read_bytes()
     (tmp_path / "t.arrows").write_bytes(content[: len(content) - 200])
-    stream = make_stream(Incremental(on_error=on_error), open_source(ArrowFiles(path="t.arrows"), tmp_path))
+    stream = Incremental(on_error=on_error).make(open_source(ArrowFiles(path="t.arrows"), tmp_path))
     batches = stream.batches(64)
     assert [len(next(batches)), len(next(batches))] == [64, 26]
     with refused("files.unreadable_from", InputError, file=str(tmp_path / "t.arrows"), row=90, kind="arrow"):
@@ -256,15 +256,15 @@ def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
 
 @pytest.mark.parametrize("size", [1, 100])
 def test_a_warm_up_ends_before_what_is_no_insert(size):
-    stream = make_stream(Changelog(warmup=3), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
+    stream = Changelog(warmup=3).make(MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
     told = [(batch.start, batch.warmup, batch.ends_warmup) for batch in stream.batches(size)]
     one_by_one = [(0, 3, False), (1, 3, False), (2, 2, True), (3, 2, False)]
     assert told == (one_by_one if size == 1 else [(0, 3, False), (2, 2, True)])
     assert (stream.warmup, stream.planned_warmup, stream.state()["warmup"]) == (2, 3, 2)
-    again = make_stream(Changelog(warmup=3), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
+    again = Changelog(warmup=3).make(MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
     again.restore(stream.state())
     assert again.warmup == 2
-    fits = make_stream(Changelog(warmup=2), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
+    fits = Changelog(warmup=2).make(MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
     assert sum(len(batch) for batch in fits.batches(size)) == 4
     assert "warmup" not in fits.state()
 
@@ -280,7 +280,7 @@ def test_a_delete_by_value_needs_features_and_label_but_no_id(tmp_path, ids):
     }
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     source = open_source(ParquetFiles(path="t.parquet", op="op", id="id"), tmp_path)
-    stream = make_stream(Changelog(on_error="skip"), source)
+    stream = Changelog(on_error="skip").make(source)
     (batch,) = stream.batches(9)
     assert batch.op.tolist() == [INSERT, DELETE_VALUE, INSERT]
     assert batch.X.tolist() == [[0.5, 0], [0.5, 0], [1.5, 1]]
@@ -295,7 +295,7 @@ def test_arrays_are_writable_and_contiguous():
     warmup()
     turns = Batches(steps=[1.0, 0.5, 0.9], removal_order="random")
     for options in (Incremental(), SlidingWindow(window=10), RandomUpdates(), turns):
-        for batch in make_stream(options, open_source(Sea(n=50_000))).batches(4096):
+        for batch in options.make(open_source(Sea(n=50_000))).batches(4096):
             dtypes = (np.int8, np.int64, np.float64, np.int32, np.int64)
             for array, dtype in zip((batch.op, batch.id, batch.X, batch.y, batch.row), dtypes, strict=True):
                 assert array.dtype == dtype
@@ -305,7 +305,7 @@ def test_arrays_are_writable_and_contiguous():
 
 def test_a_live_id_stops_the_stream_each_time_it_is_asked():
     data = [Row(1, 0), Row(2, 0), Row(1, 0), Row(3, 0)]
-    stream = make_stream(SlidingWindow(window=5), MemorySource(data, (3,)))
+    stream = SlidingWindow(window=5).make(MemorySource(data, (3,)))
     assert next(stream.batches(10)).id.tolist() == [1, 2]
     for _ in range(2):
         with refused("streams.live_id", row=2, column="k", id="1"):
@@ -318,7 +318,7 @@ def test_a_live_id_stops_the_stream_each_time_it_is_asked():
 
 def run(steps, n=100, **options):
     """Operations and ids of a whole stream, one array each."""
-    stream = make_stream(Batches(steps=steps, **options), MemorySource([Row(i, 0) for i in range(n)], (30,)))
+    stream = Batches(steps=steps, **options).make(MemorySource([Row(i, 0) for i in range(n)], (30,)))
     batches = list(stream.batches(7))
     assert stream.length() == sum(map(len, batches))
     return np.concatenate([b.op for b in batches]), np.concatenate([b.id for b in batches])
@@ -348,7 +348,7 @@ def test_rows_that_are_active_are_not_read_again():
     starts = []
     rows = source.rows
     source.rows = lambda start=0: starts.append(start) or rows(start)
-    stream = make_stream(Batches(steps=[0.5, 0.8, 1.0, 0.9, 0.95], removal_order="lifo"), source)
+    stream = Batches(steps=[0.5, 0.8, 1.0, 0.9, 0.95], removal_order="lifo").make(source)
     history = history_of(stream)
     assert starts == [0, 27_000]
     assert len(history.id) == 31_500
@@ -358,7 +358,7 @@ def test_csv_rows_are_counted_where_shares_need_it(tmp_path):
     (tmp_path / "t.csv").write_text("x,y\n" + "1,a\n2,b\n" * 10)
     for steps, n, length in (([0.5, 0.25], 20, 15), ([10, 5], None, None)):
         source = open_source(CsvFiles(path="t.csv"), tmp_path)
-        stream = make_stream(Batches(steps=steps), source)
+        stream = Batches(steps=steps).make(source)
         assert (source.n_rows, stream.length()) == (n, length)
         assert sum(map(len, stream.batches(100))) == 15
 
@@ -392,8 +392,8 @@ def test_shares_survive_a_round_trip():
 
 def test_a_warm_up_ends_where_the_rows_run_out():
     with refused("streams.warmup_beyond_rows", warmup=11, first=10, rows=100):
-        make_stream(Batches(steps=[0.1, 1.0], warmup=11), open_source(Hyperplane(n=100)))
-    stream = make_stream(Batches(steps=[20, 5], warmup=15), MemorySource([Row(i, 0) for i in range(10)]))
+        Batches(steps=[0.1, 1.0], warmup=11).make(open_source(Hyperplane(n=100)))
+    stream = Batches(steps=[20, 5], warmup=15).make(MemorySource([Row(i, 0) for i in range(10)]))
     assert [(len(batch), batch.warmup) for batch in stream.batches(100)] == [(10, 15), (5, 10)]
 
 
@@ -409,7 +409,7 @@ def stream_of(tmp_path, log, rows=4, bad=(), source=None, **options):
         name = "log.parquet"
         pq.write_table(pa.table(log), tmp_path / name)
     source = source or MemorySource([Row(10 + i, 0, bad=i in bad) for i in range(rows)], (100,))
-    return make_stream(DeletionLog(deletion_log=name, **options), source, tmp_path)
+    return DeletionLog(deletion_log=name, **options).make(source, tmp_path)
 
 
 def sequence(stream):
@@ -502,7 +502,7 @@ def test_a_log_that_cannot_be_read_is_an_error(tmp_path, log, problem, on_error)
 def test_two_columns_of_one_name_are_an_error(tmp_path):
     pq.write_table(pa.table([[10], [1], [2]], names=["id", "after", "after"]), tmp_path / "log.parquet")
     with refused("streams.repeated_column", column="after", what="deletion log"):
-        make_stream(DeletionLog(deletion_log="log.parquet"), MemorySource([Row(10, 0)], (100,)), tmp_path)
+        DeletionLog(deletion_log="log.parquet").make(MemorySource([Row(10, 0)], (100,)), tmp_path)
 
 
 def test_a_late_value_of_another_kind_is_an_error_too(tmp_path):
@@ -515,9 +515,9 @@ def test_a_late_value_of_another_kind_is_an_error_too(tmp_path):
 def test_the_format_is_told_by_the_name(tmp_path):
     (tmp_path / "log.txt").write_text("id\n1\n")
     with refused("files.unclear", InputError):
-        make_stream(DeletionLog(deletion_log="log.txt"), MemorySource([]), tmp_path)
+        DeletionLog(deletion_log="log.txt").make(MemorySource([]), tmp_path)
     with refused("files.nothing", InputError):
-        make_stream(DeletionLog(deletion_log="nowhere.csv"), MemorySource([]), tmp_path)
+        DeletionLog(deletion_log="nowhere.csv").make(MemorySource([]), tmp_path)
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
@@ -563,7 +563,7 @@ def events(stream):
 
 
 def timed(times, **options):
-    return make_stream(TimeWindow(**options), MemorySource([Row(i, 0, ts=t) for i, t in enumerate(times)], (4,)))
+    return TimeWindow(**options).make(MemorySource([Row(i, 0, ts=t) for i, t in enumerate(times)], (4,)))
 
 
 def minutes(tmp_path, values, **options):
@@ -572,7 +572,7 @@ def minutes(tmp_path, values, **options):
     pq.write_table(
         pa.table({"x": np.zeros(len(values)), "y": ["a"] * len(values), "when": when}), tmp_path / "t.parquet"
     )
-    return make_stream(TimeWindow(**options), open_source(ParquetFiles(path="t.parquet", ts="when"), tmp_path))
+    return TimeWindow(**options).make(open_source(ParquetFiles(path="t.parquet", ts="when"), tmp_path))
 
 
 def test_late_rows_and_rows_without_a_time_are_skipped(tmp_path):
@@ -603,9 +603,9 @@ def test_units_and_column_must_fit(tmp_path):
     with refused("streams.duration_of_other_kind", column="t", what="integers"):
         timed([0], duration="1h")
     with refused("sources.no_times", ConfigError):
-        make_stream(TimeWindow(duration=1), open_source(ParquetFiles(path="t.parquet", features=["x"]), tmp_path))
+        TimeWindow(duration=1).make(open_source(ParquetFiles(path="t.parquet", features=["x"]), tmp_path))
     with refused("sources.generated_times", ConfigError):
-        make_stream(TimeWindow(duration=1), open_source(Sea()))
+        TimeWindow(duration=1).make(open_source(Sea()))
 
 
 def test_a_config_without_a_column_of_times_is_named(tmp_path):

@@ -48,8 +48,8 @@ from raydt.examples.updates import (
 )
 from raydt.learners.base import Traits
 from raydt.learners.batch_coordinator import ClassWeight
-from raydt.learners.forest.learner import Forest
-from raydt.redaction import text as plain
+from raydt.learners.forest import Forest
+from raydt.messages import text as plain
 from raydt.sources.divided import open_source
 from raydt.sources.options import ParquetFiles
 from tests.cases import Trial, first_cases

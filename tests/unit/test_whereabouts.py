@@ -17,8 +17,7 @@ from pipelines.updating import apply_changes, update
 from pipelines.whereabouts import verify_erasure
 from raydt import ExactForestClassifier
 from raydt.errors import ConfigError, InputError
-from raydt.messages import message
-from raydt.redaction import WITHHELD
+from raydt.messages import WITHHELD, message
 from tests.refusals import refused
 from tests.unit.test_update_subjects import config, rows_of, visits
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, is_one
-from raydt.arrays.digest import digest
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import kernel
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows, without_rows
 from raydt.errors import InputError
 from raydt.evaluation.scoring import LEVELS, Levels, levels_of
+from raydt.examples.digest import digest
 from raydt.examples.store import ExampleStore, Weighting
 from raydt.examples.updates import UNIT, Admission, BatchResult, Features, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange

@@ -21,7 +21,7 @@ from raydt.arrays.elementary import Arrays, Floats, Ints, Slots
 from raydt.arrays.kernel import Repeated
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
-from raydt.examples.row_digest import RowDigest
+from raydt.examples.digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, Admission, BatchResult, Features, Log, UpdateBatch, counting
 from raydt.examples.updates import joined as joined_logs

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.digest import Part, digest, encoded
 from raydt.arrays.elementary import Arrays, Bools, Ints
 from raydt.batches.binning import Bins
+from raydt.examples.digest import Part, digest, encoded
 from raydt.learners.confidence_tree.dynamic_tree import TALLIED, LiveConfidenceTree, StepWindow
 from raydt.learners.confidence_tree.statistics import INHERITED, MAJORITY, YOUNG, choose, level_odds, settle
 

@@ -14,10 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, as_slice
-from raydt.arrays.digest import DIGEST_2, DIGEST_3
 from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, Slots
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
+from raydt.examples.digest import DIGEST_2, DIGEST_3
 from raydt.examples.updates import (
     LARGEST_SUM,
     Admission,

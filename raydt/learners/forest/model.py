@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import Compressed, SparseRows
-from raydt.arrays.digest import Part, Words, begin_digest, digest
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.scoring import LEVELS, Levels, levels_of
+from raydt.examples.digest import Part, Words, begin_digest, digest
 from raydt.examples.updates import Features, Targets
 from raydt.learners.forest.labels import (
     COARSE_BITS,
@@ -33,7 +33,7 @@ from raydt.learners.forest.labels import (
     label_sums,
 )
 from raydt.learners.forest.nodes import TreeArrays
-from raydt.trees.hashes import CONTENT, WORDS, changed_nodes, hash_changed
+from raydt.trees.canonical_arrays import CONTENT, WORDS, changed_nodes, hash_changed
 from raydt.trees.packed_trees import PackedTrees, add_votes, packed
 from raydt.trees.records import goes_left
 from raydt.trees.shapley import StoredTrees, TreeSum, constant, one_category_left

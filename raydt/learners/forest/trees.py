@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import grown, put_rows, trimmed
-from raydt.arrays.digest import Words
 from raydt.arrays.elementary import Bools, Floats, Int32s, Ints, Slots, bits, bits_at, stream_key
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.examples.digest import Words
 from raydt.examples.updates import UNIT, Features, Log, Weights, filled
 from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SHARDS
 from raydt.learners.forest.build import change, open_path, resolve
@@ -46,7 +46,7 @@ from raydt.learners.forest.nodes import (
 )
 from raydt.learners.forest.options import ForestOptions
 from raydt.parallel import ranges, run, threads
-from raydt.trees.hashes import WORDS
+from raydt.trees.canonical_arrays import WORDS
 from raydt.trees.records import MEMBER, link, mass_of, next_in_preorder, unlink
 
 # The steps of a batch, in one compiled loop over neighbouring trees of a shard.

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, as_slice, equal_rows
-from raydt.arrays.digest import Part
 from raydt.arrays.elementary import Arrays, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import Repeated
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
+from raydt.examples.digest import Part
 from raydt.examples.owned_rows import OwnedColumns
 from raydt.examples.updates import (
     INSERT,
@@ -82,7 +82,8 @@ class FuDyADTCoordinator(TreeCoordinator):
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
         self.live.weigh()
-        yield from self._put(batch, added, slots, rows)
+        if len(slots):
+            yield from self._put(batch, added, slots, rows)
         steps, position = steps_of(batch, part, admitted)
         n = len(steps)
         means = np.full(n if self._labels is not None else 0, np.nan)
@@ -93,7 +94,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         most_rows = min(self.live.loop_rows, limit_rows)
         while step < n:
             live = self.live
-            rest = live.rules, live.scratch, log, most_rows
+            rest = live.rules, live.scratch(live.loop_rows), log, most_rows
             step, node = advance(live.tree, live.examples, live.cached, given, step, *rest)
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
@@ -134,7 +135,10 @@ class FuDyADTCoordinator(TreeCoordinator):
             one.delete(store, self._digested, slot)
         self._step[0] = 2 * self._seq + 1, slot, 0, -1, kind, 0, 0
         self._one_log["rows"][0] = 0
-        steps, rest = BatchSteps(self._step, X, _NO_MEANS, _NO_BIRTHS), (live.rules, live.scratch, self._one_log)
+        steps, rest = (
+            BatchSteps(self._step, X, _NO_MEANS, _NO_BIRTHS),
+            (live.rules, live.scratch(live.loop_rows), self._one_log),
+        )
         if self._advanced is not live.tree:
             self._advance, self._advanced = Repeated(advance), live.tree
         node = self._advance(live.tree, live.examples, live.cached, steps, 0, *rest, live.loop_rows)[1]
@@ -380,8 +384,7 @@ class OwnedFuDyADTCoordinator(FuDyADTCoordinator):
             return
         X = batch.X[as_slice(rows)]
         self._owned.put(slots, X)
-        if len(slots):
-            yield Tell("rows", {"slots": slots, "y": y}, self._rows.parts(RowBlock.of(X)))
+        yield Tell("rows", {"slots": slots, "y": y}, self._rows.parts(RowBlock.of(X)))
 
     def _births(self, position: Ints) -> Ints:
         births: Ints = self._owned.births[position]

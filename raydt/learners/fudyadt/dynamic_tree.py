@@ -17,7 +17,6 @@ from raydt.arrays.addresses import WORDS, Addresses, array_at, fit
 from raydt.arrays.blocks import empty, grown, trimmed
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import kernel
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.errors import InputError
 from raydt.examples.store import LIVE, ExampleStore, Index, Weighting
@@ -52,6 +51,7 @@ from raydt.learners.tree_coordinator import (
     inserts_of,
 )
 from raydt.messages import message
+from raydt.parallel import work_seconds
 from raydt.trees.canonical_arrays import RANGE, route
 from raydt.trees.counted_tree import LARGEST_SUM as MOST_WEIGHT
 from raydt.trees.counted_tree import (
@@ -403,13 +403,8 @@ class FuDyADTTree(LiveTree):
         mark_rows(self.tree, self.members, node, bits)
         return bits
 
-    @property
-    def scratch(self) -> BuildScratch:
-        """Scratch of this thread for the rebuilds of the compiled loop; all trees use it in turn."""
-        return self._scratch_for(self.loop_rows)
-
-    def _scratch_for(self, rows: int) -> BuildScratch:
-        """Scratch of this thread for a BUILD; that of a very large one is not kept."""
+    def scratch(self, rows: int) -> BuildScratch:
+        """Scratch of this thread for a BUILD, which all trees use in turn; that of a very large one is not kept."""
         d, kept = len(self.features), _KEPT.kinds
         kind = d, self.tree.counts.shape[1], self.weighted
         found = kept.get(kind)
@@ -429,7 +424,7 @@ class FuDyADTTree(LiveTree):
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
         weights = self.cached.weight[slots] if self.weighted else NO_WEIGHTS
         listing = Listing(X, self.categorical, rows, slots, labels, numbers, weights)
-        scratch = self._scratch_for(len(slots))
+        scratch = self.scratch(len(slots))
         DividedBuild(self.tree, self.members, listing, self.rules, stamp, scratch).run(node)
 
     def _features_of(self, slots: Int32s) -> Exchange[tuple[Floats, Int32s]]:
@@ -648,7 +643,7 @@ class _ManyTrees:
         ends = np.zeros(len(coordinators) + 1, dtype=np.int64)
         k, step = 0, -1
         while True:
-            scratch = coordinators[0].live.scratch
+            scratch = coordinators[0].live.scratch(coordinators[0].live.loop_rows)
             shared = self._categorical, self._rules, scratch, self._most_rows, _NO_MEANS, _INTS, NO_WEIGHTS
             rest = log, (*columns, ends), k, step
             k, step, node = _take_many(directory, _LIKE, batches.given, batches.taken, shared, *rest)

@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.digest import Part
 from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.scoring import LEVELS
+from raydt.examples.digest import Part
 from raydt.examples.owned_rows import OwnedStore
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import Weighting
@@ -63,6 +62,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.shard import GBDTShard, Patience, PendingRows, bins_of_all, trained_on
 from raydt.learners.gbdt.split_search import DELETED, INSERTED
 from raydt.learners.gbdt.update import Counts, TrainingRecord, UpdateLog
+from raydt.parallel import work_seconds
 
 
 class GBDTCoordinator(BatchCoordinator):
@@ -181,7 +181,8 @@ class GBDTCoordinator(BatchCoordinator):
             yield from self._rows.put(slots, RowBlock.of(batch.X[as_slice(rows)], sparse))
         return {}
 
-    _enter = _take
+    def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission) -> None:
+        """Owners have labels and births."""
 
     def _end(self) -> int:
         """Update before which the present D' (or the warm-up) ends; O(1)."""

@@ -98,6 +98,7 @@ class GBDTDescription(RebuildingDescription):
             rebuilds=int(total.get("subtrees", 0)),
             rebuilt_rows=int(total.get("rows", 0)),
             rebuilt_nodes=int(total.get("nodes", 0)),
+            log=log,
         )
 
     def receipt(self, effects: Effects) -> ReceiptWords:

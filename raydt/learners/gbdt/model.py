@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import SparseRows, grown
-from raydt.arrays.digest import (
+from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, Slots, softmax
+from raydt.arrays.kernel import kernel
+from raydt.batches.binning import SPARSE, Bins
+from raydt.batches.rows_on_shards import RowBlock
+from raydt.evaluation.scoring import LEVELS, Levels
+from raydt.examples.digest import (
     DIGEST_2,
     DIGEST_3,
     SIZE,
@@ -24,11 +29,6 @@ from raydt.arrays.digest import (
     room_for,
     start,
 )
-from raydt.arrays.elementary import AnyArray, Arrays, Floats, Int32s, Ints, Slots, softmax
-from raydt.arrays.kernel import kernel
-from raydt.batches.binning import SPARSE, Bins
-from raydt.batches.rows_on_shards import RowBlock
-from raydt.evaluation.scoring import LEVELS, Levels
 from raydt.examples.updates import Features
 from raydt.learners.gbdt.candidates import constant_of, summary_of
 from raydt.learners.gbdt.ensemble import (

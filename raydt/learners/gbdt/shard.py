@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import SparseRows, as_slice, merged
-from raydt.arrays.digest import SIZE, Part
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, Slots, permutation, stream_key
 from raydt.batches.binning import Bins, CellStore, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import OwningShard, RowBlock, RowsOnShards
+from raydt.examples.digest import SIZE, Columns, Part, RowDigest
 from raydt.examples.owned_rows import Ids, OwnedRows
-from raydt.examples.row_digest import Columns, RowDigest
 from raydt.examples.row_owners import RowOwners, are_in
 from raydt.examples.store import Weighting
 from raydt.examples.updates import BITS, UNIT, Features, Weights, sums_by_class

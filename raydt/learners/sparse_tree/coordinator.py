@@ -15,7 +15,6 @@ import numpy.typing as npt
 from raydt.arrays.blocks import is_one
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints, Slots
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.kernel_cache import work_seconds
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.store import ExampleStore, Weighting
@@ -28,6 +27,7 @@ from raydt.learners.sparse_tree.build import MISSING, WatchRules, keep_leaves, m
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_coordinator import LiveTree, TreeCoordinator, inserts_of
 from raydt.messages import message
+from raydt.parallel import work_seconds
 from raydt.trees.canonical_arrays import passes_left, side_of_missing
 from raydt.trees.counted_tree import TO_RIGHT, UNDECIDED, WARMUP_LEFT, start_node, target_of, with_room
 from raydt.trees.packed_trees import TreePredictor

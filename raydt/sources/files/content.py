@@ -11,8 +11,7 @@ import pyarrow as pa
 from raydt.encoding.columns import column_kind, holds_tokens, id_kind, in_words, is_text, time_column
 from raydt.encoding.features import holds_indices
 from raydt.errors import InputError
-from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.messages import Message, message, quoted
 
 # Find the fault of a file: of another kind, cut off, or with values that its types do not allow.
 #

@@ -37,8 +37,7 @@ from raydt.encoding.columns import (
     unlike_integers,
 )
 from raydt.errors import InputError
-from raydt.messages import message
-from raydt.redaction import marked, quoted
+from raydt.messages import marked, message, quoted
 from raydt.sources.files.content import END_BYTES
 from raydt.sources.files.datafile import DataFile, FilePlace
 

@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from raydt.arrays.elementary import Ints
 from raydt.errors import InputError, shortage
-from raydt.messages import Message, message
-from raydt.redaction import marked, quoted
+from raydt.messages import Message, marked, message, quoted
 from raydt.sources.files.content import END_BYTES, content_hash, diagnosis, without_flaws
 
 # Table formats whose folders hold more than the table's rows: Delta, Iceberg, Hudi, Paimon.

@@ -19,8 +19,7 @@ from raydt.encoding.columns import NullValues, in_words
 from raydt.encoding.labels import parse_json, rounded_integers, sound_part
 from raydt.errors import InputError
 from raydt.examples.updates import NEWEST_RULES
-from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.messages import Message, message, quoted
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import ArrowDataFile, DataFile, FilePlace, ParquetDataFile, find_files
 from raydt.sources.files.libsvm import LibsvmDataFile, whole_lines

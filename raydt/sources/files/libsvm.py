@@ -20,8 +20,7 @@ from raydt.arrays.blocks import LARGEST_WIDTH
 from raydt.arrays.elementary import Bools, Ints
 from raydt.encoding.columns import in_words, parse
 from raydt.errors import InputError
-from raydt.messages import Message, message
-from raydt.redaction import quoted
+from raydt.messages import Message, message, quoted
 from raydt.sources.files.datafile import DataFile
 
 # Whole lines of a text file, read in blocks.

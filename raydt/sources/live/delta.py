@@ -26,10 +26,20 @@ from raydt.encoding.columns import one_batch
 from raydt.encoding.labels import netted
 from raydt.errors import InputError, RaydtError
 from raydt.examples.updates import CLASSES, Reading
-from raydt.messages import message
-from raydt.redaction import marked, quoted
-from raydt.sources.live.base import OP, HistoryGoneError, LiveOptions, Part, Plan, SourceAwayError, library
-from raydt.sources.live.tables import TableFile, first_line, plain_type, scan
+from raydt.messages import marked, message, quoted
+from raydt.sources.live.base import (
+    OP,
+    HistoryGoneError,
+    LiveOptions,
+    Part,
+    Plan,
+    SourceAwayError,
+    TableFile,
+    first_line,
+    library,
+    plain_type,
+    scan,
+)
 
 #: Features of a table's protocol with which files are read as without them.
 _READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType", "variantType-preview"}

@@ -19,8 +19,7 @@ from pydantic import Field
 from raydt.encoding.labels import json_rows
 from raydt.errors import InputError
 from raydt.examples.updates import CLASSES, Reading
-from raydt.messages import message
-from raydt.redaction import quoted
+from raydt.messages import message, quoted
 from raydt.sources.live.base import LiveOptions, Part, Plan, SourceAwayError
 from raydt.sources.live.partitions import Partitions
 

@@ -1,4 +1,4 @@
-"""The packages ``actors`` and ``pipelines`` of this installation, whose names other projects use, too.
+"""This installation: its version, and its packages ``actors`` and ``pipelines``, whose names other projects use, too.
 
 Invariant: after :func:`claim`, a process imports them from this installation, wherever on its path others lie. In a
 clone they lie next to ``raydt``; a wheel puts them into ``raydt/_packages``, so that it shares no file with another
@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 from raydt.messages import message
+
+__version__ = "1.0.0rc1"
 
 NAMES = ("actors", "pipelines")
 
