@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -132,6 +132,13 @@ def _within(n: int | None) -> int | None:
     return n if outer is None or (n is not None and n < outer) else outer
 
 
+def limited_context(n: int | None) -> Context:
+    """Return a context in which work takes at most ``n`` threads; of the limit nothing is left outside."""
+    context = copy_context()
+    context.run(_limit.set, _within(n))
+    return context
+
+
 class Limited(Protocol):
     """An object whose calls use a limited number of threads."""
 
@@ -147,9 +154,7 @@ def in_threads(method: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(method)
     def limited_call(self: Limited, /, *arguments: Any, **named: Any) -> T:
-        context = copy_context()
-        context.run(_limit.set, _within(self._threads()))
-        return context.run(method, self, *arguments, **named)
+        return limited_context(self._threads()).run(method, self, *arguments, **named)
 
     return limited_call
 

@@ -26,7 +26,7 @@ from raydt.estimators.base import Estimator, Regressor
 from raydt.examples.store import objects
 from raydt.examples.updates import Targets
 from raydt.messages import message
-from raydt.parallel import in_threads
+from raydt.parallel import limited_context
 
 
 class LeaveOneOut(NamedTuple):
@@ -119,10 +119,11 @@ def leave_one_out(
     if return_predictions == "predict_proba" and isinstance(model, Regressor):
         raise ConfigError(message("attribution.no_classes"))
     with model._lock:
-        return _leave_one_out(model, X_val, y_val, ids, subjects, scoring, return_predictions)
+        return limited_context(model._threads()).run(
+            _leave_one_out, model, X_val, y_val, ids, subjects, scoring, return_predictions
+        )
 
 
-@in_threads
 def _leave_one_out(
     model: Estimator, X: Any, y: Any, ids: Any, subjects: Any, scoring: Any, returned: Any
 ) -> LeaveOneOut:  # fmt: skip

@@ -32,7 +32,7 @@ from raydt.estimators.arguments import require_labels
 from raydt.estimators.base import Estimator, Regressor
 from raydt.examples.updates import DELETE, INSERT
 from raydt.messages import message
-from raydt.parallel import call
+from raydt.parallel import limited_context
 
 #: Called with the samples so far and the mean standard error.
 Progress = Callable[[int, float], None]
@@ -129,7 +129,7 @@ def data_values(
                 progress(taken, error)
         return taken, values, errors
 
-    taken, values, errors = call(model._threads(), enough)
+    taken, values, errors = limited_context(model._threads()).run(enough)
     return DataValues(subsets.ids, values, errors, taken, subsets.score, message("attribution.equal"))
 
 
@@ -158,7 +158,7 @@ def influence(model: Estimator, x: Any, *, ids: Any = None) -> Influence:
                 if len(rows):
                     values[number] = output - (predicted[0] if numeric else shares[0, code])
 
-        call(model._threads(), without_each)
+        limited_context(model._threads()).run(without_each)
         order = np.argsort(-np.abs(values), kind="stable")
         return Influence(groups.ids[order], values[order], output, known.shown(known.predicted)[0], known.standard)
 
