@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -88,6 +88,14 @@ class SplitConditions:
         return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
 
 
+class Searched(NamedTuple):
+    """The search for the best splits of S at the nodes of one level."""
+
+    rows: Ints  #: Of S.
+    nodes: Bools  #: Which were searched.
+    best: Best
+
+
 class Recomputed(BuildHistory):
     """Everything that a history says about a recorded tree, sampled beyond ``budget`` cells. O(depth x cells x log)."""
 
@@ -118,24 +126,29 @@ class Recomputed(BuildHistory):
         for depth, (rows, node, right) in enumerate(self.levels()):
             at = np.flatnonzero(tree.depth == depth)
             place[at] = np.arange(len(at))
-            self._look_at_now(at, rows, place[node])
+            best = self._look_at_now(at, rows, place[node])
             if self.complete:
                 then = self.look_back(rows, node, right)
-                self._look_at_build(at, rows[then], place[node[then]], ~right[then], sampled[at])
+                self._look_at_build(at, rows[then], place[node[then]], ~right[then], sampled[at], best)
         self.live_counts = rules.impurity.counts(self.live)
         self.built_counts = rules.impurity.counts(self.built)
 
-    def _look_at_now(self, at: Ints, rows: Ints, local: Ints) -> None:
+    def _look_at_now(self, at: Ints, rows: Ints, local: Ints) -> Searched:
         """Live counts and best scores of the nodes ``at`` one level; ``local`` is each row's place in ``at``."""
         rows, local = rows[self.alive[rows]], local[self.alive[rows]]
         counts = self.live[at] = self._count(local, rows, len(at))
         wanted = self.rules.may_split(counts, self.tree.depth[at])
         wanted &= self.rules.exceeds(counts, self.rules.alpha, or_equals=True)
         wanted |= self.tree.feature[at] >= 0
-        self.live_score[at] = self._search(at, wanted, counts, rows, local)[0]
+        best = self._search(wanted, counts, rows, local)
+        self.live_score[at] = best[0]
+        return Searched(np.bincount(local, minlength=len(at)), wanted, best)
 
-    def _look_at_build(self, at: Ints, rows: Ints, local: Ints, left: Bools, sampled: Bools) -> None:
-        """Statistics of S0 and the best splits of it for the nodes ``at`` one level."""
+    def _look_at_build(self, at: Ints, rows: Ints, local: Ints, left: Bools, sampled: Bools, now: Searched) -> None:
+        """Statistics of S0 and the best splits of it for the nodes ``at`` one level.
+
+        Who lives of S0 is in S: where nobody of it has gone, and both have as many rows, they are one.
+        """
         counts = self.built[at] = self._count(local, rows, len(at))
         dead = ~self.alive[rows]
         self.gone[at] = self.added(local[dead], rows[dead], len(at))
@@ -145,7 +158,10 @@ class Recomputed(BuildHistory):
         wanted = sampled & self.rules.may_split(counts, self.tree.depth[at])
         wanted &= self.rules.exceeds(counts, self.rules.half_alpha)
         self.replayed[at] = wanted
-        found = self._search(at, wanted, counts, rows, local)
+        known = wanted & now.nodes & (np.bincount(local[dead], minlength=len(at)) == 0)
+        known &= np.bincount(local, minlength=len(at)) == now.rows
+        searched = self._search(wanted & ~known, counts, rows, local)
+        found = [np.where(known, same, other) for same, other in zip(now.best, searched, strict=True)]
         self.built_score[at], self.built_feature[at], self.built_threshold[at], self.built_left[at] = found
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
@@ -157,8 +173,8 @@ class Recomputed(BuildHistory):
         by_gain = np.where(self.built_left, LEFT, RIGHT)
         return np.where(self.lacking & self.replayed, by_gain, super().sides())
 
-    def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> Best:
-        """Best splits of those of the nodes ``at`` one level that are ``wanted``."""
+    def _search(self, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> Best:
+        """Best splits of those nodes of one level that are ``wanted``."""
         rows, local = rows[wanted[local]], local[wanted[local]]
         there = np.where(wanted[:, None], counts, 0)
         weight = None if self.weight is None else self.weight[rows]
