@@ -414,7 +414,7 @@ def test_a_refused_example_changes_nothing(adapter: Any) -> None:
     before = ones._session.digest()
     with pytest.raises(UpdateError):
         ones.forget_one({**xs[0], "a": 77.0}, ys[0])
-    for bad in ({"a": 1.0}, {**xs[0], "more": 1}, {**xs[0], "a": float("inf")}, {**xs[0], "a": "text"}):
+    for bad in ({**xs[0], "a": float("inf")}, {**xs[0], "a": "text"}):
         for call in (ones.learn_one, ones.forget_one):
             with pytest.raises(InputError):
                 call(bad, ys[0])
