@@ -83,7 +83,7 @@ def cli(verbose: bool) -> None:
 
 for _name in (
     *("demo", "train", "replay", "follow", "resume", "sweep"),
-    *("predict", "serve", "export", "update", "purge"),
+    *("predict", "serve", "export", "value", "update", "purge"),
     *("audit", "verify", "report", "validate", "doctor"),
 ):
     cli.add_command(getattr(commands, _name))

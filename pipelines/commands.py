@@ -453,6 +453,48 @@ def predict(
     return 0
 
 
+@click.command(short_help="Measure which training rows help or harm a saved model.")
+@click.argument("state", metavar="RUN|STATE")
+@click.argument("validation")
+@click.option("--out", metavar="FILE", required=True, help="New Parquet file to write; .parquet or .pq.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --out, and its page, if they exist.")
+@click.option(
+    "--by",
+    type=click.Choice(["row", "subject"]),
+    default="row",
+    show_default=True,
+    help="Leave out one row at a time, or all rows of a subject.",
+)
+@click.option(
+    "--scoring",
+    metavar="NAME",
+    help="accuracy, neg_log_loss, neg_brier_score, or a scorer of scikit-learn. "
+    "Default: accuracy; of numbers neg_mean_squared_error.",
+)
+@click.option("--label", metavar="COLUMN", help="Label column of VALIDATION. Default: that of the state.")
+@click.option("--kind", type=click.Choice(KINDS), help="File format of VALIDATION. Default: from its name.")
+@JSON
+def value(state: str, validation: str, out: str, as_json: bool, **options: Any) -> int:
+    """Write how much each training row adds to the score of a model on the labelled rows of VALIDATION.
+
+    The model is that of a state: a run, its checkpoints/ or one of them, or what update wrote. It stays as it is. The
+    value of a row is the score with all rows, less the score without this row: below 0, the row harms. A page beside
+    the output shows the ends of the list.
+
+    \b
+    Example:  raydt value runs/first valid.parquet --scoring neg_log_loss --out values.parquet
+    """
+    from pipelines.valuing import value_rows
+    from raydt.presentation.charts import count, counted, figure
+
+    found = value_rows(state, validation, out, **options)
+    named = counted(found["rows"], options["by"])
+    shown = {"score": figure(found["score"]), "harmful": count(found["harmful"])}
+    text = message("attribution.valued", named=named, **shown, out=found["out"], page=found["page"])
+    print_result(found, text, as_json)
+    return 0
+
+
 @click.command(short_help="Write a saved model for treelite, ONNX, LightGBM or scikit-learn.")
 @click.argument("model", metavar="RUN|STATE")
 @click.option(

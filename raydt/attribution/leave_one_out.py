@@ -132,6 +132,11 @@ def _leave_one_out(
     known = Predictions(model, *model._rows(X))
     require_labels(given, len(known.rows))
     score = Score(model, scoring, X, given, model._looked_up(given), known.predicted, known.shares)
+    return of_groups(known, groups, score, returned)
+
+
+def of_groups(known: Predictions, groups: Groups, score: Score, returned: Any = False) -> LeaveOneOut:
+    """Return the values of groups for a score of known rows."""
     values = np.zeros(len(groups.ids))
     predictions: AnyArray | None = None
     if returned:

@@ -46,7 +46,8 @@ def test_every_help_has_an_example_that_parses(command, raydt):
 
 def test_commands_are_those_that_work():
     expected = (
-        "audit demo doctor export follow predict purge replay report resume serve sweep train update validate verify"
+        "audit demo doctor export follow predict purge replay report resume serve sweep train update validate "
+        "value verify"
     )
     assert sorted(cli.commands) == expected.split()
 
