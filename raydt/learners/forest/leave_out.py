@@ -54,7 +54,6 @@ from raydt.learners.forest.nodes import (
     count,
     free_block,
     free_node,
-    gather,
     may_split,
     most_rows,
     new_forest,
@@ -74,7 +73,8 @@ class KnownRows(NamedTuple):
     """Rows to predict, and where they are in the trees of a pool.
 
     ``order``, shape (trees, m), has the rows of ``X`` by their way down each tree; ``place`` is where each row is in
-    it, ``leaf`` the leaf of each row. Below a node are those from ``begins`` to before ``ends``, by node.
+    it, ``leaf`` the leaf of each row. Below a node are those from ``begins`` to before ``ends``, by node. ``slots`` are
+    those of the rows that the trees hold, in the order of their leaves, and ``firsts`` where those of each node begin.
     """
 
     X: Floats
@@ -83,6 +83,8 @@ class KnownRows(NamedTuple):
     leaf: Int32s
     begins: Int32s
     ends: Int32s
+    slots: Int32s
+    firsts: Int32s
 
 
 class Walk(NamedTuple):
@@ -130,9 +132,9 @@ def _part(rows: Any, begin: int, end: int, X: Any, feature: int, threshold: floa
 
 
 @kernel
-def sort_known(forest: Any, known: Any, categorical: Any, other: Any) -> None:
-    """Fill in where the rows are. O(nodes + rows depth) a tree."""
-    nodes = forest.nodes
+def sort_known(forest: Any, known: Any, categorical: Any, k: int, other: Any) -> None:
+    """Fill in where the rows are, each of which is in k trees. O(nodes + rows depth) a tree."""
+    nodes, at = forest.nodes, 0
     for tree in range(len(forest.roots)):
         order, root = known.order[tree], np.int64(forest.roots[tree])
         for i in range(len(order)):
@@ -142,6 +144,7 @@ def sort_known(forest: Any, known: Any, categorical: Any, other: Any) -> None:
         while node >= 0:
             begin, end = np.int64(known.begins[node]), np.int64(known.ends[node])
             j = np.int64(nodes[node].feature)
+            known.firsts[node] = at
             if j >= 0:
                 middle = _part(order, begin, end, known.X, j, nodes[node].threshold, categorical[j], other)
                 left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
@@ -151,6 +154,11 @@ def sort_known(forest: Any, known: Any, categorical: Any, other: Any) -> None:
                 for i in range(begin, end):
                     known.leaf[tree, order[i]] = node
                     known.place[tree, order[i]] = i
+                entry = np.int64(nodes[node].head)
+                while entry >= 0:
+                    known.slots[at] = entry // k
+                    at += 1
+                    entry = np.int64(forest.members[entry].next)
             node = next_in_preorder(nodes, node, root)
 
 
@@ -212,11 +220,11 @@ def _take_block(forest: Any, node: int, work: Any) -> None:
 
 
 @inner_kernel
-def _rows_left(forest: Any, node: int, examples: Any, walk: Any, scratch: Any) -> int:
+def _rows_left(forest: Any, node: int, known: Any, walk: Any, scratch: Any) -> int:
     """List the rows of a node that are not gone, which are numbered as entries of the workspace; how many."""
-    n, left = gather(forest, node, examples.member.shape[1], scratch), 0
-    for i in range(n):
-        slot = scratch.slots[i]
+    first, left = np.int64(known.firsts[node]), 0
+    for i in range(first, first + np.int64(forest.nodes[node].n)):
+        slot = known.slots[i]
         if not walk.is_gone[slot]:
             scratch.slots[left], scratch.entries[left] = slot, left
             left += 1
@@ -325,7 +333,7 @@ def _leave_out(
         feature, threshold, n = np.int64(-1), 0.0, -1
         if nodes[node].feature >= 0 and may_split(work, 0, rules):
             if changed:
-                n = _rows_left(forest, node, examples, walk, scratch)
+                n = _rows_left(forest, node, known, walk, scratch)
                 recount(work, 0, changed, n, -1, examples, scratch, rules)
             feature, threshold = best_of(work, 0, np.int64(work.nodes[0].block), examples, scratch, rules)
         if feature < 0:
@@ -340,7 +348,7 @@ def _leave_out(
                 walk.rows[i] = known.order[tree, i]
         if not stays:
             if n < 0:
-                n = _rows_left(forest, node, examples, walk, scratch)
+                n = _rows_left(forest, node, known, walk, scratch)
             if not parts_alike(forest, node, feature, threshold, n, examples, scratch):
                 work.nodes[0].feature, work.nodes[0].threshold = feature, threshold
                 start_stack(0, n, scratch)
@@ -404,13 +412,15 @@ def leave_out(
 # Room for the kernels, and groups of rows in tasks of threads.
 
 
-def known_rows(pool: TreePool, X: Floats, categorical: Bools) -> KnownRows:
-    """Return where rows, shape (m, d), are in the trees of a pool, which are built. O(nodes + trees m depth)."""
+def known_rows(pool: TreePool, X: Floats, categorical: Bools, k: int) -> KnownRows:
+    """Return where rows, shape (m, d), are in the trees of a pool, which are built. O(nodes + rows + trees m depth)."""
     forest, m = pool.forest, len(X)
     trees, nodes = len(forest.roots), len(forest.nodes)
-    by_row = [np.empty((trees, m), dtype=np.int32) for _ in range(3)]
-    known = KnownRows(X, *by_row, *(empty(nodes, np.int32) for _ in range(2)))
-    sort_known(forest, known, categorical, np.empty(m, dtype=np.int32))
+    order, place, leaf = (np.empty((trees, m), dtype=np.int32) for _ in range(3))
+    held = int(forest.nodes["n"][forest.roots].sum())
+    begins, ends, slots, firsts = (empty(n, np.int32) for n in (nodes, nodes, held, nodes))
+    known = KnownRows(X, order, place, leaf, begins, ends, slots, firsts)
+    sort_known(forest, known, categorical, k, np.empty(m, dtype=np.int32))
     return known
 
 
@@ -463,10 +473,10 @@ class ForestKnown:
         #: With all examples, shape (m, K), or (m, 2) of numbers.
         self.votes: Ints = merged_votes([part.votes(self._X) for part in self._trees])
         self.predicted, self.shares = self._predictions(self.votes)
-        tasks = [
-            partial(known_rows, pool, self._X, part.examples.categorical) for part in self._trees for pool in part.pools
-        ]
-        self._known = run(tasks)
+        pools = [(pool, part.examples) for part in self._trees for pool in part.pools]
+        self._known = run(
+            [partial(known_rows, pool, self._X, rows.categorical, rows.member.shape[1]) for pool, rows in pools]
+        )
 
     def _predictions(self, votes: Ints) -> tuple[Targets, Floats]:
         if self._scale is not None:
