@@ -154,7 +154,6 @@ def follow(config: str, out: str | None, as_json: bool, **options: Any) -> int:
     CONFIG, for a Delta table:
       source:  {kind: delta, path: tables/customers, label: churned, id: customer_id}
       stream:  {warmup: 500}
-      learner: {kind: forest}
 
     \b
     Example:  raydt follow live.yaml --out runs/live

@@ -70,9 +70,7 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
 
 #: Modules that divide work however little it is: their callers decide, or one task is a whole tree, column or block.
 ALWAYS = {
-    "exchange.shard",
     "learners.forest.leave_out",
-    "learners.forest.oob_score",
     "learners.forest.recompute",
     "learners.gbdt.recompute",
     "sources.file_source",

@@ -313,7 +313,7 @@ def leading_trees(trees: TreeSum, names: Names) -> list[Block]:
     """Return the trees of an ensemble that matter most, folded: those whose outputs differ most between examples.
 
     That is the variance of a tree's output over the live examples, summed over the outputs. Cards have the numbers of
-    examples, and the mean output below; of a forest of classes the shares of the classes.
+    examples, and the mean output below; of trees that vote for classes the shares of the classes.
     """
     if trees.cover is None or trees.sparse:
         return []

@@ -557,8 +557,9 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def state_of_numbers(tmp_path_factory: pytest.TempPathFactory) -> Any:
     frame = pd.DataFrame({"a": np.arange(40) % 7, "c": ["abc"[i % 3] for i in range(40)]})
     model = FullyDynamicTreeClassifier().fit(frame, np.arange(40) % 2, ids=pd.Series(np.arange(40), name="id"))
-    model.save(tmp_path_factory.mktemp("numbers") / "state", with_examples=True)
-    return open_state(tmp_path_factory.getbasetemp() / "numbers0" / "state")[0]
+    folder = tmp_path_factory.mktemp("numbers") / "state"
+    model.save(folder, with_examples=True)
+    return open_state(folder)[0]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

@@ -277,16 +277,16 @@ def test_an_extra_meeting_of_a_pass_is_found(boosted: Trial, tmp_path: Path, mon
 def test_rows_that_go_through_the_coordinator_are_found(
     boosted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter = GBDTCoordinator._enter
+    take = GBDTCoordinator._take
 
     def greedy(self: GBDTCoordinator, batch: Any, part: slice, admitted: Any, result: Any) -> Exchange[Any]:
-        log = yield from enter(self, batch, part, admitted, result)
+        log = yield from take(self, batch, part, admitted, result)
         new = admitted.new[part]
         yield from self._rows.take(new[new >= 0])
         return log
 
     assert excess(boosted, 2, tmp_path) == []
-    monkeypatch.setattr(GBDTCoordinator, "_enter", greedy)
+    monkeypatch.setattr(GBDTCoordinator, "_take", greedy)
     (found,) = excess(boosted, 2, tmp_path)
     assert found.startswith("gather: ")
 

@@ -497,7 +497,7 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
         return take
 
-    for of, name in ((InProcessSession, "take"), (FuDyADTCoordinator, "take_row")):
+    for of, name in ((InProcessSession, "apply"), (InProcessSession, "take"), (FuDyADTCoordinator, "take_row")):
         monkeypatch.setattr(of, name, acting(getattr(of, name)))
 
 
