@@ -264,6 +264,7 @@ NOT_RUN = {
     "raydt serve": "has no end",
     "curl": "asks a server",
     "raydt predict": "needs rows of the reader's",
+    "raydt value": "needs labelled rows of the reader's",
     "raydt export": "needs the library of the other format",
     "raydt update runs/first --changes": "needs a change log of the reader's",
     "raydt update states ": "needs changes of the reader's",
