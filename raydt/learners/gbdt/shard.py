@@ -56,10 +56,6 @@ from raydt.parallel import limited, ranges, run, threads
 _LOSS_BITS = 20
 #: Cells (rows x features) of a model for each thread of a training: a tree then takes some milliseconds, a meeting 0.1.
 CELLS_OF_A_THREAD = 1_000_000
-#: Shards for each thread, if there are enough rows: a thread that is ahead takes over from one whose core is busy. The
-#: first ones have twice the rows of the others: threads of one speed end together, and so do two if one is half as fast
-#: (a third and two sixths of the rows in the time in which that takes a third).
-SHARDS_OF_A_THREAD = 2
 #: Cells of a model, and of a batch, for each thread of an update, which trains few of the trees again.
 UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
 
@@ -195,11 +191,9 @@ class Crew:
     def _crew(self, rows: int, of_a_thread: int, most: int = 1 << 30) -> list[RowShard]:
         """Return the shards of a pass over so many rows, at most ``most``; the first is the owner's own.
 
-        They have at least ``of_a_thread`` cells on average; of more shards than threads, each thread has as many.
+        Each has at least ``of_a_thread`` cells.
         """
-        n, shards = threads(), min(most, rows * self._width // of_a_thread)
-        each = min(SHARDS_OF_A_THREAD, shards // n) if n > 1 else 1
-        shards = max(1, min(n * max(1, each), shards))  # as many for each thread
+        shards = max(1, min(threads(), most, rows * self._width // of_a_thread))
         self.shard.divide(0, shards, True)
         if shards > 1:
             former = [*self._beside, *[None] * shards]
@@ -210,9 +204,7 @@ class Crew:
 
 def _bounds(rows: int, shards: int) -> list[int]:
     """Return where the rows of each shard of this process begin, and how many rows there are in all."""
-    first = shards // SHARDS_OF_A_THREAD if shards > threads() else shards
-    shares = [min(i, first) + i for i in range(shards + 1)]
-    return [rows * share // shares[-1] for share in shares]
+    return [rows * i // shards for i in range(shards + 1)]
 
 
 def _within(slots: Slots, begin: int, end: int) -> Bools:
