@@ -89,7 +89,8 @@ def value_rows(
     y = np.concatenate([no_targets(0, dtype_of(_regression(saved))), *(chunk.y for chunk in chunks)])
     sparse = [chunk.sparse for chunk in chunks if chunk.sparse is not None]
     model = estimator_of(saved.options).from_saved(saved)
-    found = _values(model, X, {"sparse": concatenated(sparse)} if sparse else {}, y, by, scoring)
+    classes = [] if _regression(saved) else source.classes or saved.classes
+    found = _values(model, X, {"sparse": concatenated(sparse)} if sparse else {}, y, classes, by, scoring)
     table, labels = _table(found, by), []
     if by == "row":
         labels = _labels(model, found)
@@ -113,17 +114,14 @@ def _regression(saved: SavedModel) -> bool:
     return bool(traits_of(saved.options).reading.regression)
 
 
-def _values(model: Any, X: Any, sparse: dict[str, Any], y: AnyArray, by: str, scoring: str | None) -> LeaveOneOut:
-    if by == "subject" and model._subjects is None:
-        raise InputError(message("estimators.no_subjects"))
+def _values(
+    model: Any, X: Any, sparse: dict[str, Any], y: AnyArray, classes: list[Any], by: str, scoring: str | None
+) -> LeaveOneOut:
     groups = groups_of(model, None, "all" if by == "subject" else None)
     known = Predictions(model, X, sparse)
-    known_classes = getattr(model, "classes_", None)
-    if known_classes is None:
-        truth, given = y, y
-    else:
-        truth = np.where(y < len(known_classes), y, -1)  # a label that no row of the model has
-        given = known_classes[np.maximum(truth, 0)]
+    truth, given = y, y
+    if classes:  # those of the model, and labels that none of its rows has
+        truth, given = np.where(y < len(model.classes_), y, -1), np.array(classes)[y]
     return of_groups(known, groups, Score(model, scoring, X, given, truth, known.predicted, known.shares))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,7 +105,7 @@ class JackknifePlusRegressor(Parametrised):
         InputError
             ``alpha`` is not between 0 and 1, or the model has no example.
         """
-        if not 0.0 < alpha < 1.0:
+        if not (isinstance(alpha, Real) and 0.0 < alpha < 1.0):
             raise InputError(message("attribution.alpha", alpha=alpha))
         model = self._fitted()
         with model._lock:

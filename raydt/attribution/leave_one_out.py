@@ -91,9 +91,9 @@ def leave_one_out(
     UpdateError
         An id or a subject has no live example.
     InputError
-        Both ids and subjects, or rows that ``predict`` would refuse.
+        Both ids and subjects, subjects of examples that have none, or rows that ``predict`` would refuse.
     ConfigError
-        ``scoring`` is no scorer.
+        ``scoring`` is no scorer, or cannot score these labels.
 
     Notes
     -----
@@ -116,6 +116,8 @@ def leave_one_out(
     45
     """
     require_estimator(model)
+    if return_predictions not in (False, True, "predict", "predict_proba"):
+        raise ConfigError(message("attribution.returned", given=return_predictions))
     if return_predictions == "predict_proba" and isinstance(model, Regressor):
         raise ConfigError(message("attribution.no_classes"))
     with model._lock:
@@ -166,8 +168,9 @@ def groups_of(model: Estimator, ids: Any, subjects: Any) -> Groups:
         slots = store.in_order_of_birth() if ids is None else model._asked(ids, None, "error").slots
         return Groups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots)
     if isinstance(subjects, str) and subjects == "all":
-        live = store.id[store.in_order_of_birth()]
-        named: list[Hashable] = [] if model._subjects is None else list(model._subjects.of(live))
+        if model._subjects is None:
+            raise InputError(message("estimators.no_subjects"))
+        named: list[Hashable] = list(model._subjects.of(store.id[store.in_order_of_birth()]))
     else:
         named = list(model._asked(None, subjects, "error").subjects)
     named = list(dict.fromkeys(named))

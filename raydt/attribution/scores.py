@@ -60,11 +60,8 @@ OF_NUMBERS: dict[str, RowScore] = {"neg_mean_squared_error": _squared_error}
 class _Predicted:
     """Stands for a model whose predictions of some rows are given; scorers of scikit-learn take it."""
 
-    def __init__(self, model: Estimator, predicted: AnyArray, shares: Floats) -> None:
-        self._model, self._predicted, self._shares = model, predicted, shares
-        if not isinstance(model, Regressor):
-            self.classes_ = model.classes_  # type: ignore[attr-defined]
-            self.predict_proba = lambda X: self._shares
+    def __init__(self, model: Estimator, predicted: AnyArray) -> None:
+        self._model, self._predicted = model, predicted
 
     def fit(self, X: Any, y: Any) -> None:
         """Do nothing: scorers want a model that has this method."""
@@ -78,6 +75,20 @@ class _Predicted:
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+
+class _PredictedClasses(_Predicted):
+    """The same of a classifier. Scorers take the last class for the positive one, so that classes are sorted."""
+
+    def __init__(self, model: Estimator, predicted: AnyArray, shares: Floats) -> None:
+        super().__init__(model, predicted)
+        labels = model.classes_  # type: ignore[attr-defined]
+        order = np.argsort(labels, kind="stable")
+        self.classes_, self._shares = labels[order], shares[:, order]
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the given shares of ``classes_``."""
+        return self._shares
 
 
 class Score:
@@ -98,7 +109,7 @@ class Score:
             self._rows = self._row_score(predicted, shares, truth)
             self.value = float(self._rows.mean())  #: With all examples.
             return
-        self._scorer, self._model, self._X, self._y = _scorer(scoring), model, X, y
+        self._scoring, self._scorer, self._model, self._X, self._y = scoring, _scorer(scoring), model, X, y
         self._labels = None if numeric else model.classes_  # type: ignore[attr-defined]
         self.value = self._of_all(predicted, shares)
 
@@ -113,8 +124,16 @@ class Score:
         return self._of_all(all_predicted, all_shares)
 
     def _of_all(self, predicted: Targets, shares: Floats) -> float:
-        shown = predicted if self._labels is None else self._labels[predicted]
-        return float(self._scorer(_Predicted(self._model, shown, shares), self._X, self._y))
+        if self._labels is None:
+            given = _Predicted(self._model, predicted)
+        else:
+            given = _PredictedClasses(self._model, self._labels[predicted], shares)
+        try:
+            return float(self._scorer(given, self._X, self._y))
+        except (TypeError, ValueError) as error:
+            if callable(self._scoring):
+                raise
+            raise ConfigError(message("attribution.unfit", scoring=self._scoring, reason=error)) from error
 
 
 def _scorer(scoring: Any) -> Callable[..., float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -111,7 +112,7 @@ def data_values(
         return DataValues(found.ids, found.values, np.zeros(len(found.ids)), 1, found.score, found.standard)
     if method not in ("shapley", "banzhaf"):
         raise ConfigError(message("attribution.method", method=method))
-    if samples < 1:
+    if not isinstance(samples, Integral) or samples < 1:
         raise InputError(message("attribution.samples", samples=samples))
     if not model.session_.coordinator.knows_rows:
         raise ConfigError(message("attribution.order", estimator=type(model).__name__))

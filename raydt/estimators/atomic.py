@@ -146,12 +146,12 @@ class AtomicCalls(Locked, ABC):
     """Base of what holds a live model. The lock is held by calls that change it, and by those that read all of it."""
 
     _change: AtomicCall | None = None
-    #: Attributes of the whole model while some of its examples are left out (``raydt.estimators.without``).
-    _aside: dict[str, Any] | None = None
+    #: The block in which some of the examples are left out (``raydt.estimators.without``).
+    _block: Any = None
 
     def _require_all(self) -> None:
         """Refuse a change of a model without some of its examples: it would be lost where these come back."""
-        if self._aside is not None:
+        if self._block is not None:
             raise UpdateError(message("estimators.left_out", estimator=type(self).__name__))
 
     def _atomically(self, prepare: Callable[..., Callable[[], T]], *args: Any) -> T:
@@ -188,10 +188,10 @@ class AtomicCalls(Locked, ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes that a copy has."""
         self._require_whole()
-        if self._aside is None:
+        if self._block is None:
             return self.__dict__
         assert getattr(self._live_session(), "whole", False)  # which makes the copy, if nothing has needed it yet
-        return {name: value for name, value in self.__dict__.items() if name != "_aside"} | {"_known": {}}
+        return {name: value for name, value in self.__dict__.items() if name != "_block"} | {"_known": {}}
 
     def _settle(self) -> None:
         """Drop, after a call that has taken effect, what is left of deleted examples beside the model."""

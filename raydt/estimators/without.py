@@ -20,7 +20,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from raydt.arrays.elementary import Floats, Slots
+from raydt.errors import UpdateError
 from raydt.examples.updates import Targets
+from raydt.messages import message
 
 M = TypeVar("M", bound=Any)
 
@@ -81,57 +83,73 @@ class Without(AbstractContextManager[M], Generic[M]):
 
     def __init__(self, model: M, ids: Any, subjects: Any) -> None:
         self._model, self._asked = model, (ids, subjects)
-        self._before: dict[str, Any] | None = None
+        self._before: dict[str, Any] = {}
         self._former: Any = None
+        self._is_open = False
 
     def __enter__(self) -> M:
         model = self._model
         with model._lock:
             model._require_whole()
+            if self._is_open:
+                raise UpdateError(message("estimators.open_block"))
             ids, subjects = self._asked
             slots = model._asked(ids, subjects, "error").slots
             before = model.__dict__
             whole = _shell(model, before)
+            own = before | {"session_": _SessionWhenNeeded(lambda: copied()), "_known": {}, "_block": self}
 
             def copied() -> Any:
                 """Return the session of the copy, which is made once."""
-                if isinstance(model.__dict__["session_"], _SessionWhenNeeded):
-                    less = copy.deepcopy(_shell(model, before | {"_known": {}}))
-                    less._atomically(less._deletion, ids, subjects, "error", False)
-                    del less._known
-                    model.__dict__.update(less.__dict__)
-                return model.__dict__["session_"]
+                with model._lock:
+                    if isinstance(own["session_"], _SessionWhenNeeded):
+                        less = copy.deepcopy(_shell(model, before | {"_known": {}}))
+                        less._atomically(less._deletion, ids, subjects, "error", False)
+                        del less._known
+                        own.update(less.__dict__)
+                    return own["session_"]
 
-            known: dict[str, Any] = {}
             if before["session_"].coordinator.knows_rows:
-                known["predictor"] = _PredictorWithout(whole, slots, lambda: whole._predictor_of(copied().model()))
+                predictor = _PredictorWithout(whole, slots, lambda: whole._predictor_of(copied().model()))
+                own["_known"]["predictor"] = predictor
             self._defer()
-            self._before = before
-            model.__dict__ = before | {"session_": _SessionWhenNeeded(copied), "_known": known, "_aside": before}
+            self._before, self._is_open = before, True
+            model.__dict__ = own
         return model
 
     def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:
-        """Put the model of before back; nothing if that was done."""
+        """Put the model of before back; nothing if that was done.
+
+        Threads may leave their blocks in another order than they entered them: the model of before an open block comes
+        back once that block ends.
+        """
         with self._model._lock:
-            if self._before is not None:
-                self._model.__dict__ = self._before
-                self._before = None
-        if self._former is not None:
-            _signal.signal(signal.SIGINT, self._former)
-            self._former = None
+            self._is_open = False
+            while (block := self._model._block) is not None and not block._is_open:
+                self._model.__dict__, block._before = block._before, {}
+        if self._former is not None and threading.current_thread() is threading.main_thread():
+            _signal.signal(signal.SIGINT, _open_handler())
 
     def _defer(self) -> None:
-        """Have Ctrl-C put the model of before back first, wherever in the block it arrives."""
-        if threading.current_thread() is threading.main_thread():
-            handler = _signal.getsignal(signal.SIGINT)
-            if callable(handler):
-                self._former = handler
-                _signal.signal(signal.SIGINT, self._note)
+        """Have Ctrl-C put the model of before back, wherever in the block it arrives."""
+        if threading.current_thread() is threading.main_thread() and callable(handler := _open_handler()):
+            self._former = handler
+            _signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
-        former = self._former
-        self._end()
-        former(number, frame)
+        try:
+            self._former(number, frame)
+        except BaseException:  # a handler that returns lets the block go on
+            self._end()
+            raise
+
+
+def _open_handler() -> Any:
+    """Return the handler of Ctrl-C below those of blocks that have ended."""
+    handler = _signal.getsignal(signal.SIGINT)
+    while isinstance(block := getattr(handler, "__self__", None), Without) and not block._is_open:
+        handler = block._former
+    return handler

@@ -130,7 +130,8 @@ def test_what_has_no_value_is_refused() -> None:
     model = ExactForestClassifier(**OPTIONS).fit(X, y)
     with refused("attribution.method", ConfigError):
         data_values(model, X_val, y_val, "none")  # type: ignore[arg-type]
-    with refused("attribution.samples", InputError):
-        data_values(model, X_val, y_val, samples=0)
+    for samples in (0, 2.5, "3"):
+        with refused("attribution.samples", InputError):
+            data_values(model, X_val, y_val, samples=samples)  # type: ignore[arg-type]
     with refused("attribution.one_row", InputError):
         influence(model, X_val)

@@ -8,6 +8,7 @@ threads, lazy rebuilding and loading are drawn, too. The twin trains a forest on
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import signal
 from collections.abc import Iterator
@@ -257,6 +258,10 @@ def test_what_is_wrong_is_said_and_nothing_has_changed() -> None:
         leave_one_out(model, X, y, scoring="nonsense")
     with refused("attribution.no_estimator", ConfigError):
         leave_one_out(object(), X, y)  # type: ignore[arg-type]
+    with refused("attribution.returned", ConfigError):
+        leave_one_out(model, X, y, return_predictions="shares")  # type: ignore[arg-type]
+    with refused("estimators.no_subjects", InputError):
+        leave_one_out(ExactForestClassifier(n_estimators=2).fit(table.X, table.y), X, y, subjects="all")
     with pytest.raises(ZeroDivisionError), model.without(table.live[:2]):
         raise ZeroDivisionError
     assert model.digest() == before
@@ -282,6 +287,55 @@ def test_ctrl_c_in_the_block_brings_the_model_back_first() -> None:
     assert seen == [False, True]
     assert signal.getsignal(signal.SIGINT) is former
     assert model.digest() == before
+
+
+def test_a_handler_of_ctrl_c_that_returns_lets_the_block_go_on() -> None:
+    table = drawn(11, False)
+    model, before, former = table.model, table.model.digest(), signal.getsignal(signal.SIGINT)
+    noted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    try:
+        with model.without(table.live[:2]), model.without(table.live[2:3]):
+            without = model.digest()
+            signal.raise_signal(signal.SIGINT)
+            assert (noted, model.digest()) == ([signal.SIGINT], without)
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert without != before == model.digest()
+
+
+def test_ctrl_c_in_nested_blocks_brings_the_model_and_the_handler_back() -> None:
+    table = drawn(11, False)
+    model, before, former = table.model, table.model.digest(), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), model.without(table.live[:2]), model.without(table.live[2:3]):
+        signal.raise_signal(signal.SIGINT)
+    assert model.digest() == before
+    assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_blocks_end_in_any_order() -> None:
+    table = drawn(11, False)
+    model, before, former = table.model, table.model.digest(), signal.getsignal(signal.SIGINT)
+    for order in itertools.permutations(range(3)):
+        blocks = [model.without(one) for one in table.live[:3]]
+        for block in blocks:
+            block.__enter__()
+        for number in order:
+            assert model.digest() != before
+            blocks[number].__exit__(None, None, None)
+        assert model.digest() == before
+        assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_an_open_block_is_not_entered_again() -> None:
+    table = drawn(11, False)
+    model, before, block = table.model, table.model.digest(), table.model.without([])
+    with refused("estimators.open_block", UpdateError), block, block:
+        pass
+    with block:  # which has been left
+        pass
+    model.forget(table.live[0])
+    assert model.digest() != before
 
 
 # -- intervals --------------------------------------------------------------------------------------------------------
@@ -337,8 +391,9 @@ def test_intervals_of_other_learners_are_those_after_forget() -> None:
         errors.append(abs(float(y[one] - other.predict(X[[one]])[0])))
     assert model.predict_interval(X[:3], 0.2).tolist() == expected_intervals(without, errors, "0.2")
     assert model.guarantee_.id == "attribution.heuristic"
-    with refused("attribution.alpha", InputError):
-        model.predict_interval(X, 0.0)
+    for alpha in (0.0, math.nan, "0.1"):
+        with refused("attribution.alpha", InputError):
+            model.predict_interval(X, alpha)  # type: ignore[arg-type]
     with refused("attribution.no_regressor", ConfigError):
         JackknifePlusRegressor(ExactForestClassifier()).fit(X, y)
     few = JackknifePlusRegressor(ExactForestRegressor(n_estimators=3)).fit(X[:5], y[:5])

@@ -91,6 +91,29 @@ def test_values_of_a_run_are_those_of_its_estimator(folder: Path, tmp_path: Path
     assert load_model(place).digest() == model.digest()
 
 
+@pytest.mark.parametrize("scoring", ["roc_auc", "f1_macro"])
+def test_scorers_see_the_classes_in_order_and_labels_that_no_row_has(
+    folder: Path, tmp_path: Path, scoring: str
+) -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.metrics import f1_score, roc_auc_score
+
+    rows = pq.read_table(folder / "classes-valid.parquet")
+    y: Any = rows["y"].to_numpy(zero_copy_only=False).copy()
+    model: Any = load_model(find_state(folder / "classes").folder.location)
+    features = rows.select(["age", "colour"])
+    if scoring == "roc_auc":
+        young = model.predict_proba(features)[:, model.classes_.tolist().index("young")]
+        expected = roc_auc_score(y == "young", young)
+        assert expected > 0.7
+    else:
+        y[:20] = "unknown"
+        expected = f1_score(y, model.predict(features), average="macro")
+    pq.write_table(rows.set_column(rows.column_names.index("y"), "y", pa.array(y)), tmp_path / "valid.parquet")
+    found = value_rows(folder / "classes", tmp_path / "valid.parquet", tmp_path / "values.parquet", scoring=scoring)
+    assert found["score"] == pytest.approx(expected, abs=1e-12)
+
+
 def test_the_command_prints_what_it_wrote(folder: Path, tmp_path: Path, raydt: Any) -> None:
     arguments = ("value", folder / "classes", folder / "classes-valid.parquet", "--out", tmp_path / "values.parquet")
     code, out, _ = raydt(*arguments, "--scoring", "neg_log_loss", "--json")
@@ -113,6 +136,8 @@ def test_what_is_wrong_is_said_and_nothing_is_written(folder: Path, tmp_path: Pa
     run, valid, out = folder / "classes", folder / "classes-valid.parquet", tmp_path / "values.parquet"
     with refused("attribution.scoring", ConfigError):
         value_rows(run, valid, out, scoring="nonsense")
+    with refused("attribution.unfit", ConfigError):
+        value_rows(run, valid, out, scoring="neg_mean_squared_error")
     with pytest.raises(InputError):
         value_rows(run, valid, out, label="other")
     pq.write_table(pq.read_table(valid).slice(0, 0), tmp_path / "none.parquet")
