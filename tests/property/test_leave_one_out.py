@@ -268,6 +268,14 @@ def test_what_is_wrong_is_said_and_nothing_has_changed() -> None:
     assert model.forget([int(table.live[0])]).active == len(table.live) - 1
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C as a terminal has it: a shell lets what it starts in the background ignore it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
 def interrupted(model: Any, gone: Any, before: str, seen: list[bool]) -> None:
     """Note if the digest is that of before: in a block, and in it once Ctrl-C has arrived."""
     with model.without(gone):
@@ -278,6 +286,7 @@ def interrupted(model: Any, gone: Any, before: str, seen: list[bool]) -> None:
             seen.append(model.digest() == before)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_the_block_brings_the_model_back_first() -> None:
     table = drawn(11, False)
     model, before, former = table.model, table.model.digest(), signal.getsignal(signal.SIGINT)
@@ -304,6 +313,7 @@ def test_a_handler_of_ctrl_c_that_returns_lets_the_block_go_on() -> None:
     assert without != before == model.digest()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_nested_blocks_brings_the_model_and_the_handler_back() -> None:
     table = drawn(11, False)
     model, before, former = table.model, table.model.digest(), signal.getsignal(signal.SIGINT)
