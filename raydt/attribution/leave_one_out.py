@@ -75,8 +75,9 @@ def leave_one_out(
     subjects : array-like, shape (n,), or "all", optional
         In place of ``ids``: all examples of a subject are left out together.
     scoring : str or callable, optional
-        A scorer of scikit-learn. ``accuracy`` by default, ``neg_mean_squared_error`` of numbers. Fast, since only rows
-        whose predictions change are scored again: these two, ``neg_log_loss`` and ``neg_brier_score``.
+        A scorer of scikit-learn, or a callable of (model, X, y), whose model has ``predict``, ``predict_proba`` and
+        ``classes_`` only. ``accuracy`` by default, ``neg_mean_squared_error`` of numbers. Fast, since only rows whose
+        predictions change are scored again: these two, ``neg_log_loss`` and ``neg_brier_score``.
     return_predictions : bool, "predict" or "predict_proba"
         Whether the result has the predictions without each example, n m of them.
 

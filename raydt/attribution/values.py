@@ -46,7 +46,8 @@ class DataValues(NamedTuple):
     """Values of examples or subjects: a table with a line for each."""
 
     ids: AnyArray  #: Shape (n,): ids of examples, or subjects.
-    values: Floats  #: Shape (n,), in units of the score.
+    #: Shape (n,), in units of the score; NaN of one that was in all sampled subsets, or in none.
+    values: Floats
     errors: Floats  #: Shape (n,): standard errors of the values; 0 where nothing is sampled, NaN of one sample.
     samples: int  #: Pairs of permutations, or subsets.
     score: float  #: With all examples.

@@ -137,7 +137,7 @@ class Estimator(NamedExamples):
         Inside, ``predict``, ``score``, ``digest``, ``explain``, ``audit`` and ``save`` answer as after ``forget`` of
         the examples, in every thread; calls that change the model are refused. Afterwards the model is the one of
         before, digest for digest, also after an error or Ctrl-C. Contexts may be nested; those that several
-        threads have open at a time add up.
+        threads have open at a time add up. Attributes and parameters that are set inside are gone afterwards.
 
         The model inside is the one after ``forget``; of ``ExactForestClassifier``, whose predictions are the fast ones,
         that of training without the examples. Everything else takes a copy of the model, made when it is needed, and
