@@ -1,4 +1,4 @@
-"""What a model would be without a row, beside training it again: leave-one-out and intervals of exact forests.
+"""Leave-one-out models and intervals of exact forests, beside training each model again.
 
     python benchmarks/attribution.py [leave-one-out] [threads] [intervals]
         [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000]

@@ -26,8 +26,8 @@ from pipelines.saved_runs import (
 from pipelines.updating.changes import StateNames, find_rows, open_rows, sound_rows
 from raydt.arrays.blocks import concatenated
 from raydt.arrays.elementary import AnyArray
-from raydt.attribution.leave_one_out import LeaveOneOut, Predictions, groups_of, of_groups
-from raydt.attribution.scores import Score
+from raydt.attribution.leave_one_out import LeaveOneOut, ModelPredictions, groups_of, of_groups
+from raydt.attribution.scores import ValidationScore
 from raydt.errors import InputError
 from raydt.estimators import estimator_of
 from raydt.examples.updates import dtype_of, no_targets
@@ -118,11 +118,11 @@ def _values(
     model: Any, X: Any, sparse: dict[str, Any], y: AnyArray, classes: list[Any], by: str, scoring: str | None
 ) -> LeaveOneOut:
     groups = groups_of(model, None, "all" if by == "subject" else None)
-    known = Predictions(model, X, sparse)
+    known = ModelPredictions(model, X, sparse)
     truth, given = y, y
     if classes:  # those of the model, and labels that none of its rows has
         truth, given = np.where(y < len(model.classes_), y, -1), np.array(classes)[y]
-    return of_groups(known, groups, Score(model, scoring, X, given, truth, known.predicted, known.shares))
+    return of_groups(known, groups, ValidationScore(model, scoring, X, given, truth, known.predicted, known.shares))
 
 
 def _table(found: LeaveOneOut, by: str) -> pa.Table:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from raydt.arrays.elementary import Floats
-from raydt.attribution.leave_one_out import Groups, Predictions, groups_of, require_estimator, training_rows
+from raydt.attribution.leave_one_out import ExampleGroups, ModelPredictions, groups_of, require_estimator, training_rows
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import Parametrised
 from raydt.estimators.base import Estimator, Regressor
@@ -119,13 +119,13 @@ class JackknifePlusRegressor(Parametrised):
             for begin in range(0, len(rows), each):
                 some = slice(begin, begin + each)
                 part = {name: one[np.arange(len(rows))[some]] for name, one in sparse.items()}
-                without = _without_each(Predictions(model, rows[some], part), groups)
+                without = _without_each(ModelPredictions(model, rows[some], part), groups)
                 ends[some] = interval(without, errors, alpha)
             return ends
 
     @property
     def guarantee_(self) -> Message:
-        """What is promised of the intervals: the theorem of the jackknife+, or none."""
+        """The promise of the intervals: the theorem of the jackknife+, or none."""
         exact = self._fitted().session_.coordinator.knows_rows
         return message("attribution.jackknife_plus" if exact else "attribution.heuristic")
 
@@ -161,7 +161,7 @@ def interval(without: Floats, errors: Floats, alpha: float) -> Floats:
     return ends
 
 
-def _without_each(known: Predictions, groups: Groups) -> Floats:
+def _without_each(known: ModelPredictions, groups: ExampleGroups) -> Floats:
     """Return the predictions of m known rows without each of n examples, shape (n, m)."""
     every: Floats = np.repeat(known.predicted[None], len(groups.ids), axis=0)
     for number, rows, predicted, _ in known.without(groups):
@@ -169,7 +169,7 @@ def _without_each(known: Predictions, groups: Groups) -> Floats:
     return every
 
 
-def _errors(model: Estimator, groups: Groups) -> Floats:
+def _errors(model: Estimator, groups: ExampleGroups) -> Floats:
     """Return how far each example is from its prediction by the model without it, shape (n,); kept until a change.
 
     Some examples at a time are known rows: whoever knows fewer rows builds less of a tree.
@@ -180,7 +180,7 @@ def _errors(model: Estimator, groups: Groups) -> Floats:
         for begin in range(0, n, _TOGETHER):
             some = groups.part(begin, begin + _TOGETHER)
             rows, sparse = training_rows(model, some)
-            without = _without_each(Predictions(model, rows, sparse), some)
+            without = _without_each(ModelPredictions(model, rows, sparse), some)
             errors[begin : begin + _TOGETHER] = np.abs(store.y[some.slots] - np.diagonal(without))
         model._known["errors"] = errors
     found: Floats = model._known["errors"]

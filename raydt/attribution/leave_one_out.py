@@ -19,7 +19,7 @@ import numpy as np
 
 from raydt.arrays.blocks import SparseRows, merged
 from raydt.arrays.elementary import AnyArray, Floats, Ints
-from raydt.attribution.scores import Score
+from raydt.attribution.scores import ValidationScore
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import require_labels
 from raydt.estimators.base import Estimator, Regressor
@@ -40,17 +40,17 @@ class LeaveOneOut(NamedTuple):
     predictions: AnyArray | None = None
 
 
-class Groups(NamedTuple):
+class ExampleGroups(NamedTuple):
     """Groups of examples that are left out together: ids or subjects, and where each begins in ``slots``."""
 
     ids: AnyArray
     begins: Ints
     slots: AnyArray
 
-    def part(self, begin: int, end: int) -> Groups:
+    def part(self, begin: int, end: int) -> ExampleGroups:
         """Return the groups from ``begin`` to before ``end``, of one example each."""
         ids, slots = self.ids[begin:end], self.slots[begin:end]
-        return Groups(ids, np.arange(len(ids) + 1), slots)
+        return ExampleGroups(ids, np.arange(len(ids) + 1), slots)
 
 
 def leave_one_out(
@@ -132,13 +132,15 @@ def _leave_one_out(
 ) -> LeaveOneOut:  # fmt: skip
     groups = groups_of(model, ids, subjects)
     given = model._checked(y)
-    known = Predictions(model, *model._rows(X))
+    known = ModelPredictions(model, *model._rows(X))
     require_labels(given, len(known.rows))
-    score = Score(model, scoring, X, given, model._looked_up(given), known.predicted, known.shares)
+    score = ValidationScore(model, scoring, X, given, model._looked_up(given), known.predicted, known.shares)
     return of_groups(known, groups, score, returned)
 
 
-def of_groups(known: Predictions, groups: Groups, score: Score, returned: Any = False) -> LeaveOneOut:
+def of_groups(
+    known: ModelPredictions, groups: ExampleGroups, score: ValidationScore, returned: Any = False
+) -> LeaveOneOut:
     """Return the values of groups for a score of known rows."""
     values = np.zeros(len(groups.ids))
     predictions: AnyArray | None = None
@@ -160,14 +162,14 @@ def require_estimator(model: Any) -> None:
     model._require_examples()
 
 
-def groups_of(model: Estimator, ids: Any, subjects: Any) -> Groups:
+def groups_of(model: Estimator, ids: Any, subjects: Any) -> ExampleGroups:
     """Return the examples, or all examples of each subject, that a call names; all examples if it names none."""
     if ids is not None and subjects is not None:
         raise InputError(message("attribution.ids_or_subjects"))
     store = model._store()
     if subjects is None:
         slots = store.in_order_of_birth() if ids is None else model._asked(ids, None, "error").slots
-        return Groups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots)
+        return ExampleGroups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots)
     if isinstance(subjects, str) and subjects == "all":
         if model._subjects is None:
             raise InputError(message("estimators.no_subjects"))
@@ -177,10 +179,10 @@ def groups_of(model: Estimator, ids: Any, subjects: Any) -> Groups:
     named = list(dict.fromkeys(named))
     parts = [model._asked(None, [one], "error").slots for one in named]
     begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return Groups(objects(named), begins, np.concatenate([np.empty(0, np.int32), *parts]))
+    return ExampleGroups(objects(named), begins, np.concatenate([np.empty(0, np.int32), *parts]))
 
 
-class Predictions:
+class ModelPredictions:
     """Predictions of encoded rows, shape (m, d), by a model, with and without examples.
 
     The model is locked by the caller, and changed by nobody meanwhile.
@@ -201,7 +203,7 @@ class Predictions:
         """Return predictions as ``predict`` gives them."""
         return predicted if isinstance(self._model, Regressor) else self._model.classes_[predicted]  # type: ignore[attr-defined]
 
-    def without(self, groups: Groups) -> Iterator[tuple[int, Ints, Targets, Floats]]:
+    def without(self, groups: ExampleGroups) -> Iterator[tuple[int, Ints, Targets, Floats]]:
         """Yield the number of a group, rows whose predictions change without it, and their predictions and shares.
 
         Groups without which nothing changes may be passed over.
@@ -219,7 +221,7 @@ class Predictions:
                     number = int(changes.group[begin])
                     yield number, changes.row[some], changes.predicted[some], changes.shares[some]
 
-    def _one_by_one(self, groups: Groups, numbers: Sequence[int]) -> Iterator[tuple[int, Ints, Targets, Floats]]:
+    def _one_by_one(self, groups: ExampleGroups, numbers: Sequence[int]) -> Iterator[tuple[int, Ints, Targets, Floats]]:
         every, store = np.arange(len(self.rows)), self._model._store()
         for number in numbers:
             slots = groups.slots[groups.begins[number] : groups.begins[number + 1]]
@@ -236,7 +238,7 @@ class Predictions:
         return predicted, predictor.predict_proba(self.rows, len(classes), **self._sparse)
 
 
-def training_rows(model: Estimator, groups: Groups) -> tuple[Floats, dict[str, SparseRows]]:
+def training_rows(model: Estimator, groups: ExampleGroups) -> tuple[Floats, dict[str, SparseRows]]:
     """Return the encoded features of examples, as ``_rows`` gives those of rows to predict."""
     parts = model.session_.rows(groups.slots)
     X = np.ascontiguousarray(np.concatenate([parts[g]["X"] for g in sorted(parts)], axis=1))

@@ -57,7 +57,7 @@ OF_CLASSES: dict[str, RowScore] = {"accuracy": _right, "neg_log_loss": _log_loss
 OF_NUMBERS: dict[str, RowScore] = {"neg_mean_squared_error": _squared_error}
 
 
-class _Predicted:
+class _GivenPredictions:
     """Stands for a model whose predictions of some rows are given; scorers of scikit-learn take it."""
 
     def __init__(self, model: Estimator, predicted: AnyArray) -> None:
@@ -77,8 +77,8 @@ class _Predicted:
         return True
 
 
-class _PredictedClasses(_Predicted):
-    """The same of a classifier. Scorers take the last class for the positive one, so that classes are sorted."""
+class _GivenClasses(_GivenPredictions):
+    """Stands for a classifier with given predictions. Classes are sorted: scorers take the last one for the positive."""
 
     def __init__(self, model: Estimator, predicted: AnyArray, shares: Floats) -> None:
         super().__init__(model, predicted)
@@ -91,7 +91,7 @@ class _PredictedClasses(_Predicted):
         return self._shares
 
 
-class Score:
+class ValidationScore:
     """The score of a model on validation rows, as predictions of some of them change.
 
     ``truth`` are class codes, or numbers, shape (m,); ``predicted`` and ``shares`` are those with all examples.
@@ -125,9 +125,9 @@ class Score:
 
     def _of_all(self, predicted: Targets, shares: Floats) -> float:
         if self._labels is None:
-            given = _Predicted(self._model, predicted)
+            given = _GivenPredictions(self._model, predicted)
         else:
-            given = _PredictedClasses(self._model, self._labels[predicted], shares)
+            given = _GivenClasses(self._model, self._labels[predicted], shares)
         try:
             return float(self._scorer(given, self._X, self._y))
         except (TypeError, ValueError) as error:

@@ -20,14 +20,14 @@ import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints
 from raydt.attribution.leave_one_out import (
-    Groups,
-    Predictions,
+    ExampleGroups,
+    ModelPredictions,
     groups_of,
     leave_one_out,
     require_estimator,
     training_rows,
 )
-from raydt.attribution.scores import Score
+from raydt.attribution.scores import ValidationScore
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import require_labels
 from raydt.estimators.base import Estimator, Regressor
@@ -147,7 +147,7 @@ def influence(model: Estimator, x: Any, *, ids: Any = None) -> Influence:
     """
     require_estimator(model)
     with model._lock:
-        known = Predictions(model, *model._rows(x))
+        known = ModelPredictions(model, *model._rows(x))
         if len(known.rows) != 1:
             raise InputError(message("attribution.one_row", rows=len(known.rows)))
         groups = groups_of(model, ids, None)
@@ -171,7 +171,7 @@ class Subsets:
     Examples in no group are in every subset.
     """
 
-    def __init__(self, model: Estimator, X: Any, y: Any, groups: Groups, scoring: Any) -> None:
+    def __init__(self, model: Estimator, X: Any, y: Any, groups: ExampleGroups, scoring: Any) -> None:
         rows, _ = model._rows(X)
         given = model._checked(y)
         require_labels(given, len(rows))
@@ -183,7 +183,7 @@ class Subsets:
         self._has = np.ones(len(groups.ids), dtype=np.bool_)
         self._numeric, self._every = isinstance(model, Regressor), np.arange(len(rows))
         predicted, shares = self._predictions()
-        self._score = Score(model, scoring, X, given, model._looked_up(given), predicted, shares)
+        self._score = ValidationScore(model, scoring, X, given, model._looked_up(given), predicted, shares)
         self.score = self._score.value
 
     def _predictions(self) -> tuple[AnyArray, Floats]:

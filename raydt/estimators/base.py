@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -32,7 +33,7 @@ from raydt.estimators.arguments import (
 )
 from raydt.estimators.fitted import DeletionRequest, ExampleMetadata, NamedExamples, NewExamples
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.without import Without
+from raydt.estimators.without import without
 from raydt.examples.store import Subjects, objects
 from raydt.examples.updates import (
     DELETE,
@@ -131,13 +132,14 @@ class Estimator(NamedExamples):
         checked_note(note)
         return replace(self._atomically(self._deletion, ids, subjects, missing, digests), note=note)
 
-    def without(self: Self, ids: Any = None, *, subjects: Any = None) -> Without[Self]:
+    def without(self: Self, ids: Any = None, *, subjects: Any = None) -> AbstractContextManager[Self]:
         """Return a context in which the model lacks some examples, and after which it is the model of before.
 
         Inside, ``predict``, ``score``, ``digest``, ``explain``, ``audit`` and ``save`` answer as after ``forget`` of
         the examples, in every thread; calls that change the model are refused. Afterwards the model is the one of
-        before, digest for digest, also after an error or Ctrl-C. Contexts may be nested; those that several
-        threads have open at a time add up. Attributes and parameters that are set inside are gone afterwards.
+        before, digest for digest, also after an error or Ctrl-C. A context is entered once. Contexts may be nested;
+        those that several threads have open at a time add up. Attributes and parameters that are set inside are gone
+        afterwards.
 
         The model inside is the one after ``forget``; of ``ExactForestClassifier``, whose predictions are the fast ones,
         that of training without the examples. Everything else takes a copy of the model, made when it is needed, and
@@ -165,7 +167,7 @@ class Estimator(NamedExamples):
         >>> len(model.live_ids_), model.digest() == before
         (100, True)
         """
-        return Without(self, ids, subjects)
+        return without(self, ids, subjects)
 
     def replace_examples(
         self,

@@ -13,16 +13,14 @@ import _signal  # type: ignore[import-not-found]
 import copy
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 
 from raydt.arrays.elementary import Floats, Slots
-from raydt.errors import UpdateError
 from raydt.examples.updates import Targets
-from raydt.messages import message
 
 M = TypeVar("M", bound=Any)
 
@@ -78,22 +76,34 @@ def _shell(model: Any, attributes: dict[str, Any]) -> Any:
     return shell
 
 
-class Without(AbstractContextManager[M], Generic[M]):
-    """The block: see ``without`` of an estimator."""
+@contextmanager
+def without(model: M, ids: Any, subjects: Any) -> Iterator[M]:
+    """Leave examples out of a model inside the block: ``without`` of an estimator."""
+    block = _Block(model)
+    try:
+        try:
+            block.begin(ids, subjects)
+            yield model
+        finally:
+            block.end()
+    finally:
+        block.end()  # which an exception may have broken off
 
-    def __init__(self, model: M, ids: Any, subjects: Any) -> None:
-        self._model, self._asked = model, (ids, subjects)
+
+class _Block:
+    """Examples that are left out for a while, and the model of before."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
         self._before: dict[str, Any] = {}
         self._former: Any = None
         self._is_open = False
 
-    def __enter__(self) -> M:
+    def begin(self, ids: Any, subjects: Any) -> None:
+        """Set the model of before aside, and have Ctrl-C bring it back."""
         model = self._model
         with model._lock:
             model._require_whole()
-            if self._is_open:
-                raise UpdateError(message("estimators.open_block"))
-            ids, subjects = self._asked
             slots = model._asked(ids, subjects, "error").slots
             before = model.__dict__
             whole = _shell(model, before)
@@ -115,12 +125,8 @@ class Without(AbstractContextManager[M], Generic[M]):
             self._defer()
             self._before, self._is_open = before, True
             model.__dict__ = own
-        return model
 
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def end(self) -> None:
         """Put the model of before back; nothing if that was done.
 
         Threads may leave their blocks in another order than they entered them: the model of before an open block comes
@@ -143,13 +149,13 @@ class Without(AbstractContextManager[M], Generic[M]):
         try:
             self._former(number, frame)
         except BaseException:  # a handler that returns lets the block go on
-            self._end()
+            self.end()
             raise
 
 
 def _open_handler() -> Any:
     """Return the handler of Ctrl-C below those of blocks that have ended."""
     handler = _signal.getsignal(signal.SIGINT)
-    while isinstance(block := getattr(handler, "__self__", None), Without) and not block._is_open:
+    while isinstance(block := getattr(handler, "__self__", None), _Block) and not block._is_open:
         handler = block._former
     return handler

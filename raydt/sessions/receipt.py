@@ -90,7 +90,7 @@ class Receipt:
 
     @property
     def words(self) -> ReceiptWords:
-        """The same for people, in the learner's words."""
+        """Return the receipt as text for people, in the learner's words."""
         return self.tell()
 
     def answering(

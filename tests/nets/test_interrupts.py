@@ -244,10 +244,19 @@ class Data:
             "digest": lambda e: e.digest(),
             "predict": lambda e: e.predict(new[0]),
             "audit": lambda e: e.audit(),
+            "without": lambda e: asked_without(e, new[0]),
         }
 
 
-READS = ("digest", "predict", "audit")
+def asked_without(e: Any, X: Any) -> None:
+    """Ask a model without two of its examples, and without a third one of those that are left."""
+    with e.without([0, 7]):
+        e.predict(X)
+        with e.without([20]):
+            e.digest()
+
+
+READS = ("digest", "predict", "audit", "without")
 
 
 def fingerprint(e: Any, data: Data) -> tuple[Any, ...]:

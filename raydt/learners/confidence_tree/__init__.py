@@ -86,7 +86,7 @@ class ConfidenceTree(Learner):
         return filled(state) if options.leaf_prediction == "majority" else None
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
-        """Those with the options of format 2."""
+        """Return the options of this format from those of format 2."""
         return 2
 
     def traits(self, options: ConfidenceTreeOptions) -> Traits:

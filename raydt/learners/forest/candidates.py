@@ -453,7 +453,7 @@ def fill_block(
         if at < held and blocks.tried[old, at].feature == feature:  # both are in the order of the node
             at += 1
             if not blocks.tried[old, at - 1].stale:
-                copy_candidates(blocks, old, at - 1, block, kept)
+                copy_candidates(blocks, old, at - 1, blocks, block, kept)
                 kept += 1
                 continue
         word, bit = feature >> 6, np.uint64(1) << np.uint64(feature & 63)
@@ -469,14 +469,14 @@ def fill_block(
 
 
 @inlined_kernel
-def copy_candidates(blocks: Any, block: int, place: int, to: int, there: int) -> None:
-    """Copy one feature of a block to a place of another. O(S K)."""
-    blocks.tried[to, there] = blocks.tried[block, place]
+def copy_candidates(blocks: Any, block: int, place: int, own: Any, to: int, there: int) -> None:
+    """Copy one feature of a block to a place of another, among other blocks or the same. O(S K)."""
+    own.tried[to, there] = blocks.tried[block, place]
     for j in range(blocks.cuts.shape[2]):
-        blocks.cuts[to, there, j] = blocks.cuts[block, place, j]
+        own.cuts[to, there, j] = blocks.cuts[block, place, j]
     for j in range(blocks.buckets.shape[2]):
         for m in range(blocks.buckets.shape[3]):
-            blocks.buckets[to, there, j, m] = blocks.buckets[block, place, j, m]
+            own.buckets[to, there, j, m] = blocks.buckets[block, place, j, m]
 
 
 # The best candidate of a node: scores of integer counts, and the total order on candidates.

@@ -38,7 +38,7 @@ from raydt.learners.forest.build import (
     split_into_children,
     start_stack,
 )
-from raydt.learners.forest.candidates import best_of
+from raydt.learners.forest.candidates import best_of, copy_candidates
 from raydt.learners.forest.labels import LabelScale
 from raydt.learners.forest.model import add_vote, codes_of, merged_votes, numbers_of, shares_of
 from raydt.learners.forest.nodes import (
@@ -87,7 +87,7 @@ class KnownRows(NamedTuple):
     firsts: Int32s
 
 
-class Walk(NamedTuple):
+class TreeWalk(NamedTuple):
     """Scratch of a walk down a tree.
 
     The stack has nodes, a range of the rows ``gone`` there, and a range of the known rows, which are ``listed`` in
@@ -211,12 +211,7 @@ def _take_block(forest: Any, node: int, work: Any) -> None:
     for word in range(own.skipped.shape[1]):
         own.skipped[0, word] = blocks.skipped[block, word]
     for place in range(kept):
-        own.tried[0, place] = blocks.tried[block, place]
-        for j in range(own.cuts.shape[2]):
-            own.cuts[0, place, j] = blocks.cuts[block, place, j]
-        for j in range(own.buckets.shape[2]):
-            for m in range(own.buckets.shape[3]):
-                own.buckets[0, place, j, m] = blocks.buckets[block, place, j, m]
+        copy_candidates(blocks, block, place, own, 0, place)
 
 
 @inner_kernel
@@ -424,7 +419,7 @@ def known_rows(pool: TreePool, X: Floats, categorical: Bools, k: int) -> KnownRo
     return known
 
 
-def _walk(rules: ForestRules, slots: int, trees: int, known: int, gone: int, copies: int, votes: int) -> Walk:
+def _walk(rules: ForestRules, slots: int, trees: int, known: int, gone: int, copies: int, votes: int) -> TreeWalk:
     """Return scratch for so many slots, trees, known rows, rows of a group, trees of a row, and votes of a row."""
     depth = rules.max_depth + 3
 
@@ -432,7 +427,7 @@ def _walk(rules: ForestRules, slots: int, trees: int, known: int, gone: int, cop
         return np.empty(n, dtype=np.int32)
 
     node, gone_begin, gone_end, begin, end, below, above = (ints(2 * depth) for _ in range(7))
-    return Walk(
+    return TreeWalk(
         node=node,
         gone_begin=gone_begin,
         gone_end=gone_end,

@@ -270,7 +270,7 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
 
 
 def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
-    """The same trees with room for the nodes of one more tree of so many rows.
+    """Return the trees with room for the nodes of one more tree of so many rows.
 
     If more room is needed, there is some for all trees with open leaves: as much as the others take, in proportion. So
     a forest that is built is copied once, when few of its trees are; room that is not used costs no memory.
