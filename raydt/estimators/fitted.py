@@ -14,7 +14,7 @@ from raydt.audits.recorded_tree import AuditReport
 from raydt.batches.rows_on_shards import without_rows
 from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.estimators.arguments import NO_TYPES, ExampleNames, Parameters, Types, ids_of_rows, keys_of, types_of
-from raydt.estimators.atomic import AtomicCalls, DeferredInterrupt, Values
+from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder, ListEncoder
 from raydt.examples.store import ExampleStore, Subjects
 from raydt.examples.updates import (
@@ -295,13 +295,7 @@ class Fitted(Parameters, AtomicCalls):
             self._require_whole()
             last = self._known.get("rows")
             if last is None or not np.array_equal(last[0], rows, equal_nan=True):
-                interrupt = DeferredInterrupt()
-                try:
-                    interrupt.begin()
-                    self.session_.finish()  # what was restored, or is open
-                finally:
-                    interrupt.end()
-                last = rows, self.session_.coordinator.known_predictions(rows, len(self._classes))
+                last = rows, self.session_.known_predictions(rows, len(self._classes))
                 self._known["rows"] = last
             known: KnownPredictions = last[1]
             return known

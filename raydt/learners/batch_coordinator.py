@@ -176,7 +176,7 @@ class BatchCoordinator(ABC):
 
     @property
     def knows_rows(self) -> bool:
-        """True if :meth:`known_predictions` answers, once :meth:`finish` was run."""
+        """True if :meth:`known_predictions` answers, after :meth:`gather_rows`."""
         return False
 
     def known_predictions(self, X: Floats, n_classes: int) -> KnownPredictions:
@@ -221,6 +221,10 @@ class BatchCoordinator(ABC):
 
     def gather_state(self) -> Exchange[None]:
         """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
+        yield from ()
+
+    def gather_rows(self) -> Exchange[None]:
+        """Have the shards know what :meth:`known_predictions` looks at; the model stays as it is."""
         yield from ()
 
     def gather_digest(self, former: bool = False) -> Exchange[None]:

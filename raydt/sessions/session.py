@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, is_clean
-from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
+from raydt.arrays.elementary import AnyArray, Arrays, Floats, Ints, Slots
 from raydt.arrays.kernel_cache import compile_once
 from raydt.errors import HalfAppliedError, InputError
 from raydt.examples.row_owners import joined_by_birth
@@ -39,7 +39,7 @@ from raydt.folders.folder import Folder
 from raydt.folders.segments import whole_rows
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Case, Learner, LearnerOptions, WorkPlan
-from raydt.learners.batch_coordinator import BatchCoordinator, Many
+from raydt.learners.batch_coordinator import BatchCoordinator, KnownPredictions, Many
 from raydt.learners.tree_coordinator import ManyBatches
 from raydt.messages import message
 from raydt.parallel import call_divided, work_seconds
@@ -258,6 +258,12 @@ class Engine(Generic[D]):
         self.require_whole()
         self.driver.run(self.coordinator.gather())
         return self.coordinator.model()
+
+    def known_predictions(self, X: Floats, n_classes: int) -> KnownPredictions:
+        """Return what tells the predictions of rows, shape (m, d), without examples; the model stays as it is."""
+        self.require_whole()
+        self.driver.run(self.coordinator.gather_rows())
+        return self.coordinator.known_predictions(X, n_classes)
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now, without the ``parts`` that shards have set aside."""
@@ -626,7 +632,7 @@ def _drive_rows(learner: Learner, case: Case) -> None:
     session.digest()
     session.coordinator.locate(batch.id[-1:])
     if session.coordinator.knows_rows:
-        known = session.coordinator.known_predictions(batch.X, case.classes)
+        known = session.known_predictions(batch.X, case.classes)
         list(known.without(np.array([0, 1]), session.coordinator.store.slots()[:1]))
     if case.classes:
         row = batch.X[:1]

@@ -33,6 +33,7 @@ import pytest
 import raydt
 from raydt import load_model
 from raydt.arrays.blocks import SparseRows
+from raydt.attribution import leave_one_out
 from raydt.errors import HalfAppliedError
 from raydt.estimators import estimator_of
 from raydt.estimators.confidence_tree import RiverConfidenceTreeClassifier
@@ -245,6 +246,7 @@ class Data:
             "predict": lambda e: e.predict(new[0]),
             "audit": lambda e: e.audit(),
             "without": lambda e: asked_without(e, new[0]),
+            "leave_one_out": lambda e: leave_one_out(e, *other, ids=[0, 7]),
         }
 
 
@@ -256,7 +258,7 @@ def asked_without(e: Any, X: Any) -> None:
             e.digest()
 
 
-READS = ("digest", "predict", "audit", "without")
+READS = ("digest", "predict", "audit", "without", "leave_one_out")
 
 
 def fingerprint(e: Any, data: Data) -> tuple[Any, ...]:

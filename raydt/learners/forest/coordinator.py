@@ -317,8 +317,12 @@ class ForestCoordinator(SequentialCoordinator):
 
     @property
     def knows_rows(self) -> bool:
-        """True if the coordinator sees the trees of its shards."""
-        return self._shared
+        """True if the coordinator sees the trees of its shards, and they are not in a warm-up."""
+        return self._shared and self._seq >= self._warmup
+
+    def gather_rows(self) -> Exchange[None]:
+        """Have shards that were restored, or sleep, build their trees."""
+        yield from self._send_rows()
 
     def known_predictions(self, X: Floats, n_classes: int) -> ForestKnown:
         """Return what tells the predictions of rows, shape (m, d), with and without examples, and changes nothing."""
