@@ -78,7 +78,7 @@ class _GivenPredictions:
 
 
 class _GivenClasses(_GivenPredictions):
-    """Stands for a classifier with given predictions. Classes are sorted: scorers take the last for the positive one."""
+    """Stands for a classifier with given predictions; its classes are sorted, as scorers take the last for positive."""
 
     def __init__(self, model: Estimator, predicted: AnyArray, shares: Floats) -> None:
         super().__init__(model, predicted)
