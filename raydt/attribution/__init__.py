@@ -6,6 +6,7 @@ needs no training.
 
 from __future__ import annotations
 
+from raydt.attribution.cross_validation import cross_val_score_by_deletion
 from raydt.attribution.jackknife import JackknifePlusRegressor
 from raydt.attribution.leave_one_out import LeaveOneOut, leave_one_out
 from raydt.attribution.values import DataValues, Influence, data_values, influence
@@ -15,6 +16,7 @@ __all__ = [
     "Influence",
     "JackknifePlusRegressor",
     "LeaveOneOut",
+    "cross_val_score_by_deletion",
     "data_values",
     "influence",
     "leave_one_out",

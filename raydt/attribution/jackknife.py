@@ -1,4 +1,4 @@
-"""Prediction intervals by the jackknife+: the spread of what the models without one example each get wrong.
+"""Prediction intervals by the jackknife+ and CV+: the spread of what models without an example, or a fold, get wrong.
 
 Source: Barber, Candes, Ramdas and Tibshirani, "Predictive inference with the jackknife+", Annals of Statistics 49
 (2021), equation 7 and theorem 1. The interval of a row x is from the floor(alpha (n + 1))-th smallest of
@@ -6,6 +6,10 @@ mu_-i(x) - R_i to the ceil((1 - alpha) (n + 1))-th smallest of mu_-i(x) + R_i, w
 i, and R_i = |y_i - mu_-i(x_i)|. It holds the label of a new row, drawn as the examples were, with a probability of at
 least 1 - 2 alpha, and of about 1 - alpha in most data; of the learner the theorem asks only that the order of the
 examples does not matter. No example is held out for this.
+
+CV+ (section 3 and theorem 4) has the model without the fold of example i for mu_-i. With K folds of one size the
+probability is at least 1 - 2 alpha - min(2 (1 - 1/K) / (n/K + 1), (1 - K/n) / (K + 1)), never less than
+1 - 2 alpha - sqrt(2/n). The jackknife+ is CV+ with n folds.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from raydt.arrays.elementary import Floats
-from raydt.attribution.leave_one_out import ExampleGroups, ModelPredictions, groups_of, require_estimator, training_rows
+from raydt.attribution.cross_validation import Folds, folds, held_out
+from raydt.attribution.leave_one_out import ExampleGroups, ModelPredictions, groups_of, require_estimator
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import Parametrised
 from raydt.estimators.base import Estimator, Regressor
@@ -27,8 +32,8 @@ from raydt.sessions.receipt import Receipt
 
 Self = TypeVar("Self", bound="JackknifePlusRegressor")
 
-#: Examples that are predicted at once, each by the model without it, and numbers that one interval call holds.
-_TOGETHER, _NUMBERS = 64, 1 << 24
+#: Numbers that one interval call holds.
+_NUMBERS = 1 << 24
 
 
 class JackknifePlusRegressor(Parametrised):
@@ -39,12 +44,15 @@ class JackknifePlusRegressor(Parametrised):
     estimator : regressor of raydt
         A copy of it is fitted. With ``ExactForestRegressor`` the theorem holds, and no model is trained again: the
         interval after a deletion is that of a model that never had the examples. Others depend on the order of their
-        examples, so that the intervals are a heuristic, and copy the model for each example.
+        examples, so that the intervals are a heuristic, and copy the model for each example or fold.
+    cv : int, splitter of scikit-learn or iterable of (train, test), optional
+        Folds of the live examples, oldest first, for CV+: each example is in one fold, and no fold is trained. An
+        integer cuts the order into so many blocks. By default each example is a fold: the jackknife+.
 
     Notes
     -----
     ``estimator_`` is the fitted model. The first ``predict_interval`` after a change predicts every example by the
-    model without it; each call takes every example out of the trees once more, for its rows.
+    model without it, or without its fold; each call takes every fold out of the trees once more, for its rows.
 
     Examples
     --------
@@ -59,8 +67,8 @@ class JackknifePlusRegressor(Parametrised):
 
     estimator_: Any
 
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
+    def __init__(self, estimator: Any, cv: Any = None) -> None:
+        self.estimator, self.cv = estimator, cv
 
     def fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
         """Fit a copy of the estimator; arguments and errors are those of its ``fit``."""
@@ -104,30 +112,50 @@ class JackknifePlusRegressor(Parametrised):
         ------
         InputError
             ``alpha`` is not between 0 and 1, or the model has no example.
+        ConfigError
+            ``cv`` does not divide the live examples into folds.
         """
         if not (isinstance(alpha, Real) and 0.0 < alpha < 1.0):
             raise InputError(message("attribution.alpha", alpha=alpha))
         model = self._fitted()
         with model._lock:
             rows, sparse = model._rows(X)
-            groups = groups_of(model, None, None)
-            n = len(groups.ids)
-            if not n:
-                raise InputError(message("attribution.no_examples"))
-            errors = _errors(model, groups)
+            found, errors = self._errors(model)
+            n = len(errors)
             ends, each = np.empty((len(rows), 2)), max(1, _NUMBERS // n)
             for begin in range(0, len(rows), each):
                 some = slice(begin, begin + each)
                 part = {name: one[np.arange(len(rows))[some]] for name, one in sparse.items()}
-                without = _without_each(ModelPredictions(model, rows[some], part), groups)
+                without = _without_each(ModelPredictions(model, rows[some], part), found.gone)
+                if len(without) < n:
+                    without = np.repeat(without, np.diff(found.held.begins), axis=0)
                 ends[some] = interval(without, errors, alpha)
             return ends
 
     @property
     def guarantee_(self) -> Message:
-        """The promise of the intervals: the theorem of the jackknife+, or none."""
-        exact = self._fitted().session_.coordinator.knows_rows
-        return message("attribution.jackknife_plus" if exact else "attribution.heuristic")
+        """The promise of the intervals: the theorem of the jackknife+, that of CV+, or none."""
+        if not self._fitted().session_.coordinator.knows_rows:
+            return message("attribution.heuristic")
+        return message("attribution.jackknife_plus" if self.cv is None else "attribution.cv_plus")
+
+    def _errors(self, model: Estimator) -> tuple[Folds, Floats]:
+        """Return the folds, and how far each held-out example is from its prediction, shape (n,); kept until a change.
+
+        The errors are in the order of ``held.slots``.
+        """
+        kept = model._known.get("errors")
+        if kept is None or kept[0] is not self.cv:
+            if not model._store().live:
+                raise InputError(message("attribution.no_examples"))
+            every = groups_of(model, None, None)
+            found = Folds(every, every) if self.cv is None else folds(model, self.cv)
+            pairs = found.held.pairs()
+            if sorted(slot for _, slot in pairs) != np.sort(every.slots).tolist() or pairs != found.gone.pairs():
+                raise ConfigError(message("attribution.no_partition", cv=self.cv))
+            errors = np.abs(model._store().y[found.held.slots] - held_out(model, found)[0])
+            model._known["errors"] = kept = self.cv, found, errors
+        return kept[1:]
 
     def _fitted(self) -> Any:
         if not hasattr(self, "estimator_"):
@@ -162,26 +190,8 @@ def interval(without: Floats, errors: Floats, alpha: float) -> Floats:
 
 
 def _without_each(known: ModelPredictions, groups: ExampleGroups) -> Floats:
-    """Return the predictions of m known rows without each of n examples, shape (n, m)."""
+    """Return the predictions of m known rows without each of some groups, shape (groups, m)."""
     every: Floats = np.repeat(known.predicted[None], len(groups.ids), axis=0)
     for number, rows, predicted, _ in known.without(groups):
         every[number, rows] = predicted
     return every
-
-
-def _errors(model: Estimator, groups: ExampleGroups) -> Floats:
-    """Return how far each example is from its prediction by the model without it, shape (n,); kept until a change.
-
-    Some examples at a time are known rows: whoever knows fewer rows builds less of a tree.
-    """
-    if "errors" not in model._known:
-        store, n = model._store(), len(groups.ids)
-        errors = np.empty(n)
-        for begin in range(0, n, _TOGETHER):
-            some = groups.part(begin, begin + _TOGETHER)
-            rows, sparse = training_rows(model, some)
-            without = _without_each(ModelPredictions(model, rows, sparse), some)
-            errors[begin : begin + _TOGETHER] = np.abs(store.y[some.slots] - np.diagonal(without))
-        model._known["errors"] = errors
-    found: Floats = model._known["errors"]
-    return found

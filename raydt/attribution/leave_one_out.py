@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from raydt.arrays.blocks import SparseRows, merged
-from raydt.arrays.elementary import AnyArray, Floats, Ints
+from raydt.arrays.elementary import AnyArray, Floats, Ints, Slots
 from raydt.attribution.scores import ValidationScore
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import require_labels
@@ -48,9 +48,14 @@ class ExampleGroups(NamedTuple):
     slots: AnyArray
 
     def part(self, begin: int, end: int) -> ExampleGroups:
-        """Return the groups from ``begin`` to before ``end``, of one example each."""
-        ids, slots = self.ids[begin:end], self.slots[begin:end]
-        return ExampleGroups(ids, np.arange(len(ids) + 1), slots)
+        """Return the groups from ``begin`` to before ``end``; ids stay as they are."""
+        begins = self.begins[begin : end + 1]
+        return ExampleGroups(self.ids[begin:end], begins - begins[0], self.slots[begins[0] : begins[-1]])
+
+    def pairs(self) -> set[tuple[int, int]]:
+        """Return the number of each group with the slot of each of its examples."""
+        numbers = np.repeat(np.arange(len(self.ids)), np.diff(self.begins))
+        return set(zip(numbers.tolist(), self.slots.tolist(), strict=True))
 
 
 def leave_one_out(
@@ -238,9 +243,9 @@ class ModelPredictions:
         return predicted, predictor.predict_proba(self.rows, len(classes), **self._sparse)
 
 
-def training_rows(model: Estimator, groups: ExampleGroups) -> tuple[Floats, dict[str, SparseRows]]:
+def training_rows(model: Estimator, slots: Slots) -> tuple[Floats, dict[str, SparseRows]]:
     """Return the encoded features of examples, as ``_rows`` gives those of rows to predict."""
-    parts = model.session_.rows(groups.slots)
+    parts = model.session_.rows(slots)
     X = np.ascontiguousarray(np.concatenate([parts[g]["X"] for g in sorted(parts)], axis=1))
     if not model._features().sparse:
         return X, {}

@@ -109,7 +109,7 @@ class ValidationScore:
             self._rows = self._row_score(predicted, shares, truth)
             self.value = float(self._rows.mean())  #: With all examples.
             return
-        self._scoring, self._scorer, self._model, self._X, self._y = scoring, _scorer(scoring), model, X, y
+        self._scoring, self._scorer, self._model, self._X, self._y = scoring, scorer_of(scoring), model, X, y
         self._labels = None if numeric else model.classes_  # type: ignore[attr-defined]
         self.value = self._of_all(predicted, shares)
 
@@ -136,7 +136,7 @@ class ValidationScore:
             raise ConfigError(message("attribution.unfit", scoring=self._scoring, reason=error)) from error
 
 
-def _scorer(scoring: Any) -> Callable[..., float]:
+def scorer_of(scoring: Any) -> Callable[..., float]:
     """Return what scores a model: a callable as it is, or scikit-learn's scorer of this name."""
     if callable(scoring):
         scorer: Callable[..., float] = scoring

@@ -176,7 +176,7 @@ class Subsets:
         given = model._checked(y)
         require_labels(given, len(rows))
         self._rows, self.ids, self._begins = rows, groups.ids, groups.begins
-        self._X, _ = training_rows(model, groups)
+        self._X, _ = training_rows(model, groups.slots)
         store = model._store()
         self._key, self._y, self._weight = store.id[groups.slots], store.y[groups.slots], store.weights(groups.slots)
         self._model: Any = copy.deepcopy(model)

@@ -11,6 +11,7 @@ import copy
 import itertools
 import math
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 
 import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, load_model
-from raydt.attribution import JackknifePlusRegressor, leave_one_out
+from raydt.attribution import JackknifePlusRegressor, cross_val_score_by_deletion, leave_one_out
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.messages import message_of
 from tests.crews import NUMBERS, crew
@@ -349,6 +350,56 @@ def test_a_block_is_entered_once() -> None:
     assert model.digest() != before
 
 
+# -- folds ------------------------------------------------------------------------------------------------------------
+
+
+@examples(600, least=20, deadline=None)
+@given(st.integers(0, 2**32))
+def test_scores_of_folds_are_those_of_scikit_learn(seed: int) -> None:
+    from sklearn.model_selection import (
+        GroupKFold,
+        KFold,
+        LeaveOneOut,
+        PredefinedSplit,
+        ShuffleSplit,
+        TimeSeriesSplit,
+        check_cv,
+        cross_val_score,
+    )
+
+    table = Table(np.random.default_rng(seed))
+    draws, model = table.draws, table.model
+    rows, whose = model.live_ids_, None  # in the order of the folds
+    of_headers = np.where(rows < table.header, -1, draws.integers(0, 3, len(rows)))
+    splitters = [PredefinedSplit(of_headers)]
+    if not table.categorical:  # else a training without a header has other codes
+        splitters += [KFold(4), LeaveOneOut(), ShuffleSplit(3, random_state=seed % 9), TimeSeriesSplit(3), 3]
+        splitters += [GroupKFold(2)] if len(set(table.subjects[rows].tolist())) > 1 else []
+    cv = splitters[int(draws.integers(len(splitters)))]
+    if cv == 3 and not table.numeric and np.unique(table.y[rows], return_counts=True)[1].max() < 3:
+        cv = KFold(3)  # folds of each class need as many examples
+    if isinstance(cv, GroupKFold):
+        whose = table.subjects[rows]
+    scoring = [None, "neg_mean_absolute_error" if table.numeric else "balanced_accuracy"][int(draws.integers(2))]
+    before, beside = model.digest(), table.beside(rows)
+    beside.pop("subjects")
+    with crew(int(draws.choice(NUMBERS))), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, of classes that a fold lacks
+        if beside.get("sample_weight") is not None and not all(
+            beside["sample_weight"][train].any()
+            for train, _ in check_cv(cv, table.y[rows], classifier=not table.numeric).split(rows, table.y[rows], whose)
+        ):
+            return  # no training has only weights of 0
+        found = cross_val_score_by_deletion(
+            model, cv, groups=None if whose is None else "subjects", scoring=scoring
+        )  # fmt: skip
+        kind = ExactForestRegressor if table.numeric else ExactForestClassifier
+        X, y = table.X[rows], table.y[rows]
+        expected = cross_val_score(kind(**table.options), X, y, cv=cv, groups=whose, scoring=scoring, params=beside)
+    assert np.array_equal(found, expected, equal_nan=True), cv
+    assert model.digest() == before
+
+
 # -- intervals --------------------------------------------------------------------------------------------------------
 
 
@@ -365,28 +416,79 @@ def expected_intervals(without: list[list[float]], errors: list[float], alpha: s
 
 
 @examples(300, least=6, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(["0.1", "0.5", "0.03", "0.9"]))
-def test_intervals_are_those_of_training_without_each_example(seed: int, alpha: str) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(["0.1", "0.5", "0.03", "0.9"]), st.sampled_from([None, 2, 3]))
+def test_intervals_are_those_of_training_without_each_example(seed: int, alpha: str, cv: int | None) -> None:
+    """Or of training without each fold, which is a block of the order of birth."""
     draws = np.random.default_rng(seed)
     n = int(draws.integers(3, 90))
     X = draws.integers(0, 5, (n, 2)) + draws.choice([0.0, 0.5], (n, 2))
     y = X[:, 0] * 2.0 + draws.normal(size=n)
     options = {"n_estimators": 5, "min_samples_split": int(draws.integers(2, 6)), "random_state": seed % 7}
-    model = JackknifePlusRegressor(ExactForestRegressor(**options)).fit(X[: n // 2], y[: n // 2])
-    model.predict_interval(X[:2])
+    model = JackknifePlusRegressor(ExactForestRegressor(**options), cv=cv).fit(X[: n // 2], y[: n // 2])
+    if cv is None or n // 2 >= cv:
+        model.predict_interval(X[:2])
     model.partial_fit(X[n // 2 :], y[n // 2 :])
     gone = draws.integers(0, n, n // 5)
     if len(gone):
         model.forget(gone)
     live, X_new = np.setdiff1d(np.arange(n), gone), draws.normal(2.0, 2.0, (4, 2))
     without, errors = [], []
-    for one in live.tolist():
-        rest = np.setdiff1d(live, [one])
+    for fold in np.array_split(live, len(live) if cv is None else cv):
+        rest = np.setdiff1d(live, fold)
+        if not len(rest):
+            return
         anew = ExactForestRegressor(**options).fit(X[rest], y[rest], ids=rest)
-        without.append(anew.predict(X_new).tolist())
-        errors.append(abs(float(y[one] - anew.predict(X[[one]])[0])))
+        for one in fold.tolist():
+            without.append(anew.predict(X_new).tolist())
+            errors.append(abs(float(y[one] - anew.predict(X[[one]])[0])))
+    if cv is not None and len(live) < cv:
+        with refused("attribution.cv", ConfigError):
+            model.predict_interval(X_new, float(alpha))
+        return
     assert model.predict_interval(X_new, float(alpha)).tolist() == expected_intervals(without, errors, alpha)
-    assert model.guarantee_.id == "attribution.jackknife_plus"
+    assert model.guarantee_.id == ("attribution.jackknife_plus" if cv is None else "attribution.cv_plus")
+
+
+@pytest.mark.parametrize("cv", [None, 5])
+def test_intervals_hold_the_share_of_labels_that_the_theorem_promises(cv: int | None) -> None:
+    """Of 60 tables of 40 examples with heavy tails, and 50 new rows of each."""
+    alpha, n, held = 0.2, 40, []
+    for seed in range(60):
+        draws = np.random.default_rng(seed)
+        X = draws.normal(size=(n + 50, 3))
+        y = X[:, 0] * 2.0 + np.abs(X[:, 1]) * draws.standard_t(2, n + 50)
+        model = JackknifePlusRegressor(ExactForestRegressor(n_estimators=10, min_samples_split=4), cv).fit(X[:n], y[:n])
+        low, high = model.predict_interval(X[n:], alpha).T
+        held.append(((low <= y[n:]) & (y[n:] <= high)).mean())
+    share, folds = float(np.mean(held)), n if cv is None else cv
+    less = min(2 * (1 - 1 / folds) / (n / folds + 1), (1 - folds / n) / (folds + 1))  # theorem 4; 0 of n folds
+    assert 1 - 2 * alpha - less <= share
+    assert abs(share - (1 - alpha)) < 0.04  # as in most data
+
+
+def test_folds_that_are_none_are_refused() -> None:
+    from sklearn.model_selection import ShuffleSplit, TimeSeriesSplit
+
+    X = np.arange(24.0).reshape(12, 2)
+    y = X[:, 0]
+    for cv in (ShuffleSplit(3, random_state=0), TimeSeriesSplit(3), [([0, 1], [2, 3])]):
+        model = JackknifePlusRegressor(ExactForestRegressor(n_estimators=3), cv).fit(X, y)
+        with refused("attribution.no_partition", ConfigError):
+            model.predict_interval(X)
+    for cv in (13, "5", [([0], [12])]):
+        with refused("attribution.cv", ConfigError):
+            cross_val_score_by_deletion(model.estimator_, cv)
+    with refused("attribution.repeated", ConfigError):
+        cross_val_score_by_deletion(model.estimator_, [([0, 0], [1])])
+    with refused("attribution.groups", ConfigError):
+        cross_val_score_by_deletion(model.estimator_, 3, groups="persons")
+    with refused("estimators.no_subjects", InputError):
+        cross_val_score_by_deletion(model.estimator_, 3, groups="subjects")
+    tree = raydt.FullyDynamicTreeRegressor(min_samples_split=4).fit(X, y)
+    before, other = tree.digest(), copy.deepcopy(tree)
+    other.forget(range(6))
+    assert cross_val_score_by_deletion(tree, 2)[0] == other.score(X[:6], y[:6])
+    assert tree.digest() == before
 
 
 def test_intervals_of_other_learners_are_those_after_forget() -> None:
