@@ -52,6 +52,7 @@ from raydt.examples.updates import rules_of_format
 from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message, message_of
+from raydt.sessions.adaptive_window import AdaptiveWindow
 from raydt.sources.base import FileOptions
 from raydt.sources.live.base import LiveOptions, kinds
 from raydt.sources.options import SourceOptions
@@ -416,7 +417,15 @@ PATH_KEYS = (
 
 #: Options of any stream model, selected by ``model``: a model is added in its own file and listed here.
 StreamOptions = Annotated[
-    Incremental | SlidingWindow | RandomUpdates | Batches | TimeWindow | Changelog | DeletionLog | Training,
+    Incremental
+    | SlidingWindow
+    | AdaptiveWindow
+    | RandomUpdates
+    | Batches
+    | TimeWindow
+    | Changelog
+    | DeletionLog
+    | Training,
     Discriminator("model"),
 ]
 

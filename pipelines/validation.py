@@ -186,6 +186,7 @@ def reading_of(config: Config, source: Source, features: Features) -> WarmupRead
         or getattr(config.source, "key", None) is not None  # each of these models is in one process
         or not rows
         or not source.complete
+        or config.stream.reads_features
         or (sure and holds(features, most, rows, 0))
     ):
         return WarmupReader(False, None)

@@ -267,6 +267,9 @@ def _stream(run: ReportedRun) -> str:
     words = model.replace("_", " ")
     if model == "sliding_window":
         return f"{words} of {count(stream.get('window'))}"
+    if model == "adaptive_window" and isinstance(found := run.summary.get(model), dict):
+        width = "all rows" if found.get("window") is None else f"{count(found['window'])} rows"
+        return f"{words}, {width} at the end, {count(found.get('changes'))} changes"
     if model == "random_updates":
         return f"{words}, inserts with probability {figure(stream.get('insert_probability'))}"
     if model == "batches":

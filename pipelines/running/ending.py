@@ -311,6 +311,7 @@ class Ending:
         self.work: list[dict[str, Any]] = []  #: Of each shard.
         self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
         self.holdout: dict[str, Any] | None = None  #: Of a training run, once its score is known.
+        self.of_stream: dict[str, Any] = {}  #: What the stream says of itself, once the run is over.
         self.run = folder.location  #: Of which it may be a chapter.
         self.receipt: str | None = None  #: Hash of the last line of the run's chain, if it has one.
         self.chapter: dict[str, Any] | None = None  #: Number and lineage of a chapter, for the summary.
@@ -409,6 +410,7 @@ class Ending:
             **({} if self.receipt is None else {"receipt": self.receipt}),
             **({} if self.chapter is None else {"chapter": self.chapter}),
             "early_warmup": recorder.early_warmup,
+            **self.of_stream,
             "times": recorder.times_read(),
             "checkpoints": self._checkpointer.figures(),
             "model_digest": self.digest,

@@ -293,6 +293,10 @@ class KeyedStream:
         log = None if self._owners is None else self._owners.log
         return None if log is None else KeyLog(log.column, log.name, log.described)
 
+    def figures(self) -> dict[str, Any]:
+        """Return nothing: streams are those of the keys."""
+        return {}
+
     def take_skipped(self) -> list[Skipped]:
         """Bad rows without a key since the last call."""
         skipped, self._skipped = self._skipped, []

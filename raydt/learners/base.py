@@ -104,6 +104,7 @@ class Traits:
     #: What stays in a model of examples that are deleted, for receipts.
     stays: tuple[str, ...] = (message("learners.stays"),)
     unused: tuple[str, ...] = ()  #: keys without effect, given the values of the others
+    scouts: bool = False  #: updates cost so little that several models beside another one choose what it should know
     retrained: bool = False  #: after any updates, the model equals the one trained from scratch on the live examples
     parts: int = 0  #: parts beside feature groups into which work falls, and of which each shard gets some; 0: none
     reports_within: bool = False  #: results have statistics within a batch, which need not end where they are wanted

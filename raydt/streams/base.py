@@ -134,6 +134,9 @@ class Stream(Protocol):
     def take_skipped(self) -> list[Skipped]:
         """Bad rows passed over since the last call, up to the current position."""
 
+    def figures(self) -> dict[str, Any]:
+        """Return what the summary of a run says of the stream at its position, by its key."""
+
 
 # The raw history of a stream for an audit: which example was live during which updates.
 #

@@ -345,6 +345,7 @@ class RowStreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     stream: ClassVar[type[RowStream]]  #: What :meth:`make` opens.
+    reads_features: ClassVar[bool] = False  #: The stream itself needs the features of all rows.
     warmup: int = Field(
         0,
         ge=0,
@@ -606,6 +607,10 @@ class RowStream(ABC):
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it of an update; see :meth:`raydt.streams.base.Stream.where`."""
         return self.source.where(row)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the summary says of this stream at its position."""
+        return {}
 
     def length(self) -> int | None:
         """At most so many updates, where the source's number of rows is known: bad and ignored rows are among them."""

@@ -389,6 +389,7 @@ STREAMS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "changelog": lambda draw: {},
     "deletion_log": lambda draw: {},
     "sliding_window": lambda draw: {"window": draw.choice((1, 5, 40, 150))},
+    "adaptive_window": lambda draw: {},
     "time_window": lambda draw: {"duration": draw.choice((50, 400, 2000)), "lateness": draw.choice((0, 0, 20))},
     "random_updates": lambda draw: {"insert_probability": draw.choice((0.55, 0.8)), "seed": draw.randrange(50)},
     "batches": lambda draw: {

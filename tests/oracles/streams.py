@@ -172,6 +172,80 @@ def sliding_window(rows: Sequence[Row], skip: bool, window: int) -> tuple[list[E
     return events, passed, False
 
 
+@dataclass
+class Watcher:
+    """A scout of an adaptive window, one row at a time: the learner beside a list of the rows that it knows."""
+
+    session: Any
+    width: int
+    updates: int = 0
+
+    def _take(self, op: int, number: int, row: Event | None, n_classes: int) -> int:
+        X = np.array([[row.x]] if row else np.empty((0, 1)), dtype=np.float64)
+        y = np.array([row.y] if row else [], dtype=np.int32)
+        batch = UpdateBatch(
+            self.updates, np.array([op], np.int8), np.array([number]), X, y, n_classes, np.array([number])
+        )
+        self.updates += 1
+        return int(self.session.take(batch).predictions[0])
+
+    def learn(self, number: int, row: Event, known: dict[int, int], n_classes: int) -> bool:
+        """Predict and learn a row, without the row that leaves the window; whether the prediction was right."""
+        if number - self.width in known:
+            self._take(DELETE, number - self.width, None, n_classes)
+        return self._take(INSERT, number, row, n_classes) == row.y
+
+
+def adaptive_window(
+    rows: Sequence[Row],
+    skip: bool,
+    warmup: int,
+    watchers: Sequence[Watcher],
+    clock: int,
+    z: tuple[float, float],
+    margin: float,
+) -> tuple[list[Event], list[int], bool]:
+    """The updates, the bad rows and those with a live id passed over, and whether one stopped the stream."""
+    events: list[Event] = []
+    passed: list[int] = []
+    active: list[int] = []
+    known: dict[int, int] = {}
+    k, n_classes, present = len(watchers), 0, len(watchers) - 1
+    wins, new = [[0] * k for _ in range(k)], [[0] * k for _ in range(k)]
+    for number, row in enumerate(rows):
+        window = len(rows) + 1 if len(events) < warmup or present == k - 1 else watchers[present].width
+        excess = max(0, len(active) + 1 - window)
+        if row.bad or row.id in active[excess:]:
+            if not skip:
+                return events, passed, True
+            passed.append(number)
+            continue
+        events += [Event(DELETE, id_, -1) for id_ in active[:excess]]
+        event = insert(rows, number)
+        events.append(event)
+        active = [*active[excess:], row.id]
+        assert event.y is not None
+        n_classes = max(n_classes, event.y + 1)
+        told, known[len(known)] = len(known), row.id
+        right = [watcher.learn(told, event, known, n_classes) for watcher in watchers]
+        for one in range(k):
+            for other in range(k):
+                new[one][other] += right[one] and not right[other]
+        if (told + 1) % clock:
+            continue
+        wins = [
+            [w - (w >> 3) + (n << 16) for w, n in zip(*lines, strict=True)] for lines in zip(wins, new, strict=True)
+        ]
+        new = [[0] * k for _ in range(k)]
+        margins = []
+        for one in range(k):
+            d, v = wins[one][present] - wins[present][one], wins[one][present] + wins[present][one]
+            margins.append(d / 65536 - margin - z[one >= present] * (v / 65536) ** 0.5)
+        if max(margins) > 0:
+            present = margins.index(max(margins))
+    return events, passed, False
+
+
 def random_updates(
     rows: Sequence[Row], skip: bool, p: float, seed: int, warmup: int
 ) -> tuple[list[Event], list[int], bool]:

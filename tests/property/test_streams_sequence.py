@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from raydt.encoding.labels import IGNORED
@@ -22,6 +22,9 @@ from raydt.keyed.session import KeyedSession
 from raydt.keyed.source import SharedSource, TableKeys, told_apart
 from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners
+from raydt.sessions import adaptive_window
+from raydt.sessions.adaptive_window import AdaptiveWindow
+from raydt.sessions.session import InProcessSession
 from raydt.sources.divided import open_file, open_source
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import find_files
@@ -163,6 +166,37 @@ def test_sliding_window(data, skip, sizes, chunks, window, draw):
     check_events(make, *twin.sliding_window(data, skip, window), sizes, warmup)
 
 
+def stretches() -> st.SearchStrategy[list[Row]]:
+    """Rows whose labels persist, so that the last rows tell more than those before; an id comes again at times."""
+    stretch = st.tuples(st.integers(0, 2), st.integers(2, 7), st.integers(0, 9))
+    return st.tuples(st.lists(stretch, min_size=3, max_size=5), st.sampled_from([7, 12, 40])).map(
+        lambda drawn: [
+            Row(id=(7 * part + i) % drawn[1], label=label, bad=bad == i)
+            for part, (label, length, bad) in enumerate(drawn[0])
+            for i in range(length)
+        ]
+    )
+
+
+@examples(60)
+@given(stretches() | rows(max_size=13), SKIP, SIZES, SIZES, st.integers(0, 4), st.integers(1, 3))
+def test_adaptive_window(data, skip, sizes, chunks, warmup, clock):
+    """With scouts over 1, 3 and 6 rows, of which one leads that was right once more than the present one."""
+    horizons, z, margin = (1, 3, 6), (0.5, 0.3), 0.1
+    settings = {"HORIZONS": horizons, "CLOCK": clock, "_MARGIN": margin, "_SHORTER": z[0], "_LONGER": z[1]}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setattr(adaptive_window, name, value)
+        options = AdaptiveWindow(on_error="skip" if skip else "error", warmup=warmup)
+        make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
+        learner, features = adaptive_window.scout(), MemorySource(data).features
+        sessions = [InProcessSession(learner, learner.Options(), features) for _ in horizons]
+        watchers = [twin.Watcher(*one) for one in zip(sessions, horizons, strict=True)]
+        expected = twin.adaptive_window(data, skip, warmup, watchers, clock, z, margin)
+        event("rows are deleted" if any(one.op == DELETE for one in expected[0]) else "no row is deleted")
+        check_events(make, *expected, sizes, warmup)
+
+
 @given(rows(), SKIP, SIZES, SIZES, st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), st.integers(0, 3), st.integers(0, 5))
 def test_random_updates(data, skip, sizes, chunks, p, seed, warmup):
     options = RandomUpdates(on_error="skip" if skip else "error", insert_probability=p, seed=seed, warmup=warmup)
@@ -266,10 +300,16 @@ def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, sta
 
 
 @examples(30)
-@given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log", "batches", "time"]), st.integers(0, 80))
+@given(
+    SIZES,
+    st.sampled_from([1, 2, 7, 64]),
+    st.sampled_from(["window", "adaptive", "log", "batches", "time"]),
+    st.integers(0, 80),
+)
 def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chunk_rows, model, place):
     options = {
         "window": SlidingWindow(window=5, on_error="skip"),
+        "adaptive": AdaptiveWindow(on_error="skip"),
         "log": DeletionLog(deletion_log="log.arrow", on_error="skip"),
         "batches": Batches(steps=[30, 10, 0.5, 3, 1.0], removal_order="random", on_error="skip"),
         "time": TimeWindow(duration=6, lateness=2, on_error="skip"),

@@ -105,7 +105,9 @@ def refusal_of(run, *overrides, error=ConfigError):
 
 
 @pytest.mark.turns(1)
-@pytest.mark.parametrize("model", ["incremental", "sliding_window", "random_updates", "deletion_log"])
+@pytest.mark.parametrize(
+    "model", ["incremental", "sliding_window", "adaptive_window", "random_updates", "deletion_log"]
+)
 def test_what_becomes_of_bad_rows_may_change_and_does_not_show(data, tmp_path, model):
     """Neither in the result nor in an audit, whatever the policy is then."""
     x = np.random.default_rng(2).random(N)

@@ -570,7 +570,15 @@ def batches(stream, size=64):
     return list(stream.batches(size))
 
 
-MODELS = ["incremental", "sliding_window", "random_updates", "deletion_log", "batches", "time_window"]
+MODELS = [
+    "incremental",
+    "sliding_window",
+    "adaptive_window",
+    "random_updates",
+    "deletion_log",
+    "batches",
+    "time_window",
+]
 
 
 @pytest.mark.turns(20)

@@ -1,7 +1,10 @@
 """Stream models: what each makes of its rows, and the history of a stream."""
 
+import dataclasses
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +18,22 @@ from pipelines import load_config
 from pipelines.config import StreamOptions
 from raydt.errors import ConfigError, InputError
 from raydt.examples.row_owners import RowOwners, are_in
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    NUMBERS,
+    QUERY,
+    UPDATE,
+    Features,
+    UpdateBatch,
+)
 from raydt.learners import learners
 from raydt.messages import text
+from raydt.sessions.adaptive_window import AdaptiveWindow
 from raydt.sessions.session import InProcessSession
+from raydt.sources.base import Rows
 from raydt.sources.divided import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea
 from raydt.streams.base import Replay, history_of, microseconds, spelled
@@ -681,3 +696,77 @@ def test_the_config_hash_does_not_depend_on_the_spelling():
     )
     assert load_config({**config, "stream": {**window, "duration": "61m"}}).model_hash() != one.model_hash()
     assert load_config(one.resolved()) == one
+
+
+# A window that follows the stream. What the scouts choose is compared with a twin in test_streams_sequence.
+
+
+def _of_concepts(n: int, length: int, seed: int = 0) -> list[Row]:
+    """Rows whose label says on which side of a threshold x is, or the contrary in every second stretch."""
+    rng = np.random.default_rng(seed)
+    return [
+        Row(id=i, label=int((x > 0) == (i // length % 2 == 0)), x=float(x)) for i, x in enumerate(rng.normal(size=n))
+    ]
+
+
+def _windows(data: list[Row], warmup: int = 0) -> tuple[list[int], Any]:
+    """How many rows are live after each 128 rows, and the stream at its end."""
+    stream = AdaptiveWindow(warmup=warmup).make(MemorySource(data, (1000,)))
+    live, rows, sizes = 0, 0, []
+    for batch in stream.batches(50):
+        for op in batch.op.tolist():
+            live += 1 if op == INSERT else -1
+            rows += op == INSERT
+            if op == INSERT and rows % 128 == 0:
+                sizes.append(live)
+    return sizes, stream
+
+
+def test_nothing_is_deleted_while_the_stream_stays_the_same() -> None:
+    sizes, stream = _windows(_of_concepts(4000, 10_000))
+    assert sizes == [128 * (k + 1) for k in range(len(sizes))]
+    figures = stream.figures()["adaptive_window"]
+    assert (figures["window"], figures["changes"], figures["rows"]) == (None, 0, 4000)
+    assert figures["chosen_right"] == figures["right"]["16384"] > 3900
+
+
+def test_the_window_is_cut_where_the_stream_changes_and_no_row_is_deleted_within_the_warmup() -> None:
+    sizes, stream = _windows(_of_concepts(4000, 1000))
+    assert min(sizes[8:]) <= 256 < max(sizes)
+    figures = stream.figures()["adaptive_window"]
+    assert figures["chosen_right"] > figures["right"]["16384"] + 300
+    assert figures["regret"] == max(figures["right"].values()) - figures["chosen_right"]
+    late, _ = _windows(_of_concepts(4000, 1000), warmup=3000)
+    assert late[: 3000 // 128] == [128 * (k + 1) for k in range(3000 // 128)]
+    assert late[-1] < 1024
+
+
+def test_scouts_forget_what_a_request_deletes_although_it_has_left_the_window() -> None:
+    """The state has no trace of the example, and the scouts go on as if the row had been deleted from each."""
+    data = _of_concepts(3000, 1000)
+    data[1500] = dataclasses.replace(data[1500], x=123.456)
+    _, stream = _windows(data)
+    with_row, names = stream.state(), {"source": {}}
+    assert any((array == 123.456).any() for array in with_row.values() if isinstance(array, np.ndarray))
+    stream.follow_update(np.array([1500]), np.empty(0, dtype=np.int64), 1, names, 2)
+    state = stream.state()
+    assert not any((array == 123.456).any() for array in state.values() if isinstance(array, np.ndarray))
+    assert 1500 not in state["scouts:known"][:, 1]
+    assert len(state["scouts:known"]) == 2999
+
+
+def test_numbers_are_told_apart_by_quartiles_and_indices_are_refused() -> None:
+    class Numbers(MemorySource):
+        target_dtype = NUMBERS
+
+        def rows(self, start: int = 0) -> Iterator[Rows]:
+            for rows in super().rows(start):
+                yield dataclasses.replace(rows, y=rows.X[:, 0] * (1.0 if rows.row[0] < 2000 else -1.0))
+
+    stream = AdaptiveWindow().make(Numbers(_of_concepts(4000, 10_000), (1000,)))
+    deletes = sum(int((batch.op == DELETE).sum()) for batch in stream.batches(100))
+    assert deletes > 1000
+    source = MemorySource([])
+    source.features = Features(("x",), (False,), sparse=5)
+    with pytest.raises(ConfigError, match=r"column of indices.*sliding_window"):
+        AdaptiveWindow().make(source)

@@ -86,6 +86,7 @@ class FuDyADT(Learner):
             least_weight=("min_samples_split", options.min_samples_split),
             divided="large",
             divides_weights=False,
+            scouts=True,
             retrained=every,
             reads="columns",
             owns_rows=True,
