@@ -214,6 +214,13 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 5) -> float:
 # -- Replays and sessions --
 
 
+def trivial_predictions(y: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.int32]]:
+    """Return the label before each row, and the label seen most often before it, of codes 0 and 1 (first, ties: 0)."""
+    signs = 2 * y.astype(np.int64) - 1
+    ahead = np.cumsum(signs) - signs > 0
+    return {"no-change": np.append(0, y[:-1]).astype(np.int32), "majority": ahead.astype(np.int32)}
+
+
 def replayed(
     learner: dict[str, Any], source: dict[str, Any], stream: dict[str, Any], **sections: Any
 ) -> tuple[dict[str, Any], float]:

@@ -87,6 +87,9 @@ def compare(name: str, rows: int, seeds: int, threads: int) -> None:
         auc, f1, chosen, recall = of_seeds.mean(axis=0)
         spread = f"{f1:.4f} ({of_seeds[:, 1].min():.2f} to {of_seeds[:, 1].max():.2f})"
         lines.append([f"{setting}: {who}", f"{auc:.4f}", spread, f"{chosen:.4f}", f"{recall:.4f}"])
+    share = float(np.mean(y))
+    for words, f1 in (("majority", 0.0), ("always class 1", 2 * share / (1 + share))):
+        lines.append([words, "0.5000", f"{f1:.4f}", f"{f1:.4f}", "0.0000"])
     header = ["`class_weight`, learner", "AUC", "F1 at 0.5 (least to most)", "F1, chosen threshold"]
     title = f"{name}: {len(X):,} x {X.shape[1]}, {100 * y.mean():.1f} % of class 1; means of {seeds} splits"
     show(title, [*header, f"recall at precision {PRECISION}"], lines)

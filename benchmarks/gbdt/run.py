@@ -13,7 +13,8 @@
     leaf-scores  error of leaf scores on the same structure (appendix N, Table 13)
     batches      5 % -> 100 % -> 5 % and back (Figure 3)
     tenths       chronological tenths added, then removed in reverse (Table 7)
-    tolerance    accuracy and time of a window by kind of derivatives and tolerance
+    ablations    error and time of updates by design choice, beside training (appendix O)
+    classes      classes added one after another, beside training (appendix M, Figure 5)
 
 ``--seeds`` is the number of trials, or of rounds of a timing; ``--plot`` writes the figure beside the page of results.
 """
@@ -32,7 +33,7 @@ TABLES = {
     "memory": "gbdt.speed:memory", "backdoor": "gbdt.removal:backdoor", "membership": "gbdt.removal:membership",
     "poisoning": "gbdt.removal:poisoning", "leaf-scores": "gbdt.leaf_scores:leaf_scores",
     "batches": "gbdt.removal:batches", "tenths": "gbdt.removal:tenths",
-    "tolerance": "gbdt.speed:tolerance",
+    "ablations": "gbdt.ablations:ablations", "classes": "gbdt.ablations:classes",
 }  # fmt: skip
 
 if __name__ == "__main__":

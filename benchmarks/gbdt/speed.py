@@ -1,20 +1,16 @@
-"""Time and memory of GBDT: training and updates beside LightGBM and XGBoost, tolerance, memory."""
+"""Time and memory of GBDT: training and updates beside LightGBM and XGBoost, memory."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import gbdt.data as kit
 import numpy as np
 from gbdt.data import Split
 from harness import Request, peak_mb, progress, show, stored_bytes
-
-import raydt
 
 CONTESTANTS = {"LightGBM": kit.lightgbm, "XGBoost": kit.xgboost, "ours": kit.fitted}
 #: Pairs of deletion and insertion of one row in a turn, since one takes a millisecond.
@@ -103,51 +99,6 @@ def update_times(request: Request) -> None:
     show("Update times", [*header, "accuracy before", "after all updates"], details)
 
 
-WINDOW, STEP, STEPS = 3000, 150, 30
-TOLERANCES: dict[str, dict[str, Any]] = {
-    "never": {"derivatives": "never"},
-    "retrained": {"derivatives": "retrained"},
-    "0": {"derivatives": "changed_leaves"},
-    **{str(tolerance): {"derivative_tolerance": tolerance} for tolerance in (0.1, 0.3, 1.0, 3.0)},
-}
-
-
-def prequential(X: Any, y: Any, regression: bool, **options: Any) -> tuple[float, float]:
-    """Accuracy or R2 of a window over some rows, in per cent, and CPU seconds."""
-    window, step = (WINDOW, STEP) if len(X) >= WINDOW + STEP * STEPS else (len(X) * 2 // 5, len(X) // 50)
-    kind = raydt.OnlineGradientBoostingRegressor if regression else raydt.OnlineGradientBoostingClassifier
-    began = time.process_time()
-    model = kind(max_iter=50, **options).fit(X[:window], y[:window], ids=np.arange(window))
-    said = []
-    for i in range(STEPS):
-        begin, end = window + i * step, min(window + (i + 1) * step, len(X))
-        said.append(model.predict(X[begin:end]))
-        model.forget(np.arange(i * step, i * step + end - begin), digests=False)
-        model.partial_fit(X[begin:end], y[begin:end], ids=np.arange(begin, end))
-    told, truth = np.concatenate(said), y[window:end]
-    good = 1 - np.mean((told - truth) ** 2) / np.var(truth) if regression else np.mean(told == truth)
-    return 100 * float(good), time.process_time() - began
-
-
-def tolerance(request: Request) -> None:
-    """Accuracy and time of a sliding window by what derivatives follow: ``never``, ``retrained``, and by the tolerance.
-
-    A window of 3,000 rows, 30 steps of 150 rows out and in (of smaller sets two fifths of the rows, and the others in
-    30 steps); 50 iterations. Each row is predicted before it is inserted.
-    """
-    rows = []
-    for name in request.sets("electricity", "adult", "givemesomecredit", "optdigits", "pendigits", "abalone", "wine"):
-        split = kit.load(name)
-        for retrain in ("never", "auto"):
-            given = split.X, split.y, split.regression
-            found = [prequential(*given, retrain=retrain, **one) for one in TOLERANCES.values()]
-            cells = [f"{good:.2f} ({seconds:.2f} s)" for good, seconds in found]
-            rows.append([split.title, retrain, *cells])
-            progress(*rows[-1])
-    note = "Accuracy (R2 of Abalone and WineQuality) in per cent, and CPU time; one order of the rows."
-    show("Tolerance of derivatives", ["data", "retrain", *TOLERANCES], rows, note)
-
-
 #: Table 2 of the paper: "total allocated" MB of its framework, B = 1024 as our default.
 PAPER = {
     "adult": 577.18, "givemesomecredit": 1096.71, "optdigits": 1081.15, "pendigits": 1959.49, "abalone": 762.78,
@@ -155,11 +106,11 @@ PAPER = {
 }  # fmt: skip
 
 
-def dense(name: str, **options: Any) -> dict[str, float]:
+def dense(name: str) -> dict[str, float]:
     """Load, train, delete and add 1 %; MB of arrays and of the process."""
     split = kit.load(name)
     found = {"data": split.X.nbytes / 2**20, "loaded": peak_mb()}
-    model = kit.fitted(split, max_bins=1024, **options)
+    model = kit.fitted(split, max_bins=1024)
     found["trained"] = peak_mb()
     rows = np.arange(kit.size_of(0.01, len(split)))
     kit.delete(model, rows)

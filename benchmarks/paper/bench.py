@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from harness import DATA, machine, progress, read
+from harness import DATA, machine, progress, read, trivial_predictions
 
 from actors.shard import identity
 from raydt.examples.updates import INSERT, Features, UpdateBatch
@@ -52,6 +52,8 @@ class DataSet(NamedTuple):
     paper: str  #: Name in the paper's tables.
     same: bool
     least: int = 1  #: Rows that have to be read until the positive class appears.
+    binary: bool = True  #: Whether the trees know the positive class and the rest, or all classes.
+    categorical: tuple[str, ...] = ()  #: Columns that are categories, besides those of the file.
 
 
 #: Positive classes: the majority class, as the paper's text says (its Table 1 says UP for Electricity).
@@ -78,7 +80,9 @@ class Folder:
         self.dictionaries = lru_cache(maxsize=1)(self._dictionaries)
 
     def source(self, data: DataSet) -> ParquetFiles:
-        return ParquetFiles(path=str(self.path / f"{data.file}.parquet"), positive=data.positive, limit=data.rows)
+        positive = data.positive if data.binary else None
+        given = {"positive": positive, "limit": data.rows, "categorical": list(data.categorical)}
+        return ParquetFiles(path=str(self.path / f"{data.file}.parquet"), **given)
 
     def _labels(self, data: DataSet) -> Codes:
         column = read(data.file, self.path, columns=["y"])["y"].slice(0, data.rows)
@@ -90,7 +94,7 @@ class Folder:
 
 
 class Outcome(NamedTuple):
-    """Predictions for every inserted row in order (-1: none was made), updates, and CPU seconds (0: not measured)."""
+    """Whether each inserted row was said to be positive, in order; updates; CPU seconds (0: not measured)."""
 
     predictions: Codes
     updates: int
@@ -130,7 +134,10 @@ def ours(folder: Folder, data: DataSet, model: str, window: int, epsilon: float,
         predictions[:] = [result.predictions[batch.op == INSERT] for batch, result in session.process(batches)]
 
     seconds = cpu_seconds(run)
-    return Outcome(np.concatenate(predictions), sum(map(len, batches)), seconds)
+    codes = np.concatenate([batch.y for batch in batches])  # by the order of the first rows, unless binary
+    positive = codes[np.argmax(folder.labels(data))]
+    found = (np.concatenate(predictions) == positive).astype(np.int32)
+    return Outcome(found, sum(map(len, batches)), seconds)
 
 
 def peer(folder: Folder, data: DataSet, name: str, grace_period: int) -> Outcome:
@@ -153,9 +160,7 @@ def peer(folder: Folder, data: DataSet, name: str, grace_period: int) -> Outcome
 def trivial(folder: Folder, data: DataSet, name: str) -> Outcome:
     """The label inserted just before, or the label inserted most often so far (ties: negative); first: negative."""
     y = folder.labels(data)
-    ahead = np.cumsum(2 * y - 1) - (2 * y - 1)
-    predictions = np.concatenate([[0], y[:-1]]) if name == NO_CHANGE else ahead > 0
-    return Outcome(predictions.astype(np.int32), len(y), 0.0)
+    return Outcome(trivial_predictions(y)[name], len(y), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,21 +28,22 @@ SECTIONS: dict[str, Callable[[Bench, int | None], Section]] = {
     "table 3": tables.grace_periods,
     "table 4": tables.times,
     "table 5": tables.f1_scores,
+    "poker": tables.poker,
     "figures": tables.figures,
 }
 
 
 def main() -> None:
     number = {"type": int, "action": "append", "choices": range(1, 6), "default": []}
-    switches = dict.fromkeys(("figures", "all", "write", "quick"), False)
+    switches = dict.fromkeys(("poker", "figures", "all", "write", "quick"), False)
     given = arguments(__doc__, table=number, **switches, data=DATA, out=RESULTS)
     if given.write:
         write(Bench(given.out))
         return
-    names = [f"table {n}" for n in given.table] + ["figures"] * given.figures
+    names = [f"table {n}" for n in given.table] + ["poker"] * given.poker + ["figures"] * given.figures
     names = list(SECTIONS) if given.all else names
     if not names:
-        sys.exit("nothing to do: give --table, --figures, --all or --write")
+        sys.exit("nothing to do: give --table, --poker, --figures, --all or --write")
     compile_kernels(FUDYADT)
     bench = Bench(given.out, Folder(given.data))
     rows = QUICK_ROWS if given.quick else None

@@ -114,8 +114,9 @@ def grace_periods(bench: Bench, rows: int | None) -> Section:
     for data in (kit.cut(data, rows) for data in SETS):
         for name, paper in zip((kit.HAT, kit.EFDT), TABLE_3[data.paper], strict=True):
             f1 = [percent(bench.peer(data, name, grace).f1) for grace in kit.GRACE_PERIODS]
-            body.append([f"{_marked(data)}, {name}", str(paper), str(bench.best_peer(data, name)[0]), *f1])
-    header = ["", "best in the paper", "best here", *(f"F1 here at {grace}" for grace in kit.GRACE_PERIODS)]
+            best, majority = bench.best_peer(data, name)[0], percent(bench.trivial(data, kit.MAJORITY).f1)
+            body.append([f"{_marked(data)}, {name}", str(paper), str(best), *f1, majority])
+    header = ["", "best in the paper", "best here", *(f"F1 here at {grace}" for grace in kit.GRACE_PERIODS), "majority"]
     return Section("table 3", "\n".join(table(header, body)))
 
 
@@ -139,6 +140,42 @@ def f1_scores(bench: Bench, rows: int | None) -> Section:
             body.append(["the same, UP positive", "", "", "", *(percent(m.f1_rest) if m else "-" for m in everyone)])
     header = ["F1", "paper: HAT", "EFDT", "FuDyADT", "here: HAT", "EFDT", "raydt, h 10", "h 5", "no-change", "majority"]
     return Section("table 5", "\n".join(table(header, body)))
+
+
+#: What the paper may have done on Poker: words, data, depth (60: no limit), stream, and rows that are not scored.
+POKER_CARDS = tuple(f"{kind}{card}" for card in range(1, 6) for kind in "sr")
+POKER_VARIANTS = (
+    ("insert-only", kit.POKER, 10, kit.INCREMENTAL, 0),
+    *((f"insert-only, h {depth}", kit.POKER, depth, kit.INCREMENTAL, 0) for depth in (14, 16, 20, 60)),
+    ("insert-only, the first 1,000 rows at once", kit.POKER, 10, kit.INCREMENTAL, 1000),
+    (
+        "insert-only, suits and ranks as categories",
+        kit.POKER._replace(title="Poker, categories", categorical=POKER_CARDS), 10, kit.INCREMENTAL, 0,
+    ),
+    (
+        "insert-only, all ten classes",
+        kit.POKER._replace(title="Poker, ten classes", binary=False), 10, kit.INCREMENTAL, 0,
+    ),
+    *((f"window {size:,}", kit.POKER, 10, kit.SLIDING_WINDOW, size) for size in (100, 1000, 2800, 3000, 5000)),
+    ("random updates from 1,000 rows", kit.POKER, 10, kit.RANDOM_UPDATES, 1000),
+)  # fmt: skip
+
+
+def poker(bench: Bench, rows: int | None) -> Section:
+    """F1 on Poker at the epsilons of Tables 5 and 2, by what the paper may have done."""
+    first, second = TABLE_5["Poker"][2], TABLE_2["Poker"][3]
+    small, large = FIXED, TABLE_2["Poker"][4]
+    body = [["**the paper**", f"{first:.2f}", f"{second:.2f}", f"{second - first:+.2f}", "", ""]]
+    for words, data, depth, stream, window in POKER_VARIANTS:
+        if rows is None or window < rows:
+            one, other = (bench.ours(kit.cut(data, rows), eps, depth, stream, window) for eps in (small, large))
+            cells = [percent(one.f1), percent(other.f1), f"{100 * (other.f1 - one.f1):+.2f}"]
+            body.append([words, *cells, percent(one.f1_rest), percent(one.accuracy)])
+    for name in TRIVIAL:
+        m = bench.trivial(kit.cut(kit.POKER, rows), name)
+        body.append([name, percent(m.f1), "", "", percent(m.f1_rest), percent(m.accuracy)])
+    header = ["h 10 but where it says", f"F1, epsilon {small:g}", f"F1, epsilon {large:g}", "difference"]
+    return Section("poker", "\n".join(table([*header, "F1 of the rest, 0.5", "accuracy, 0.5"], body)))
 
 
 def percent(value: float) -> str:

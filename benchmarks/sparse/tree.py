@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from harness import Request, progress, show, stored_bytes
+from harness import Request, progress, show, stored_bytes, trivial_predictions
 from sparse.data import Steps, real
 
 from raydt.arrays.blocks import SparseRows
@@ -111,14 +111,7 @@ def river_tree(dense: bool) -> Callable[..., Outcome]:
 
 
 def trivial(name: str) -> Callable[..., Outcome]:
-    """The label before, or the majority of the labels so far (ties and first: class 0)."""
-
-    def run(rows: Steps, d: int, window: int) -> Outcome:
-        y = rows.label.astype(np.int64)
-        ahead = np.cumsum(2 * y - 1) - (2 * y - 1)
-        return Outcome(np.append(0, y[:-1]) if name == "no-change" else (ahead > 0).astype(np.int64), len(y), 0.0)
-
-    return run
+    return lambda rows, d, window: Outcome(trivial_predictions(rows.label)[name].astype(np.int64), len(rows), 0.0)
 
 
 def contestants() -> dict[str, tuple[bool, Callable[..., Outcome]]]:
@@ -146,7 +139,7 @@ def f1(truth: Codes, said: Codes) -> float:
 def run(request: Request) -> None:
     for kind in ("fudyadt", "sparse_tree"):
         compile_kernels(learners()[kind])
-    for name in request.sets("reuters", "spamassassin"):
+    for name in request.sets("reuters", "spamassassin", "farm"):
         rows, d = real(name)
         truth, table = rows.label.astype(np.int64), []
         for who, (deletes, measured) in contestants().items():
