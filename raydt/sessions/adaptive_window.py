@@ -148,10 +148,10 @@ class Scouts:
         """Rows up to the next choice, at least 1."""
         return CLOCK - self._rows % CLOCK
 
-    def learn(self, rows: Rows, n_classes: int) -> None:
+    def learn(self, rows: Rows) -> None:
         """Have all scouts predict and learn the next rows, at most :attr:`rows_to_choice`. O(scouts x m) updates."""
         y = self._classes(rows.y) if self._numbers else rows.y
-        self._n_classes = _PARTS if self._numbers else n_classes
+        self._n_classes = _PARTS if self._numbers else max(self._n_classes, classes_in(y))
         self._known.push(np.column_stack([np.arange(self._rows, self._rows + len(y)), rows.id]))
         known = self._known.view()[:, 0]
         right = np.array([one.learn(rows.X, y, self._n_classes, self._rows, known) for one in self._scouts])
@@ -175,12 +175,18 @@ class Scouts:
             self._present, self._changes = best, self._changes + 1
 
     def _classes(self, y: Targets) -> Targets:
-        """Return the part of each number: below the first quartile, up to the median, and so on."""
-        if len(self._first) < _FIRST:
-            self._first = np.concatenate([self._first, y])[:_FIRST]
+        """Return the part of each number: below the first quartile, up to the median, and so on.
+
+        Of the first rows, each is told apart by the quartiles of the rows up to it.
+        """
+        told = []
+        for number in y[: _FIRST - len(self._first)].tolist():
+            self._first = np.append(self._first, number)
             middle = np.sort(self._first)
             self._cuts = middle[[len(middle) * part // _PARTS for part in range(1, _PARTS)]]
-        return np.searchsorted(self._cuts, y, side="right").astype(CODES)
+            told.append(np.searchsorted(self._cuts, number, side="right"))
+        rest = np.searchsorted(self._cuts, y[len(told) :], side="right")
+        return np.concatenate([told, rest]).astype(CODES)
 
     def forget(self, ids: Ints) -> None:
         """Delete the rows with these ids, whether or not they have left the window of the stream."""
@@ -248,7 +254,7 @@ class AdaptiveWindowStream(RowStream):
         while made < size and (available := self._available(min(size - made, self._scouts.rows_to_choice))):
             op, rows, deleted = self._step(available, size - made, self._seq + made)
             ops.append(op)
-            parts.append(rows)
+            parts += [rows] if len(rows) else []
             gone.append(deleted)
             made += len(op)
             if self._live is not None:  # which is brought up to date after the batch
@@ -256,7 +262,7 @@ class AdaptiveWindowStream(RowStream):
         if not ops:
             self._reader.finish()
             return None
-        return self._spread(np.concatenate(ops), Rows.joined(parts), np.concatenate(gone))
+        return self._spread(np.concatenate(ops), Rows.joined(parts or [self._take(0)]), np.concatenate(gone))
 
     def _step(self, available: int, most: int, seq: int) -> tuple[AnyArray, Rows, Ints]:
         """Return at most so many operations from ``seq`` on, up to the next choice, with their rows and deleted ids."""
@@ -273,7 +279,7 @@ class AdaptiveWindowStream(RowStream):
         rows = self._take(len(op) - deletes)
         self._active.push(rows.id)
         if len(rows):
-            self._scouts.learn(rows, max(self._n_classes, classes_in(rows.y)))
+            self._scouts.learn(rows)
         return op, rows, self._active.take_first(deletes).copy()
 
     def _window(self, seq: int) -> int:

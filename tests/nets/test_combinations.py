@@ -28,6 +28,7 @@ from pipelines.serving.application import Application, Loader, SnapshotReader
 from pipelines.updating import apply_changes, update
 from raydt.errors import InputError, RaydtError
 from raydt.exchange.messages import injected
+from raydt.sessions import adaptive_window
 from tests import volume
 from tests.cases import CASES, Trial, change_log, every_case, one_of_each
 from tests.keyed_runs import KEYS_CASES as KEYS
@@ -507,9 +508,19 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
         return error.message.id if error.message else type(error).__name__, error
 
 
+#: Windows that some hundred rows cut and let grow.
+SHORT = {"HORIZONS": (8, 20, 60), "CLOCK": 16, "_SHORTER": 0.5, "_LONGER": 0.3, "_MARGIN": 0.1}
+
+
 def check(seed: int, folder: Path) -> str:
     """Draw a job, and check it; AssertionError says what failed. Returns the id of the message that refuses it."""
-    draw = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SHORT.items():
+            patch.setattr(adaptive_window, name, value)
+        return _check(random.Random(seed), folder)
+
+
+def _check(draw: random.Random, folder: Path) -> str:
     job = Job(draw, folder)
     one, other = job.divided(draw), job.divided(draw)
     refused, _ = _outcome(lambda: replay(one, folder / "one"))
