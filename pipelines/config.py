@@ -466,7 +466,9 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     source: SourceOptions = Field(description="where the rows are read from, or how they are generated")
-    stream: StreamOptions = Field(Incremental(), description="how rows become insertions and deletions")
+    stream: StreamOptions = Field(
+        AdaptiveWindow(), description="how rows become insertions and deletions; with models by key all rows stay"
+    )
     learner: Annotated[LearnerOptions, _ByKind] = Field(description="learning method and its options")
     cluster: ClusterOptions = Field(
         default_factory=ClusterOptions, description="where the work is done; never changes the model"
@@ -510,6 +512,8 @@ class Config(BaseModel):
         by_key = getattr(self.source, "key", None) is not None
         if self.output.receipts and by_key and not isinstance(self.source, LiveOptions):
             raise ValueError(message("receipts.of_keys"))
+        if by_key and "stream" not in self.model_fields_set:  # scouts of each key would cost more than its model
+            return self.model_copy(update={"stream": Incremental()})
         return self
 
     @property

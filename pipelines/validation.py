@@ -29,6 +29,7 @@ from raydt.learners.base import LOCAL_WORK_LIMIT, WeightSum, WorkPlan
 from raydt.messages import WITHHELD, Message, message, quoted, text
 from raydt.parallel import affinity, limited
 from raydt.presentation.charts import counted
+from raydt.sessions.adaptive_window import AdaptiveWindow
 from raydt.sessions.session import holds, most_cells
 from raydt.sources.base import Rows, Source
 from raydt.sources.divided import Opening
@@ -357,6 +358,8 @@ def _warnings_of(config: Config, source: Source, rows: Rows, ids: IdSearch) -> I
         )
         if (little := sums.too_little(traits_of(config.learner))) is not None:
             yield little
+    if isinstance(config.stream, AdaptiveWindow) and source.features.sparse:
+        yield message("streams.no_scouts")
     if ids.early_warmup is not None:
         yield message("runs.early_warmup", **ids.early_warmup)
 

@@ -32,7 +32,6 @@ from typing import Any, Literal
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Bools, Ints
-from raydt.errors import ConfigError
 from raydt.examples.updates import (
     CODES,
     DELETE,
@@ -46,7 +45,6 @@ from raydt.examples.updates import (
 )
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner
-from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import ActiveList
@@ -131,12 +129,17 @@ class Scouts:
 
     def __init__(self, source: Source) -> None:
         self._features, self._numbers = source.features, source.target_dtype == NUMBERS
-        self._scouts = [Scout(source.features, width) for width in HORIZONS]
+        self._make()
         self._present = len(HORIZONS) - 1
         self._wins, self._new = np.zeros((2, len(HORIZONS), len(HORIZONS)), dtype=np.int64)
         self._rows = self._changes = self._right = self._n_classes = 0
         self._known = ActiveList(np.empty((0, 2), dtype=np.int64))  # number and id of the last rows, oldest first
         self._first = self._cuts = np.empty(0)  # first targets, and the quartiles of them
+
+    def _make(self) -> None:
+        """Make the scouts; of a column of indices, which they do not read, there are none."""
+        widths = () if self._features.sparse else HORIZONS
+        self._scouts = [Scout(self._features, width) for width in widths]
 
     @property
     def window(self) -> int | None:
@@ -150,6 +153,8 @@ class Scouts:
 
     def learn(self, rows: Rows) -> None:
         """Have all scouts predict and learn the next rows, at most :attr:`rows_to_choice`. O(scouts x m) updates."""
+        if not self._scouts:
+            return
         y = self._classes(rows.y) if self._numbers else rows.y
         self._n_classes = _PARTS if self._numbers else max(self._n_classes, classes_in(y))
         self._known.push(np.column_stack([np.arange(self._rows, self._rows + len(y)), rows.id]))
@@ -228,7 +233,7 @@ class Scouts:
         self._known, self._first = ActiveList(state["known"]), np.empty(0)
         if len(state["first"]):
             self._classes(state["first"])
-        self._scouts = [Scout(self._features, width) for width in HORIZONS]
+        self._make()
         for one in self._scouts:
             own = f"{one.width}:"
             one.restore({name.removeprefix(own): part for name, part in state.items() if name.startswith(own)})
@@ -241,8 +246,6 @@ class AdaptiveWindowStream(RowStream):
 
     def __init__(self, options: AdaptiveWindow, source: Source) -> None:
         super().__init__(options, source)
-        if source.features.sparse:
-            raise ConfigError(message("streams.no_scouts"))
         self._active = ActiveList(np.empty(0, dtype=np.int64))
         self._scouts = Scouts(source)
 

@@ -265,8 +265,14 @@ class TestHash:
         config = changed(stream={"model": "incremental"})
         assert load_config(config, [override]).model_hash() != load_config(config).model_hash()
 
+    def test_without_a_stream_the_window_follows_the_rows_but_with_models_by_key_all_rows_stay(self):
+        assert load_config(SEA).stream.model == "adaptive_window"
+        source = {"kind": "parquet", "path": "t.parquet"}
+        assert load_config({**SEA, "source": source}).stream.model == "adaptive_window"
+        assert load_config({**SEA, "source": {**source, "key": "k"}}).stream.model == "incremental"
+
     def test_defaults_written_out_make_no_difference(self):
-        assert load_config({**SEA, "stream": {"model": "incremental", "warmup": 0}}).model_hash() == (
+        assert load_config({**SEA, "stream": {"model": "adaptive_window", "warmup": 0}}).model_hash() == (
             load_config(SEA).model_hash()
         )
 
