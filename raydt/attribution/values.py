@@ -104,8 +104,8 @@ def data_values(
 
     Notes
     -----
-    A pair of permutations takes a deletion, an insertion and 2 m predictions of each example; a subset up to one
-    training.
+    A pair of permutations takes a deletion and an insertion of each example, and after each the m rows are predicted
+    again where trees have changed; a subset takes up to one training.
     """
     require_estimator(model)
     if method == "loo":
@@ -175,22 +175,17 @@ class Subsets:
         rows, _ = model._rows(X)
         given = model._checked(y)
         require_labels(given, len(rows))
-        self._rows, self.ids, self._begins = rows, groups.ids, groups.begins
+        self.ids, self._begins = groups.ids, groups.begins
         self._X, _ = training_rows(model, groups.slots)
         store = model._store()
         self._key, self._y, self._weight = store.id[groups.slots], store.y[groups.slots], store.weights(groups.slots)
         self._model: Any = copy.deepcopy(model)
         self._has = np.ones(len(groups.ids), dtype=np.bool_)
-        self._numeric, self._every = isinstance(model, Regressor), np.arange(len(rows))
+        self._every = np.arange(len(rows))
+        self._predictions = self._model.session_.live_predictions(rows, len(model._classes))
         predicted, shares = self._predictions()
         self._score = ValidationScore(model, scoring, X, given, model._looked_up(given), predicted, shares)
         self.score = self._score.value
-
-    def _predictions(self) -> tuple[AnyArray, Floats]:
-        coordinator, n = self._model.session_.coordinator, len(self._model._classes)
-        predicted: AnyArray = coordinator.predict(self._rows)
-        shares = np.empty((len(predicted), 0)) if self._numeric else coordinator.predict_proba(self._rows, n)
-        return predicted, shares
 
     def score_of(self, has: Bools) -> float:
         """Return the score of the model of the groups that a subset ``has``, shape (n,)."""

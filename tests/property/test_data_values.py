@@ -20,6 +20,9 @@ from raydt.attribution import data_values, influence, leave_one_out
 from raydt.attribution.leave_one_out import groups_of
 from raydt.attribution.values import Subsets
 from raydt.errors import ConfigError, InputError
+from raydt.learners.forest import coordinator
+from tests.crews import NUMBERS, crew
+from tests.property.test_leave_one_out import Table
 from tests.refusals import refused
 from tests.volume import examples
 
@@ -58,6 +61,48 @@ def test_a_walk_has_the_scores_of_trainings(seed: int) -> None:
         expected = -((predicted - y_val) ** 2).mean() if numeric else (predicted == y_val).mean()
         assert score == pytest.approx(expected, abs=1e-12)
     assert model.digest() == before
+
+
+@pytest.mark.filterwarnings("ignore:the weight")  # too small to split a node
+@examples(1500, least=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_live_predictions_are_those_of_the_forest_after_every_update(seed: int) -> None:
+    """Digests, which share the marks of what has changed, come in between, and batches that build all trees again."""
+    with pytest.MonkeyPatch.context() as patch:
+        if seed % 4:  # else a table is so small that every batch builds its trees again
+            patch.setattr(coordinator, "STEPS_OF_A_BUILD", 0)
+        follow(Table(np.random.default_rng(seed)))
+
+
+def follow(table: Table) -> None:
+    """Compare live predictions with those of the forest along some updates."""
+    draws, model, live = table.draws, table.model, table.live.tolist()
+    session = model.session_
+    X, n_classes = np.ascontiguousarray(table.X_val), len(model._classes)
+    with crew(int(draws.choice(NUMBERS))):
+        predictions = session.live_predictions(X, n_classes)
+        gone: list[int] = []
+        for _ in range(int(draws.integers(1, 12))):
+            some = int(draws.choice([1, 1, 1, 5]))
+            if draws.random() < 0.6 and len(live) > some:
+                out = [live.pop(int(draws.integers(len(live)))) for _ in range(some)]
+                model.forget(out, digests=bool(draws.random() < 0.2))
+                gone += out
+            elif gone:
+                back = [gone.pop(int(draws.integers(len(gone)))) for _ in range(min(some, len(gone)))]
+                model.partial_fit(table.X[back], table.y[back], **table.beside(np.array(back)))
+                live += back
+            if draws.random() < 0.2:
+                model.digest()
+            if draws.random() < 0.8:
+                predicted, shares = predictions()
+                assert predicted.tolist() == session.coordinator.predict(X).tolist()
+                if n_classes:
+                    assert shares.tolist() == session.coordinator.predict_proba(X, n_classes).tolist()
+        assert predictions()[0].tolist() == session.coordinator.predict(X).tolist()
+        if live:
+            other = table.trained(np.array(sorted(live))) if set(range(table.header)) <= set(live) else model
+            assert model.digest() == other.digest() == model.digest()
 
 
 def exact(X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Any, Any]:

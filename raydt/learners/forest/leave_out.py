@@ -40,7 +40,7 @@ from raydt.learners.forest.build import (
 )
 from raydt.learners.forest.candidates import best_of, copy_candidates
 from raydt.learners.forest.labels import LabelScale
-from raydt.learners.forest.model import add_vote, codes_of, merged_votes, numbers_of, shares_of
+from raydt.learners.forest.model import add_vote, merged_votes, predictions_of
 from raydt.learners.forest.nodes import (
     BLOCKS_FREE,
     BLOCKS_SPARE,
@@ -115,7 +115,9 @@ class TreeWalk(NamedTuple):
 
 
 @inlined_kernel
-def _part(rows: Any, begin: int, end: int, X: Any, feature: int, threshold: float, category: bool, other: Any) -> int:
+def part_rows(
+    rows: Any, begin: int, end: int, X: Any, feature: int, threshold: float, category: bool, other: Any
+) -> int:
     """Partition row numbers from ``begin`` to before ``end``, left ones first, stably; where the right ones begin."""
     middle, rest = begin, 0
     for i in range(begin, end):
@@ -146,7 +148,7 @@ def sort_known(forest: Any, known: Any, categorical: Any, k: int, other: Any) ->
             j = np.int64(nodes[node].feature)
             known.firsts[node] = at
             if j >= 0:
-                middle = _part(order, begin, end, known.X, j, nodes[node].threshold, categorical[j], other)
+                middle = part_rows(order, begin, end, known.X, j, nodes[node].threshold, categorical[j], other)
                 left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
                 known.begins[left], known.ends[left] = begin, middle
                 known.begins[right], known.ends[right] = middle, end
@@ -163,7 +165,7 @@ def sort_known(forest: Any, known: Any, categorical: Any, k: int, other: Any) ->
 
 
 @inlined_kernel
-def _vote_of(totals: Any, node: int, rules: Any, votes: Any) -> None:
+def vote_of(totals: Any, node: int, rules: Any, votes: Any) -> None:
     """Put the vote of one leaf into ``votes``."""
     for k in range(len(votes)):
         votes[k] = 0
@@ -177,12 +179,12 @@ def _vote_anew(
 ) -> None:  # fmt: skip
     """Change the votes of known rows from those of their leaves to that of another leaf, which has ``totals``."""
     old, new, former = walk.old, walk.new, np.int64(-1)
-    _vote_of(totals, leaf, rules, new)
+    vote_of(totals, leaf, rules, new)
     for i in range(begin, end):
         row = np.int64(rows[i])
         had = np.int64(known.leaf[tree, row])
         if had != former:  # neighbours in the order often have one leaf
-            _vote_of(forest.totals, had, rules, old)
+            vote_of(forest.totals, had, rules, old)
             former = had
         for k in range(len(new)):
             changes[row, k] += new[k] - old[k]
@@ -239,7 +241,7 @@ def _build_known(
     nodes, stack, below, above, rows = work.nodes, scratch.stack, walk.below, walk.above, walk.rows
     category = examples.categorical
     feature, threshold = np.int64(nodes[0].feature), nodes[0].threshold
-    middle = _part(rows, begin, end, known.X, feature, threshold, category[feature], walk.other)
+    middle = part_rows(rows, begin, end, known.X, feature, threshold, category[feature], walk.other)
     split_into_children(work, 0, 0, examples, scratch, rules)
     below[0], above[0], below[1], above[1] = middle, end, begin, middle
     top, near = 2, -1
@@ -253,7 +255,7 @@ def _build_known(
             if grow(work, 0, top, examples, scratch, rules) == 2:
                 free_block(work, np.int64(nodes[node].block))
                 feature, threshold = np.int64(nodes[node].feature), nodes[node].threshold
-                middle = _part(rows, begin, end, known.X, feature, threshold, category[feature], walk.other)
+                middle = part_rows(rows, begin, end, known.X, feature, threshold, category[feature], walk.other)
                 below[top], above[top], below[top + 1], above[top + 1] = middle, end, begin, middle
                 free_node(work, 0, node)
                 top += 2
@@ -353,10 +355,10 @@ def _leave_out(
                 continue
         left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
         if listed:
-            middle = _part(walk.rows, begin, end, known.X, feature, threshold, category[feature], walk.other)
+            middle = part_rows(walk.rows, begin, end, known.X, feature, threshold, category[feature], walk.other)
         else:
             middle = np.int64(known.ends[left])
-        between = _part(walk.gone, gone, gone_end, examples.X, had, limit, category[had], walk.other)
+        between = part_rows(walk.gone, gone, gone_end, examples.X, had, limit, category[had], walk.other)
         walk.node[top], walk.gone_begin[top], walk.gone_end[top] = right, between, gone_end
         walk.begin[top], walk.end[top], walk.listed[top] = middle, end, listed
         top += 1
@@ -474,9 +476,7 @@ class ForestKnown:
         )
 
     def _predictions(self, votes: Ints) -> tuple[Targets, Floats]:
-        if self._scale is not None:
-            return numbers_of(votes, self._scale.scale.exponent), np.empty((len(votes), 0))
-        return codes_of(votes, self._order), shares_of(votes, self._n_classes)
+        return predictions_of(votes, self._n_classes, self._order, None if self._scale is None else self._scale.scale)
 
     def without(self, begins: Ints, slots: Slots) -> Iterator[PredictionsWithout]:
         """Yield what changes without groups of examples, some groups at a time. Memory: ``MOST_CHANGES`` a thread."""

@@ -345,6 +345,13 @@ def _square(totals: Ints) -> Floats:
     return square
 
 
+def predictions_of(votes: Ints, n_classes: int, order: Ints, scale: Scale | None) -> tuple[Targets, Floats]:
+    """Return class codes and shares, shape (m, n_classes), or of a ``scale`` numbers and shape (m, 0)."""
+    if scale is not None:
+        return numbers_of(votes, scale.exponent), np.empty((len(votes), 0))
+    return codes_of(votes, order), shares_of(votes, n_classes)
+
+
 def merged_votes(parts: Sequence[Ints]) -> Ints:
     """Votes of all shards, added up; a shard may know fewer classes."""
     width = max(part.shape[1] for part in parts)
