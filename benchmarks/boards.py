@@ -28,16 +28,24 @@ from raydt.sessions.session import compile_kernels
 RESULTS = Path(__file__).parent / "results" / "boards.csv"
 WARMUP, WINDOW = 500, 1_000
 #: Streams whose order is time, those whose order is that of a file, and those with sparse features.
-TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class3_vs_4", "sea_concepts")
-UNTIMED = ("covtype_head10k", "givemesomecredit", "bananas", "image_segments", "phishing")
+TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class3_vs_4", "sea_concepts", "weather_noaa")
+UNTIMED = ("covtype_head10k", "givemesomecredit", "bananas", "image_segments", "phishing", "letter", "pendigits_train")
 SPARSE = ("spamassassin",)
-#: Ours have their defaults. Those that can forget hold the last 1,000 rows, the window of the FuDyADT paper.
-INSERT_ONLY: dict[str, Any] = {"model": "incremental", "warmup": WARMUP}
-LAST_ROWS: dict[str, Any] = {"model": "sliding_window", "window": WINDOW, "warmup": WARMUP}
-OURS = dict.fromkeys(("fudyadt", "forest", "gbdt"), LAST_ROWS) | {"confidence_tree": INSERT_ONLY}
-OURS |= {"sparse_tree": LAST_ROWS}
-TAKE_DENSE = ("fudyadt", "forest", "gbdt", "confidence_tree")
+#: Ours have their defaults, and hold what the default stream holds, the last 1,000 rows (the window of the FuDyADT
+#: paper), or all rows.
+STREAMS: dict[str, dict[str, Any]] = {
+    "": {"model": "adaptive_window"},
+    ", last 1,000": {"model": "sliding_window", "window": WINDOW},
+    ", all rows": {"model": "incremental"},
+}
+TAKE_DENSE = ("fudyadt", "confidence_tree", "forest", "gbdt")
 TAKE_SPARSE = ("gbdt", "confidence_tree", "sparse_tree")
+OURS = {
+    kind + name: (kind, {**stream, "warmup": WARMUP})
+    for kind in (*TAKE_DENSE, "sparse_tree")
+    for name, stream in STREAMS.items()
+    if kind != "sparse_tree" or name
+}
 
 
 def _tree(nominal: list[str] | None, **options: Any) -> Any:
@@ -71,7 +79,8 @@ def ours(stream: str, learner: str, limit: int) -> Line:
     sections = {"cluster": {"backend": "in_process", "shards": 1}, "checkpoint": {"every_seconds": None}}
     sections |= {"output": {"report": False, "predictions": False}}
     source = parquet(stream, label="y", limit=limit)
-    summary, seconds = replayed({"kind": learner}, source, OURS[learner], **sections)
+    kind, window = OURS[learner]
+    summary, seconds = replayed({"kind": kind}, source, window, **sections)
     n, scores = summary["inserts"], summary["metrics"]
     return Line(stream, learner, limit, n, scores["accuracy"], scores["kappa"], 1e6 * seconds / n)
 
@@ -110,7 +119,9 @@ def _examples(stream: str, limit: int) -> tuple[list[tuple[dict[Any, Any], str]]
 def cells(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Streams and learners that can be brought together, as far as they are asked for."""
     for stream in (*TIMED, *UNTIMED, *SPARSE):
-        here = [name for name in OURS if name in (TAKE_SPARSE if stream in SPARSE else TAKE_DENSE)]
+        takes = TAKE_SPARSE if stream in SPARSE else TAKE_DENSE
+        here = [name for name, (kind, window) in OURS.items() if kind in takes]
+        here = [name for name in here if stream not in SPARSE or name not in takes]  # scouts read columns
         for learner in (*here, *RIVER):
             if stream in asked.streams and learner in asked.learners and (DATA / f"{stream}.parquet").exists():
                 yield stream, learner
@@ -148,7 +159,7 @@ def run(asked: argparse.Namespace) -> None:
                 line = theirs(stream, learner, asked.rows, 60 * asked.cpu_minutes)
             else:
                 if learner not in compiled:
-                    compile_kernels(learners()[learner])
+                    compile_kernels(learners()[OURS[learner][0]])
                     ours(stream, learner, 2 * WARMUP)  # imports
                     compiled.add(learner)
                 line = ours(stream, learner, asked.rows)
@@ -177,7 +188,7 @@ def tables(asked: argparse.Namespace) -> None:
 
 def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Callable[[Line], Any]) -> list[str]:
     """The last row: means of the dense streams that every learner has done to the end."""
-    names = [name for name in shown if name not in TAKE_SPARSE or name in TAKE_DENSE]
+    names = [name for name in shown if name not in OURS or OURS[name][0] in TAKE_DENSE]
     scored = {(line.stream, line.learner): line for line in lines.values() if not line.trouble}
     done = [stream for stream in (*TIMED, *UNTIMED) if all((stream, name) in scored for name in names)]
     means = {name: np.mean([value(scored[stream, name]) for stream in done]) for name in names if done}

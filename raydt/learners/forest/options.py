@@ -48,7 +48,7 @@ class ForestOptions(LearnerOptions, ClassWeight):
     max_depth: int = Field(20, ge=0, le=255, description="largest depth of a node; the root has depth 0")
     min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")
     rebuild: Literal["eager", "lazy"] = Field(
-        "eager",
+        "lazy",
         description="when to rebuild a subtree whose split has changed; eager: with the update that changed it; lazy: "
         "node by node when a prediction passes it, at the latest at the end of the batch. The model is the same",
     )
