@@ -1,6 +1,6 @@
 """Bytes of memory for each live row: the growth of a process from N to 2 N rows of 10 numbers, by learner.
 
-``python benchmarks/row_bytes.py --rows 100000``; each fit has a process of its own.
+``python benchmarks/row_bytes.py --rows 500000``; each fit has a process of its own. ``--learners`` names some.
 """
 
 import gc
@@ -13,7 +13,8 @@ from harness import arguments
 
 LEARNERS = {
     "fudyadt": "FullyDynamicTreeClassifier(max_depth=10)", "confidence_tree": "ConfidenceTreeClassifier()",
-    "gbdt": "OnlineGradientBoostingClassifier(max_iter=20)", "forest": "ExactForestClassifier(n_estimators=20)",
+    "gbdt": "OnlineGradientBoostingClassifier(max_iter=20)", "gbdt, 100": "OnlineGradientBoostingClassifier()",
+    "forest": "ExactForestClassifier(n_estimators=20)",
 }  # fmt: skip
 
 
@@ -35,11 +36,11 @@ def resident(model: str, rows: int) -> int:
 
 
 def main() -> None:
-    given = arguments(__doc__, rows=100_000, one={"nargs": 2})
+    given = arguments(__doc__, rows=500_000, learners=[*LEARNERS], one={"nargs": 2})
     if given.one:
         print(resident(given.one[0], int(given.one[1])))
         return
-    for kind, model in LEARNERS.items():
+    for kind, model in ((kind, LEARNERS[kind]) for kind in given.learners):
         one, two = (
             int(subprocess.check_output([sys.executable, __file__, "--one", model, str(n)]).split()[-1])
             for n in (given.rows, 2 * given.rows)

@@ -443,6 +443,9 @@ class NamedExamples(Fitted, ABC):
         """Return number and slot of the live example of each id; where there is none, the slot is -1."""
         if self._names is not None:
             key, known = self._names.numbers_of(ids)
+        elif set(map(type, ids)) <= {int}:
+            key = np.array(ids, dtype=np.int64)
+            return key, self._store().find(key)
         else:
             known = np.array([isinstance(one, int) for one in ids], dtype=np.bool_)
             key = np.array([one if isinstance(one, int) else 0 for one in ids], dtype=np.int64)

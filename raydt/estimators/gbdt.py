@@ -203,8 +203,8 @@ class RiverGradientBoostingClassifier(RiverClassifier):
     -----
     Trees change a batch at a time: ``learn_one`` and ``forget_one`` collect, and every ``update_every``-th of them
     applies what was collected. So a prediction knows the examples up to the last batch; before the first one the most
-    frequent class is predicted. By default a batch is a twentieth of the examples in the model, at least 100. With 1
-    every example counts at once, and costs a walk through all trees.
+    frequent class is predicted. By default a batch is at most a twentieth of the examples in the model, at least 100.
+    With 1 every example counts at once, and costs a walk through all trees.
 
     Examples
     --------

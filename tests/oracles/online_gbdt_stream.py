@@ -151,7 +151,11 @@ class OnlineGBDTTwin:
         """Updates of the D' that is being collected."""
         if self.options.update_every != "auto":
             return int(self.options.update_every)
-        return max(20 if self.warmup else 100, len(self.model.rows) // 20)
+        rows, least = len(self.model.rows), 20 if self.warmup else 100
+        if not self.trained:
+            return least
+        looked_at = (self.options.max_leaf_nodes - 1) * len(self.model.candidates[0]) // 20
+        return max(least, min(rows, looked_at) // 20, rows // 200)
 
     def is_dear(self, live: int) -> bool:
         """Whether an update in place would be as much work as a training, by the last one."""

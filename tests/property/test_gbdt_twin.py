@@ -17,7 +17,7 @@ from raydt.audits.bins import FeatureBins
 from raydt.examples.updates import DELETE, INSERT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import row_shard
+from raydt.learners.gbdt import ensemble, row_shard
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.recompute import RawRows, RecordedGBDTTree
@@ -56,9 +56,10 @@ def threads_of(threads: Crew) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _some_batches_are_small() -> Iterator[None]:
+def _some_batches_are_small_and_some_ledgers_large() -> Iterator[None]:
     """Batches of a third of the rows or more are large ones: with a two-hundredth, as else, all would be."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ensemble, "LARGE_LEDGER", 150)
         for module in (row_shard, online_gbdt):
             patch.setattr(module, "LARGE", 3)
         yield

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from raydt.examples.updates import (
 )
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import LEARNER
+from raydt.learners.gbdt import LEARNER, ensemble
 from raydt.learners.gbdt.audit import audit, largest_lack
 from raydt.learners.gbdt.candidates import exact_parts
 from raydt.learners.gbdt.options import GBDTOptions
@@ -130,11 +131,15 @@ def test_sums_of_losses_do_not_depend_on_whose_rows_they_are(values: list[float]
 
 
 @pytest.mark.parametrize(
-    ("rows", "warmup", "every"), [(0, 0, 100), (4000, 0, 200), (30, 30, 20), (30, 400, 20), (4000, 30, 200)]
-)
-def test_the_size_of_a_batch_follows_the_rows_in_the_model(rows: int, warmup: int, every: int) -> None:
-    assert GBDTOptions().every(rows, warmup) == every
-    assert GBDTOptions(update_every=7).every(rows, warmup) == 7
+    ("rows", "warmup", "candidates", "every"),
+    [
+        (0, 0, 0, 100), (4000, 0, None, 200), (30, 30, None, 20), (30, 400, None, 20), (4000, 30, None, 200),
+        (1000, 30, 10**6, 50), (4000, 30, 1000, 47), (4000, 0, 1000, 100), (4000, 30, 10, 20), (40_000, 30, 10, 200),
+    ],
+)  # fmt: skip
+def test_the_size_of_a_batch_follows_its_cost(rows: int, warmup: int, candidates: int | None, every: int) -> None:
+    assert GBDTOptions().every(rows, warmup, candidates) == every
+    assert GBDTOptions(update_every=7).every(rows, warmup, candidates) == 7
 
 
 def test_a_state_of_an_earlier_version_continues_its_batch() -> None:
@@ -412,6 +417,35 @@ def test_an_empty_model_is_trained_again() -> None:
     assert (boosting.last_update_["trained"], boosting.audit().conformance) == (0, "holds")
     boosting.partial_fit(X, y)
     assert (boosting.last_update_["trained"], boosting.score(X, y)) == (100, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "classes"),
+    [
+        (OnlineGradientBoostingClassifier, 2),
+        (OnlineGradientBoostingClassifier, 3),
+        (OnlineGradientBoostingRegressor, 9),
+    ],
+)
+def test_a_large_ledger_is_written_when_it_is_read(make: Any, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first training leaves it out; what breaks off the writing leaves it to the next update."""
+    X = np.random.default_rng(4).normal(size=(300, 3))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2, np.arange(classes - 1))
+
+    def fitted(large: int) -> Any:
+        monkeypatch.setattr(ensemble, "LARGE_LEDGER", large)
+        return make(max_iter=5).fit(X, y)
+
+    model, other = fitted(300 * 5), fitted(300 * 50)
+    shards = [one.session_.driver.shards[0].worker for one in (model, other)]
+    assert [shard.own.ensemble._ledger.any() for shard in shards] == [False, True]
+    with monkeypatch.context() as broken:
+        broken.setattr(ensemble, "run", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            model.forget(model.row_ids_[:3])
+    for one in (model, other):
+        one.forget(one.row_ids_[:3])
+    assert model.digest() == other.digest()
 
 
 @pytest.mark.parametrize("stopping", [{}, {"early_stopping": True, "n_iter_no_change": 1, "tol": 1e9}])

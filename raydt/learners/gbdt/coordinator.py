@@ -189,8 +189,9 @@ class GBDTCoordinator(BatchCoordinator):
         if self._seq < self._warmup:
             return self._warmup
         inserts, deletes = self._waiting()
-        held = self.store.live - inserts + deletes if self.ensemble else 0
-        return self._begun + self.options.every(held, self._warmup)
+        e = self.ensemble
+        held, candidates = (self.store.live - inserts + deletes, e.candidates) if e else (0, 0)
+        return self._begun + self.options.every(held, self._warmup, candidates)
 
     def _predict_before(
         self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import grown, is_one
-from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Int32s, Ints
+from raydt.arrays.elementary import TOGETHER, AnyArray, Arrays, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.binning import SPARSE, Bins, code_of
 from raydt.examples.updates import BITS, CATEGORICAL, UNIT
 from raydt.learners.gbdt.candidates import Targets, most_candidates, tolerance
-from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient, weighted
+from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, derive_together, gradient, residual, weighted
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import SQUARED_H, Units, gain_of
 from raydt.learners.gbdt.staleness import staleness
@@ -226,6 +226,8 @@ LARGEST_EXPONENT = 900
 LEDGER_PART_BITS = 6
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
+#: Entries of a ledger from which on the first training leaves it unwritten; and slots that are written at once.
+LARGE_LEDGER, _WRITTEN = 1 << 25, 1 << 13
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it. Of those that only
 #: inner nodes (True) or leaves (False) have, what the others have in files.
 _NODE_ARRAYS: Mapping[str, tuple[bool, float] | None] = {
@@ -257,6 +259,24 @@ def _sum_up(ledger: Any, y: Any, weight: Any, k: int, loss: Any, slots: Any, out
         G, H = weighted(gradient(np.int64(ledger[slot]), y[slot], k, loss), mass_of(weight, slot, UNIT), loss.squared)
         out[0] += G
         out[1] += H
+
+
+@kernel
+def _write_ledger(model: Any, y: Any, begin: int, F: Any, entry: Any, p: Any) -> None:
+    """Write the ledger entries of rows just trained on, in slots from ``begin`` on.
+
+    ``F`` and ``entry``, shape (K', slots), are F of no trees and scratch, ``p`` as in ``probabilities_together``.
+    """
+    loss, per = model.loss, len(F)
+    for t in range(len(model.leaf)):
+        k, leaf, ledger, value = t % per, model.leaf[t], model.ledger[t], model.trees.value[t]
+        if k == 0 and not loss.squared:
+            derive_together(F, 0, F.shape[1], p, entry)
+        for i in range(F.shape[1]):
+            node = np.int64(leaf[begin + i])
+            if node != model.absent:
+                ledger[begin + i] = residual(y[begin + i], F[0, i], loss.unit) if loss.squared else entry[k, i]
+                F[k, i] += value[node]
 
 
 def start_of(trees: Trees, origin: float, squared: bool) -> float:
@@ -315,7 +335,8 @@ class Ensemble:
         self.absent = 255 if nodes <= 255 else 65535
         shape = len(self.trees.feature), capacity
         self.leaf = np.full(shape, self.absent, dtype=np.uint8 if nodes <= 255 else np.uint16)
-        self.ledger = np.zeros(shape, dtype=np.int32 if squared else np.uint16)
+        self._ledger: AnyArray = np.zeros(shape, dtype=np.int32 if squared else np.uint16)
+        self._unwritten: AnyArray | None = None  # labels, while the ledger of a training is to be written
         self.changed = np.zeros((capacity, _parts_of(shape[0])), dtype=np.bool_)
 
     @property
@@ -328,10 +349,41 @@ class Ensemble:
         """F of no trees of a prediction: the origin or, without rows, 0, since the origin is a mean of former rows."""
         return start_of(self.trees, self.loss.origin, self.loss.squared)
 
-    def arrays(self) -> ModelArrays:
-        """Return the arrays, for kernels."""
+    def leave_ledger(self, y: AnyArray) -> None:
+        """Leave the ledger unwritten until it is read, if it is large: a model that no update follows needs none.
+
+        Called before the first training, with the labels by slot. What the training would write follows from leaves and
+        values. O(rows x trees) when it is read.
+        """
+        if self.leaf.size >= LARGE_LEDGER:
+            self._unwritten = y if self.loss.squared else y[:0]
+
+    @property
+    def ledger(self) -> AnyArray:
+        """Ledger entries, shape (trees, capacity)."""
+        self.write_ledger()
+        return self._ledger
+
+    def write_ledger(self) -> None:
+        """Write what :meth:`leave_ledger` has left. O(rows x trees), or O(1) if there is nothing."""
+        y, per = self._unwritten, self.per
+        if y is None:
+            return
+        model = self.arrays(trains=True)._replace(ledger=self._ledger)
+
+        def write(part: slice) -> None:
+            for begin in range(part.start, part.stop, _WRITTEN):
+                F = self.origins(min(_WRITTEN, part.stop - begin)).T.copy()
+                _write_ledger(model, y, begin, F, np.empty(F.shape, dtype=np.int32), np.empty((per + 2, TOGETHER)))
+
+        run([partial(write, part) for part in ranges(self.leaf.shape[1], _WRITTEN)])
+        self._unwritten = None  # no sooner: what is broken off is written again
+
+    def arrays(self, trains: bool = False) -> ModelArrays:
+        """Return the arrays, for kernels; ``trains``: without a ledger that is to stay unwritten."""
+        ledger = self.ledger if self._unwritten is None or not trains else self._ledger[:, :0]
         return ModelArrays(
-            *(self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins),
+            *(self.trees, self.leaf, ledger, self.absent, self.loss, self.rates, self.bins),
             *(self.drift, self.changed),
         )
 
@@ -347,17 +399,17 @@ class Ensemble:
             trees = len(self.leaf)
             leaf = np.full((trees, capacity), self.absent, dtype=self.leaf.dtype)
             leaf[:, :have] = self.leaf
-            ledger = np.zeros((trees, capacity), dtype=self.ledger.dtype)
+            ledger = np.zeros((trees, capacity), dtype=self._ledger.dtype)
             ledger[:, :have] = self.ledger
             drift = np.zeros(capacity, dtype=np.uint16)
             drift[:have] = self.drift[:have]
             self.changed = grown(self.changed, capacity)
-            self.drift, self.ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
+            self.drift, self._ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
 
     def trim(self, capacity: int) -> None:
         """Give up room beyond ``capacity`` slots, which have all rows."""
         if self.leaf.shape[1] > capacity:
-            self.drift, self.ledger = self.drift[:capacity].copy(), self.ledger[:, :capacity].copy()
+            self.drift, self._ledger = self.drift[:capacity].copy(), self.ledger[:, :capacity].copy()
             self.leaf, self.changed = self.leaf[:, :capacity].copy(), self.changed[:capacity].copy()
 
     def shortened(self, iterations: int) -> Ensemble:
@@ -366,7 +418,7 @@ class Ensemble:
         count = iterations * self.per
         short.iterations = iterations
         short.trees = Trees(*(array[:count].copy() for array in self.trees))
-        short.leaf, short.ledger = self.leaf[:count].copy(), self.ledger[:count].copy()
+        short.leaf, short._ledger = self.leaf[:count].copy(), self.ledger[:count].copy()
         short.changed = self.changed[:, : _parts_of(count)].copy()
         short.stale = staleness(self.options.tolerance, iterations, self.exponent, self.loss)
         return short

@@ -74,7 +74,8 @@ class GBDTOptions(LearnerOptions, ClassWeight):
     update_every: int | Literal["auto"] = Field(
         "auto",
         description="updates of the stream that are applied together, as one batch (D'), at least 1; auto: a twentieth "
-        "of the rows in the model, at least 20; without a warm-up at least 100",
+        "of the rows in the model or, if they are fewer, of the rows that a tree is trained on in the time of a look "
+        "at its candidates; at least a two-hundredth of the rows, and 20; without a warm-up at least 100",
     )
     retrain: Literal["auto", "never", "always"] = Field(
         "auto",
@@ -110,11 +111,19 @@ class GBDTOptions(LearnerOptions, ClassWeight):
             raise ValueError(message("settings.number_or_auto"))
         return value
 
-    def every(self, rows: int, warmup: int) -> int:
-        """Updates of a batch D' that begins with so many rows in the model."""
+    def every(self, rows: int, warmup: int, candidates: int | None = None) -> int:
+        """Updates of a batch D' that begins with so many rows in the model, and so many candidates of a node.
+
+        The predictions of rows that wait are stale, and a batch costs something whatever its size: a look at the
+        candidates of each tree, counted in rows that a tree is trained on (:meth:`.update.Counts.work`), or where all
+        rows are fewer, a training. Trainings take eight rows an update (``retrain: auto``), so a twentieth of these
+        rows makes that two and a half times as much as the trainings. A large batch is a two-hundredth of the rows:
+        the shards of a large model meet at each tree of a batch. Without ``candidates``: the most updates.
+        """
         if isinstance(self.update_every, int):
             return self.update_every
-        return max(20 if warmup else 100, rows // 20)
+        looked_at = rows if candidates is None else (self.max_leaf_nodes - 1) * candidates // 20
+        return max(20 if warmup else 100, min(rows, looked_at) // 20, rows // 200)
 
     def begun(self, state: Mapping[str, Ints]) -> int:
         """Return how many updates came before the present batch D' of a state.

@@ -124,6 +124,7 @@ def _begin_tree(
     """
     loss, m, y = model.loss, t // model.loss.trees, batch.y
     ledger, slots, k, row = model.ledger[t], batch.slots, t - m * model.loss.trees, row_of(local.candidates, m)
+    writes = len(ledger) > 0
     if k == 0:
         if len(room.places.ends) and (m == first or row > 0):
             nowhere = local.sums.shape[2] - 1
@@ -132,7 +133,8 @@ def _begin_tree(
     G, H = np.int64(0), np.int64(0)
     for i in range(own):
         slot, entry = slots[i], batch.entry[k, i]
-        ledger[slot] = entry
+        if writes:
+            ledger[slot] = entry
         g = gradient(np.int64(entry), y[slot], k, loss)
         room.slots[i], room.g[i] = slot, g
         of_row_G, of_row_H = weighted(g, mass_of(local.weight, slot, UNIT), loss.squared)
@@ -511,16 +513,17 @@ class RowShard:
     # ---------------------------------------------------------------- begin and end
 
     def _begin_training(self, slots: Slots, F: Floats, alone: bool) -> Any:
-        room, grow_room, batch = self._begin(alone)
+        room, grow_room, batch = self._begin(alone, trains=True)
         own, local = len(slots), self._sums
         if F.T.flags.c_contiguous:  # of one tree an iteration: room in the batch for as many rows stays untouched
-            batch = batch._replace(slots=np.require(slots, np.int32, ["C", "W"]), F=F.T)
+            entry = grow_room.g[np.newaxis]  # in whose place the derivatives come
+            batch = batch._replace(slots=np.require(slots, np.int32, ["C", "W"]), F=F.T, entry=entry)
         else:
             batch.slots[:own], batch.F[:, :own] = slots, F.T
         if self.ensemble.per > 1 or len(local.candidates.cuts) == 1:  # else what is looked up serves one tree only
             places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
             grow_room = grow_room._replace(places=places)
-        return self.ensemble.arrays(), local, batch, own, room, grow_room
+        return self.ensemble.arrays(trains=True), local, batch, own, room, grow_room
 
     def _begin_update(self, slots: Slots, role: int, anew: Slots, again: bool, begin: int, end: int) -> Steps[Any]:
         e, o = self.ensemble, self.ensemble.options
@@ -586,18 +589,24 @@ class RowShard:
         theirs = np.stack((yield self._to_all(mine)))
         return int(theirs[:, 0].max()), int(theirs[:, 1].sum()), int(theirs[:, 2].sum())
 
-    def _begin(self, alone: bool = True) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
-        """Make room for as many rows as the ensemble has slots, and a batch; ``alone`` as for ``growth_room``."""
+    def _begin(self, alone: bool = True, trains: bool = False) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
+        """Make room for as many rows as the ensemble has slots, and a batch; ``alone`` as for ``growth_room``.
+
+        ``trains``: of one tree an iteration, the batch has arrays of its own, and no row needs room of an update.
+        """
         e, per = self.ensemble, self.ensemble.per
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
-        if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
+        rows = 0 if trains and per == 1 else capacity
+        former = self._room
+        if former is None or len(former[1].slots) < capacity or len(former[2].slots) < rows or len(former[2].F) != per:
             local = self._sums
             trees, inner, stored = local.sums.shape[:3]
-            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
-            slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
-            entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
-            batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), self.targets.y)
+            room = pass_room(rows, trees, inner, stored, len(e.bins), e.absent, per)
+            slots, F = np.empty(rows, dtype=np.int32), np.empty((per, rows))
+            entry, differs = np.empty((per, rows), dtype=np.int32), np.empty(per, dtype=np.bool_)
+            batch = LocalBatch(slots, F, entry, differs, np.zeros(rows, dtype=np.bool_), self.targets.y)
             self._room = room, growth_room(capacity, inner + 1, stored - 1, no_places(stored - 1), alone), batch
+        assert self._room is not None
         room, grow_room, batch = self._room
         if not alone and not len(grow_room.parts):
             _, inner, stored = self._sums.sums.shape[:3]

@@ -164,6 +164,7 @@ class Crew:
         Returns what each shard has done (COUNTS); ``taken`` of the first are then all rows that went through the trees.
         """
         e = self.shard.ensemble
+        e.write_ledger()  # before threads share it
         if self.shard.rests:
             self.sum_up(np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
@@ -343,6 +344,7 @@ class GBDTShard(OwningShard[PendingRows]):
         self._hashes: LedgerHashes | None = None  # of the ledger at the last digest
         self._scores = np.empty((0, 0))  # of the rows of a training
         self._holds_out = False  # whether some of those rows are held out
+        self._is_first = True  # whether no model came before this one
         self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
         self._is_here = rows is not None  # in the coordinator's process, which writes the rows of a state
         if rows is not None:
@@ -481,6 +483,7 @@ class GBDTShard(OwningShard[PendingRows]):
         """Take the bins of all features and make room for trees; the first rows come next."""
         self.rows_here.digest.forget()
         self.rows_here.balance(factors)
+        self._is_first = self._own is None
         self.begin_with(Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0))
 
     def _all(self) -> Slots:
@@ -535,8 +538,9 @@ class GBDTShard(OwningShard[PendingRows]):
             self._slots = yield from self._of_all(rows.slots(rows.pending.in_model(rows.store.slots())))
         slots, self._slots = self._slots, _NO_SLOTS
         taken, own, shards = (yield from self._encode(slots)), self.own, self._owners.shards
-        self._encoded = self.rows_here.mine(slots)
-        counts = own.cells.default_counts(self._encoded)
+        mine = self.rows_here.mine(slots)
+        self._encoded = mine if restored else _NO_SLOTS
+        counts = own.cells.default_counts(mine)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
         for local, ones in taken:
             own.cells.arrange(local, ones)
@@ -548,6 +552,8 @@ class GBDTShard(OwningShard[PendingRows]):
         """Train some iterations together with the other shards; returns the trees, and losses of own rows held out."""
         if first == 0:
             self._scores, self._held_out = self.own.ensemble.origins(len(self._training)), None
+            if self._is_first and not self._holds_out:
+                self.own.ensemble.leave_ledger(self.rows_here.store.y)
         if first == 0 and self._holds_out:
             held = np.sort(self.rows_here.pending.inserts)
             slots = (yield from self._of_all(self.rows_here.slots(held))).astype(np.int32)

@@ -406,6 +406,8 @@ class PendingUpdates:
 
     def status(self, slots: Slots) -> npt.NDArray[np.int8]:
         """``pending`` of some examples, shape (slots,)."""
+        if not len(self):
+            return np.zeros(len(slots), dtype=np.int8)
         return (TO_INSERT * np.isin(slots, self.inserts) + TO_DELETE * np.isin(slots, self.deletes)).astype(np.int8)
 
 
