@@ -1,7 +1,7 @@
 """Stream model ``adaptive_window``: the last rows are live, as many as have predicted the newest rows best.
 
-*Scouts* are models of one cheap learner (``Traits.scouts``), each over a window of its own: the last 64, 256, 1,024,
-4,096 and 16,384 rows. Every scout predicts every row before it learns the row. After every :data:`CLOCK` rows the
+*Scouts* are models of one cheap learner (``Traits.scouts``), each over a window of its own: the last 64, 256, 2,048
+and 16,384 rows. Every scout predicts every row before it learns the row. After every :data:`CLOCK` rows the
 stream takes over the window of the scout that leads; if that is the longest scout, nothing is deleted.
 
 For scouts h and c, ``wins[h, c]`` counts the rows that h alone has predicted right; at every choice an eighth of the
@@ -51,7 +51,7 @@ from raydt.streams.base import ActiveList
 from raydt.streams.row_stream import END, RowStream, RowStreamOptions
 
 #: Rows that the scouts know, shortest first; a stream whose longest scout leads deletes nothing.
-HORIZONS = (64, 256, 1024, 4096, 16384)
+HORIZONS = (64, 256, 2048, 16384)
 #: Rows between two choices of the window.
 CLOCK = 128
 
