@@ -88,8 +88,9 @@ def compare(name: str, rows: int, seeds: int, threads: int) -> None:
         spread = f"{f1:.4f} ({of_seeds[:, 1].min():.2f} to {of_seeds[:, 1].max():.2f})"
         lines.append([f"{setting}: {who}", f"{auc:.4f}", spread, f"{chosen:.4f}", f"{recall:.4f}"])
     share = float(np.mean(y))
-    for words, f1 in (("majority", 0.0), ("always class 1", 2 * share / (1 + share))):
-        lines.append([words, "0.5000", f"{f1:.4f}", f"{f1:.4f}", "0.0000"])
+    for words, positive in (("majority", share > 0.5), ("always class 1", True)):
+        f1, recall = f"{positive * 2 * share / (1 + share):.4f}", f"{positive and share >= PRECISION:.4f}"
+        lines.append([words, "0.5000", f1, f1, recall])
     header = ["`class_weight`, learner", "AUC", "F1 at 0.5 (least to most)", "F1, chosen threshold"]
     title = f"{name}: {len(X):,} x {X.shape[1]}, {100 * y.mean():.1f} % of class 1; means of {seeds} splits"
     show(title, [*header, f"recall at precision {PRECISION}"], lines)

@@ -109,7 +109,7 @@ def ablations(request: Request) -> None:
             for title, own, other in (("insertions", added, whole), ("deletions", deleted, less)):
                 apart = f" ({spread(own - other, '+')})" if setting in SETTINGS else ""
                 lines[title].append(spread(own) + apart if setting != TRIVIAL else f"{own[0]:.2f}")
-            lines["time"].append(" / ".join(spread(ms, digits=1) for ms in times if ms.any()))
+            lines["time"].append(" / ".join(spread(ms, digits=int(ms.mean() < 10)) for ms in times if ms.any()))
             lines["subtrees"].append(f"{add.mean():.1f} / {delete.mean():.1f}" if setting in SETTINGS else "")
         for title, line in lines.items():
             rows[title].append(line)
