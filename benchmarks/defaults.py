@@ -187,7 +187,7 @@ def replay(X: Rows, y: Codes, window: int, change: dict[str, Any]) -> tuple[floa
 
 
 def streams(folder: Path, names: list[str], orders: int) -> None:
-    """Accuracy of a stream in the order of the file; ``smoothing`` takes no part in it."""
+    """Accuracy of a stream in the order of the file."""
     lines = []
     for name, window in (("electricity", 0), ("electricity", 1000), ("covtype_head10k", 0), ("sea_concepts", 0)):
         for _, X, y in tables(folder, [name] if name in names else []):

@@ -114,7 +114,7 @@ def batches(data: Data, window: int) -> Iterator[UpdateBatch]:
 
 
 def replay(data: Data, window: int, options: dict[str, Any]) -> Outcome:
-    running = session("fudyadt", data.categorical, **options)
+    running = session("fudyadt", data.categorical, smoothing=0.0, **options)
     predicted, largest, seconds, updates = [], 0, 0.0, 0
     for batch in batches(data, window):
         began = time.process_time()

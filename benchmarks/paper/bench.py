@@ -126,7 +126,7 @@ def _stream(folder: Folder, data: DataSet, model: str, window: int) -> tuple[Fea
 def ours(folder: Folder, data: DataSet, model: str, window: int, epsilon: float, max_depth: int) -> Outcome:
     """FuDyADT with alpha = beta = 0 and k = 1; the first ``window`` rows build the tree at once, unscored."""
     features, batches = _stream(folder, data, model, window)
-    options = FUDYADT.Options(kind="fudyadt", epsilon=epsilon, alpha=0, beta=0, max_depth=max_depth)
+    options = FUDYADT.Options(kind="fudyadt", epsilon=epsilon, alpha=0, beta=0, max_depth=max_depth, smoothing=0)
     predictions: list[Codes] = []
 
     def run() -> None:

@@ -14,13 +14,19 @@ import numpy.typing as npt
 from raydt.arrays.blocks import grown
 from raydt.arrays.elementary import AnyArray, Arrays, Bools, Int32s, Ints
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.evaluation.scoring import LEVELS
 from raydt.examples.digest import SIZE, Words, hash_all, room_for, start
 from raydt.examples.updates import NUMERIC, UNIT, Features
 from raydt.trees.counted_tree import (
     COLUMNS,
+    FADING,
+    GIVEN,
+    HIT,
+    HITS,
     LARGEST_MASS,
     LARGEST_SUM,
     MOST_UNITS,
+    MULTIPLES,
     TO_LEFT,
     TO_RIGHT,
     UNDECIDED,
@@ -30,7 +36,19 @@ from raydt.trees.counted_tree import (
     new_tree,
     with_room,
 )
-from raydt.trees.records import FREE, LEAVES, NODES, USED, floor_product, goes_left, majority, preorder, refine, total
+from raydt.trees.records import (
+    FREE,
+    LEAVES,
+    NODES,
+    USED,
+    floor_product,
+    goes_left,
+    level_at,
+    majority,
+    preorder,
+    refine,
+    total,
+)
 from raydt.trees.state_schema import (
     EXAMPLES,
     LEAF,
@@ -61,6 +79,8 @@ TREE = (
 #: The sides of missing numbers, in a tree that has decided one.
 SIDES = "missing"
 SIDE_ARRAYS = (Array(SIDES, np.int8, ("nodes",), UNDECIDED, TO_RIGHT + 1),)
+#: Faded counts of right predictions by each multiple of ``smoothing``, once a stream has counted one.
+CHOICE = Array("hits", np.int64, (len(MULTIPLES),), 0, (HIT << FADING) + 1)
 #: Those of a tree whose rebuilds follow certificates, besides.
 CERTIFICATE = (
     Array("m0", np.float64, ("nodes",), 0, LARGEST_MASS),
@@ -140,6 +160,8 @@ def canonical_tree(tree: CountedTree, rules: TreeRules) -> tuple[Arrays, Int32s]
         arrays[SIDES] = nodes["missing"].copy()
     if tree.sums.shape[1]:
         arrays[SUMS] = tree.sums[order]
+    if tree.reg[HITS:].any():
+        arrays[CHOICE.name] = tree.reg[HITS:].copy()
     return arrays, position
 
 
@@ -184,6 +206,7 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
             for child in (nodes["left"][i], nodes["right"][i]):
                 nodes["parent"][child], nodes["depth"][child] = i, nodes["depth"][i] + 1
     tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, int((nodes["feature"][:n] < 0).sum())
+    tree.reg[HITS:] = arrays.get(CHOICE.name, 0)
     return tree
 
 
@@ -273,6 +296,62 @@ def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: A
             left = passes_left(tree, node, X[row, j], categorical[j])
             node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
             refine(tree.counts, node, np.int64(tree.nodes[node].depth), smoothing, shares, row, row)
+
+
+# How much a stream smooths: by the multiple of ``smoothing`` that would have been right most often.
+#
+# Invariant: a row of a stream gets the class and the share that a model of that moment gives it.
+
+
+def chosen_smoothing(smoothing: float, hits: AnyInts | None) -> float:
+    """Return the multiple of ``smoothing`` that ``hits`` count most often: on a tie the given, else the smallest."""
+    if hits is None or smoothing == 0 or hits[GIVEN] == hits.max():
+        return smoothing
+    return smoothing * MULTIPLES[int(hits.argmax())]
+
+
+@inner_kernel
+def predict_smoothed(
+    tree: Any, categorical: Any, X: Any, row: int, smoothing: float, shares: Any, learned: int
+) -> tuple[int, int]:
+    """Class of one row of ``X``, and level of class 1; if its class is ``learned`` (not -1), count who was right.
+
+    ``shares``, shape (multiples - 2, K), is scratch: of multiple 0 the leaf predicts, of the infinite one the root.
+    O(depth K).
+    """
+    n, K = np.float64(total(tree.counts, 0)), shares.shape[1]
+    for m in range(len(shares)):
+        for k in range(K):
+            shares[m, k] = np.float64(tree.counts[0, k]) / n if n > 0.0 else 1.0 / np.float64(K)
+    node = np.int64(0)
+    while tree.nodes[node].feature >= 0:
+        j = tree.nodes[node].feature
+        left = passes_left(tree, node, X[row, j], categorical[j])
+        node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
+        for m in range(len(shares)):
+            refine(tree.counts, node, np.int64(tree.nodes[node].depth), smoothing * MULTIPLES[m + 1], shares, m, m)
+    hits, best = tree.reg[HITS:], GIVEN
+    for m in range(len(hits)):
+        if hits[m] > hits[best]:
+            best = m
+    label, level = np.int64(0), np.int64(0)
+    for m in range(len(hits)):
+        guess = np.int64(0)
+        if 0 < m <= len(shares):
+            for k in range(1, K):
+                if shares[m - 1, k] > shares[m - 1, guess]:
+                    guess = k
+        else:
+            guess = majority(tree.counts, np.int64(0) if m else node)
+        if m == best:
+            label = guess
+            if 0 < m <= len(shares):
+                level = np.int64(shares[m - 1, 1] * np.float64(LEVELS) + 0.5)
+            else:
+                level = level_at(tree.counts, np.int64(0) if m else node)
+        if learned >= 0:
+            hits[m] += (HIT if guess == learned else 0) - (hits[m] >> FADING)
+    return label, level
 
 
 # Hashes of trees that follow what changed: of one fully dynamic tree, and of many trees.

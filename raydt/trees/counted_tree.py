@@ -334,6 +334,11 @@ def weigh(tree: Any, rules: Any) -> None:
 #: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
 #: that a warm-up still waits for.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
+#: Multiples of ``smoothing`` among which a stream of classes chooses, and the position of the given one.
+MULTIPLES, GIVEN = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf), 2
+#: The last registers, one for each multiple: its faded count of right predictions. One counts ``HIT``, and each
+#: prediction takes the share 2**-FADING from every count: 1024 predictions is the memory.
+HITS, HIT, FADING = 7, 1 << 20, 10
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62
 #: Side of a missing number at a split: that of more examples now, as none has been there since BUILD; left; right.
@@ -402,6 +407,7 @@ class TreeRules(NamedTuple):
     #: With weights, whether a node is rebuilt once its size has passed ``min_samples_split``: a fraction of a row may
     #: do that before more than epsilon s has changed; a whole one may not, where epsilon is below 1 / (k + 1).
     by_size: bool = False
+    smoothing: float = 0.0  #: Weight of a parent's shares (``refine``) in units; 0: a leaf predicts its own majority.
 
 
 def new_tree(capacity: int, classes: int) -> CountedTree:
@@ -413,7 +419,9 @@ def new_tree(capacity: int, classes: int) -> CountedTree:
     statistics["built"] = -1
     counts = np.zeros((capacity, classes), dtype=np.int64)
     sums = np.zeros((capacity, 2 if classes == 1 else 0), dtype=np.int64)
-    return CountedTree(nodes, statistics, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64), sums)
+    reg = np.zeros(HITS + len(MULTIPLES), dtype=np.int64)
+    reg[:HITS] = 1, -1, 1, 1, 0, 0, 0
+    return CountedTree(nodes, statistics, counts, reg, sums)
 
 
 def with_room(tree: CountedTree, nodes: int, classes: int) -> CountedTree:

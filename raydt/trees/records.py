@@ -326,7 +326,8 @@ def refine(counts: Any, node: int, depth: int, smoothing: float, shares: Any, ab
 
     An m-estimate: (count + m p) / (n + m), p the share in the parent, as if m examples distributed as in the parent had
     come before the node's own. m is ``smoothing`` at depth 10 and grows with the cube of the depth: the deeper a node,
-    the more splits were chosen to make it pure. Both rows may be the same. O(K).
+    the more splits were chosen to make it pure. If ``smoothing`` is infinite, p is the share. Both rows may be the
+    same. O(K).
 
     Source: Cestnik, Estimating probabilities: a crucial task in machine learning, ECAI 1990, with constant m.
     """
@@ -335,7 +336,7 @@ def refine(counts: Any, node: int, depth: int, smoothing: float, shares: Any, ab
     n = np.float64(total(counts, node)) + m
     for k in range(shares.shape[1]):
         seen = counts[node, k] if k < counts.shape[1] else 0
-        shares[below, k] = (np.float64(seen) + m * shares[above, k]) / n
+        shares[below, k] = (np.float64(seen) + m * shares[above, k]) / n if m < np.inf else shares[above, k]
 
 
 @kernel

@@ -43,6 +43,8 @@ from raydt.examples.updates import (
 from raydt.learners.base import auto_epsilon
 
 ALIVE = np.iinfo(np.int64).max
+#: Multiples of ``smoothing`` among which a stream chooses.
+MULTIPLES = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf)
 #: Sides of missing numbers.
 UNDECIDED, TO_LEFT, TO_RIGHT = 0, 1, 2
 #: A size: a fraction where examples have weights.
@@ -146,8 +148,11 @@ class FudyadtTwin:
         max_depth: int | None = None,
         min_samples_split: int = 2,
         certificate: float | None = None,
+        smoothing: float = 0.0,
     ) -> None:
         self.categorical = list(categorical)
+        self.smoothing = smoothing
+        self.hits = [0] * len(MULTIPLES)  # right predictions by each multiple of ``smoothing``, faded
         self.certificate = certificate
         self.epsilon, self.half_alpha = Fraction(epsilon), Fraction(alpha) / 2
         self.max_depth, self.min_samples_split = max_depth, min_samples_split
@@ -385,18 +390,42 @@ class FudyadtTwin:
         return self.predict(x)
 
     def predict(self, x: Sequence[float]) -> float:
-        """Majority class at the leaf of x, the smaller of two; 0 at an empty leaf."""
-        counts = self.counts(self.path(x)[-1].examples)
+        """Class of the largest share at the leaf of x, by the multiple that has been right most often."""
+        return self.guess(x, self.chosen())
+
+    def chosen(self) -> float:
+        """The multiple of ``smoothing`` of most hits: 1 if it is among them, else the smallest."""
+        best = [m for m, hits in zip(MULTIPLES, self.hits, strict=True) if hits == max(self.hits)]
+        return 1.0 if 1.0 in best else best[0]
+
+    def guess(self, x: Sequence[float], multiple: float) -> int:
+        """Class of the largest share, the smaller of two, 0 without examples: in the leaf, the root, or in between."""
+        path = self.path(x)
+        if self.smoothing and 0.0 < multiple < math.inf:
+            shares = self.shares(x, max(1, self.n_classes), self.smoothing * multiple)
+            return shares.index(max(shares))
+        v = path[0] if self.smoothing and multiple == math.inf else path[-1]
+        counts = self.counts(list(self.below(v)))
         return counts.index(max(counts)) if counts else 0
+
+    def tell(self, example: Example) -> None:
+        """Count who is right about an example that is learned next: 2^20, of which every later one takes 1 / 1024."""
+        if not self.smoothing or not self.copies(example):
+            return
+        for i, multiple in enumerate(MULTIPLES):
+            right = self.guess(example.x, multiple) == example.y
+            self.hits[i] += 2**20 * right - self.hits[i] // 1024
 
     def shares(self, x: Sequence[float], n_classes: int, smoothing: Any) -> list[Any]:
         """Shares of the classes at the leaf of x, each node's an m-estimate towards its parent's, m = s (d/10)^3.
 
-        In the arithmetic of ``smoothing``: a float, or a fraction.
+        Of 0 the leaf's own, of infinity the root's. In the arithmetic of ``smoothing``: a float, or a fraction.
         """
         number = type(smoothing)
         p: list[Any] = []
-        for depth, v in enumerate(self.path(x)):
+        path = self.path(x)
+        path = path[-1:] if not smoothing else path[:1] if math.isinf(smoothing) else path
+        for depth, v in enumerate(path):
             counts = self.counts(list(self.below(v)))
             counts += [0] * (n_classes - len(counts))
             n = sum(counts)
@@ -474,6 +503,7 @@ class FudyadtTwin:
                 self.rebuild([self.root], 0, 2 * seq + 1)
             return self.no_prediction
         prediction = self.predict(x)
+        self.tell(example)
         self.update(example, True, 2 * seq + 1)
         return prediction
 
@@ -507,6 +537,7 @@ class FudyadtTwin:
         decided = {"missing": np.array([v.missing for v in nodes], np.int8)}
         return (
             (certificates if self.certificate is not None else {})
+            | ({"hits": np.array(self.hits, np.int64)} if any(self.hits) else {})
             | (decided if decided["missing"].any() else {})
             | {
                 "feature": np.array([v.feature for v in nodes], np.int32),
@@ -562,7 +593,7 @@ class CopiesTwin(FudyadtTwin):
 def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str = "gini") -> dict[str, Any]:
     """A twin's arguments from options of the learner."""
     given = {"epsilon": "auto", "min_samples_split": 2} | defaults | options
-    for name in ("smoothing", "criterion", "class_weight"):  # of the shares alone, and of the twin's class
+    for name in ("criterion", "class_weight"):  # of the twin's class
         given.pop(name, None)
     beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
     if given["epsilon"] == "auto":
@@ -573,7 +604,7 @@ def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str 
 
 
 #: Options of the learner with classes.
-DEFAULTS = {"alpha": 0.02, "beta": 0.2, "max_depth": 20}
+DEFAULTS = {"alpha": 0.02, "beta": 0.2, "max_depth": 20, "smoothing": 30.0}
 
 
 def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
@@ -592,4 +623,5 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     names = ("feature", "left", "right", "s", "c", "built", *some)
     tree = {name: np.asarray(state[name]).tolist() for name in names} | {"counts": counts[:, :classes].tolist()}
     rows = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "born", "leaf")}
-    return {**tree, **rows, "threshold": np.where(inner, state["threshold"], 0.0).tolist()}
+    choice = {"hits": np.asarray(state["hits"]).tolist()} if "hits" in state else {}
+    return {**tree, **rows, **choice, "threshold": np.where(inner, state["threshold"], 0.0).tolist()}

@@ -23,9 +23,11 @@ from raydt.learners.fudyadt.shard import FuDyADTShard, OwningFuDyADTShard
 from raydt.messages import message
 from raydt.trees.canonical_arrays import (
     CERTIFICATE,
+    CHOICE,
     RANGE,
     check_number_sums,
     check_tree,
+    chosen_smoothing,
     number_arrays,
     state_arrays,
     tree_arrays,
@@ -56,6 +58,7 @@ class FuDyADT(Learner):
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "threshold": "that of a leaf is not used",
+        CHOICE.name: "predictions of the past cannot be made again from the tree that there is now",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
     }
@@ -87,6 +90,7 @@ class FuDyADT(Learner):
             divided="large",
             divides_weights=False,
             scouts=True,
+            stays=(message("learners.stays"), *((message("learners.stays_hits"),) if options.smooths else ())),
             retrained=every,
             reads="columns",
             owns_rows=True,
@@ -117,7 +121,7 @@ class FuDyADT(Learner):
             raise ValueError(message("states.published", array="m0"))
         arrays = tree_arrays(model) + (CERTIFICATE if certified else ())
         weights = UNIT_ARRAY.name in model
-        arrays += number_arrays(weights) if options.numeric else ()
+        arrays += number_arrays(weights) if options.numeric else (CHOICE,) if CHOICE.name in model else ()
         arrays += (
             state_arrays(options.numeric, weights) + weight_arrays(model, balanced="class_weight" in model)
             if state
@@ -151,7 +155,9 @@ class FuDyADT(Learner):
         """Predictions of a saved model."""
         if options.numeric:
             return NumberPredictor(features, model)
-        return TreePredictor(features, model, options.smoothing * unit_of(model))
+        return TreePredictor(
+            features, model, chosen_smoothing(options.smoothing * unit_of(model), model.get(CHOICE.name))
+        )
 
     def cases(self) -> Sequence[Case]:
         """Rebuilds by the shards and by the coordinator; classes and numbers; missing values; both schedules."""

@@ -52,6 +52,7 @@ from raydt.learners.fudyadt.split_search import (
     weigh_numbers_left,
 )
 from raydt.trees.counted_tree import (
+    MULTIPLES,
     TO_LEFT,
     TO_RIGHT,
     UNDECIDED,
@@ -87,6 +88,7 @@ class BuildScratch(NamedTuple):
     gaps: Bools
     turned: Ints
     weights: Weights
+    shares: Floats  #: Shape (multiples - 2, classes): of a row that is predicted (``predict_smoothed``).
 
 
 def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -> BuildScratch:
@@ -105,6 +107,7 @@ def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -
         np.empty(columns, dtype=np.bool_),
         empty(rows, dtype=np.int64),
         empty(rows if weighted else 0, dtype=DTYPE),
+        np.empty((len(MULTIPLES) - 2, classes)),
     )
 
 

@@ -41,11 +41,10 @@ from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import TreeRows
 from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
 from raydt.messages import message
-from raydt.trees.canonical_arrays import RANGE, LeafCounts, count_rows, route, smooth_rows
-from raydt.trees.counted_tree import WARMUP_LEFT, LabelRange
+from raydt.trees.canonical_arrays import RANGE, LeafCounts, chosen_smoothing, count_rows, route, smooth_rows
+from raydt.trees.counted_tree import HITS, WARMUP_LEFT, LabelRange
 from raydt.trees.packed_trees import NumberPredictor, TreePredictor
 from raydt.trees.records import link_members, oldest_equal, preorder, shares_of
-from raydt.trees.state_schema import unit_of
 
 _NO_MEANS, _NO_BIRTHS = np.empty(0), np.empty(0, dtype=np.int64)
 
@@ -58,7 +57,7 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
-        self.features, self.smoothing = features, options.smoothing
+        self.features = features
         self.live = self.Tree(features, options, shards, plan)
         self._weighting, self._rows = self.live.weighting, self.live.on_shards
         self._one: RowUpdates | None = None  #: Made for the first of them: most of very many trees never meet one.
@@ -227,18 +226,22 @@ class FuDyADTCoordinator(TreeCoordinator):
     def predictor(self) -> TreePredictor:
         """Predictions of the tree. O(nodes)."""
         if self._labels is None:
-            model = self.model()
-            return TreePredictor(self.features, model, self.smoothing * unit_of(model))
+            return TreePredictor(self.features, self.model(), self.smoothing)
         return NumberPredictor(self.features, self.model())
+
+    @property
+    def smoothing(self) -> float:
+        """The weight of a parent's shares in units, by the multiple that has been right most often."""
+        return chosen_smoothing(self.live.rules.smoothing, self.live.tree.reg[HITS:])
 
     def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:
         """Smoothed shares of the classes in each row's leaf, shape (n, n_classes). O(depth K) a row, without a copy."""
         live = self.live
-        if self.smoothing == 0:
+        smoothing = self.smoothing
+        if smoothing == 0:
             leaves = [route(live.tree, live.categorical, X, np.int32(row), False) for row in range(len(X))]
             return shares_of(live.tree.counts[leaves], n_classes)
         shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
-        smoothing = self.smoothing * live.rules.unit
         smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), smoothing, shares)
         return shares
 

@@ -36,7 +36,7 @@ from raydt.presentation.charts import (
     stacked_bars,
 )
 from raydt.presentation.trees import NUMBER, Names, depths, live_tree
-from raydt.trees.canonical_arrays import RANGE, SUMS
+from raydt.trees.canonical_arrays import CHOICE, RANGE, SUMS, chosen_smoothing
 from raydt.trees.counted_tree import LabelRange
 from raydt.trees.packed_trees import node_numbers
 from raydt.trees.state_schema import unit_of
@@ -272,6 +272,10 @@ class FuDyADTDescription(RebuildingDescription):
                 )
             else:
                 figures.append(Fact("updates to a rebuild from the root", left, f"at most, of {budget}"))
+        if CHOICE.name in run.model:
+            chosen = chosen_smoothing(number(run.options, "smoothing") or 0.0, run.model[CHOICE.name])
+            words = {0.0: "none: a leaf's majority", np.inf: "full: the majority of all"}.get(chosen, figure(chosen))
+            figures.append(Fact("smoothing of predictions", words, "it would have been right most often lately"))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."
         if margin is not None and margin.certified:
             rule = "As soon as counts cannot prove any more that a split is within beta of the best, it is rebuilt."

@@ -52,7 +52,7 @@ from raydt.learners.tree_coordinator import (
 )
 from raydt.messages import message
 from raydt.parallel import work_seconds
-from raydt.trees.canonical_arrays import RANGE, route
+from raydt.trees.canonical_arrays import RANGE, predict_smoothed, route
 from raydt.trees.counted_tree import LARGEST_SUM as MOST_WEIGHT
 from raydt.trees.counted_tree import (
     MOST_EXAMPLES,
@@ -145,9 +145,15 @@ def advance(
             if numeric and reg[WARMUP_LEFT] == 0:
                 batch.means[i] = mean_at(tree, leaf)
             if kind == LOOK or reg[WARMUP_LEFT] == 0:
-                steps[i].prediction = tree.nodes[leaf].label
-                if not numeric:
-                    steps[i].level = level_at(tree.counts, leaf)
+                if rules.smoothing > 0.0:
+                    learned = np.int64(y[slot]) if kind == ADD and weight > 0 else np.int64(-1)
+                    at = cached.categorical, batch.X, steps[i].row
+                    found = predict_smoothed(tree, *at, rules.smoothing, scratch.shares, learned)
+                    steps[i].prediction, steps[i].level = found
+                else:
+                    steps[i].prediction = tree.nodes[leaf].label
+                    if not numeric:
+                        steps[i].level = level_at(tree.counts, leaf)
             if kind == LOOK:
                 continue
             if weight > 0:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from raydt.examples.updates import UNIT
 from raydt.learners.base import FullyDynamicOptions, Promise, epsilon_bound
 from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
@@ -40,7 +41,8 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
         ge=0,
         le=1e6,
         description="weight of the parent's probabilities in those of a node: as many examples as this at depth 10, "
-        "growing with the cube of the depth; 0: the leaf's own shares. In a stream a leaf always predicts its majority",
+        "growing with the cube of the depth. A stream takes 0, 0.1, 1, 10 or 100 times as much, or the root's "
+        "probabilities, whichever has been right most often lately; 0: always the leaf's own",
     )
     schedule: Literal["auto", "certificate", "published"] = Field(
         "auto",
@@ -98,7 +100,12 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
 
     def rules(self, scheduled: bool = True) -> TreeRules:
         """The options as the kernels take them."""
-        return super().rules(scheduled)._replace(certified=self.certified, slack=self.beta - MARGIN)
+        rules = super().rules(scheduled)._replace(certified=self.certified, slack=self.beta - MARGIN)
+        return rules._replace(smoothing=self.smoothing if self.smooths else 0.0)
+
+    def weighed(self, rules: TreeRules) -> TreeRules:
+        """Return rules as the kernels take them where rows have weights."""
+        return super().weighed(rules)._replace(smoothing=rules.smoothing * UNIT)
 
     def rules_of(self, labels: LabelRange) -> TreeRules:
         """The options as the kernels take them where labels are numbers: masses are in units squared."""
@@ -112,6 +119,11 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
     def numeric(self) -> bool:
         """True if labels are numbers."""
         return self.criterion == "squared_error"
+
+    @property
+    def smooths(self) -> bool:
+        """True if a stream chooses how much it smooths."""
+        return self.smoothing > 0 and not self.numeric
 
     def declared_range(self) -> LabelRange | None:
         """The range of numeric labels, as far as the options say; None with classes."""
