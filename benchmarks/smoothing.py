@@ -49,6 +49,9 @@ def streams(asked: list[str], limit: int) -> Iterator[Stream]:
     draw = np.random.default_rng(7)
     for name in asked:
         rows = read(name).slice(0, limit)
+        for i, field in enumerate(rows.schema):  # times as numbers
+            if pa.types.is_timestamp(field.type):
+                rows = rows.set_column(i, field.name, rows[field.name].cast(pa.int64()).cast(pa.float64(), safe=False))
         yield Stream(name, rows)
         for share in (0.3, 0.7, 1.0) if name in NOISY else ():
             y = rows["y"].to_numpy(zero_copy_only=False).copy()
@@ -89,7 +92,7 @@ def compare(asked: Any) -> None:
                 values.append(found["metrics"]["accuracy"])
                 spent[smoothing] += used if window == 0 else 0.0
             lines.append((stream, window, [found["baselines"]["majority"], *values, peer]))
-        progress(*lines[-1])
+        progress(stream.name, window, *lines[-1][2])
     show_all("Accuracy, %", ["majority", "smoothing 0", "default", "river HT"], lines)
     print("\nprocessor seconds of all streams, all rows:", {name: round(used, 1) for name, used in spent.items()})
 
@@ -198,7 +201,7 @@ def rules(asked: Any) -> None:
         for window in (WINDOW, 0):
             out = hits(stream, window)
             lines.append((stream, window, [float(choice(out)) for choice in choices.values()]))
-        progress(*lines[-1])
+        progress(stream.name, window, *lines[-1][2])
     show_all("Accuracy by rule, %", list(choices), lines)
 
 

@@ -41,7 +41,7 @@ REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         _source("randcbt", 900_000), _window(50_000, 1000), {"kind": "confidence_tree", "c": 0.02},
     ),
     "confidence_tree, drift": (
-        _source("randcbt", 900_000), _window(20_000, 1000), {"kind": "confidence_tree", "c": 0.02, "drift_period": 200},
+        _source("randcbt", 900_000), _window(20_000, 1000), {"kind": "confidence_tree", "c": 0.02},
     ),
     "sparse_tree": (
         _source("sparse", 60_000, irrelevant=2000), _window(2000, 500),

@@ -150,8 +150,6 @@ def drawn_options(rng: np.random.Generator, classes: int, rule: str, **fixed: An
     lists = {**RULES[rule], **COMMON}
     options = {key: values[int(rng.integers(len(values)))] for key, values in lists.items()} | fixed
     options["renew_bins"] = (None, 0, 1, 5, 20)[int(rng.integers(5))]
-    if options["leaf_prediction"].startswith("adaptive") and "drift_period" not in options:
-        options["drift_period"] = (0, 1, 3, 4, 9)[int(rng.integers(5))]
     if classes > 2 and options.get("criterion") == "kearns_mansour":
         options["criterion"] = "gini"
     return options
@@ -204,9 +202,8 @@ _OF_RECORDS = (
 
 
 #: Arrays of a state that count.
-_COUNTS = ("counts", "own", "since", "t", "renewed", "lived", "trial_own")
+_COUNTS = ("counts", "own", "since", "t", "renewed", "lived")
 _COUNTS += (*(f"split_{name}" for name in ("m", "t", "own", "left")),)
-_COUNTS += (*(f"trial_{name}" for name in ("seen_before", "wrong_before", "seen", "wrong", "better", "worse")),)
 
 
 def observed(state: dict[str, Any], unit: int = 1) -> dict[str, Any]:
@@ -239,19 +236,8 @@ def observed(state: dict[str, Any], unit: int = 1) -> dict[str, Any]:
         "lived": int(state["lived"][0]),
         "classes": int(state["classes"][0]),
         "compared": int(state["compared"][0]),
-        "trials": trials_of(state),
         "was_right": state["was_right"][order].tolist() if "was_right" in state else [],
     }
-
-
-def trials_of(state: dict[str, Any]) -> list[tuple[int, ...]]:
-    """Of each node what its trial has, as the twin writes it."""
-    n = len(state["feature"])
-    if "trial_began" not in state:
-        return [(-1, -1, 0, 0, 0, 0, 0, 0, 0, 0)] * n
-    names = ("began", "restarted", "seen_before", "wrong_before", "seen", "wrong", "better", "worse")
-    columns = [state[f"trial_{name}"].tolist() for name in names]
-    return [(*row, *padded(own)) for *row, own in zip(*columns, state["trial_own"].tolist(), strict=True)]
 
 
 def assert_same_tree(session: InProcessSession, twin: ConfidenceTwin, where: str = "") -> None:

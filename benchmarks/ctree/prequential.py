@@ -28,14 +28,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ties 0.01": {"tie_threshold": 0.01}, "grace 50": {"grace_period": 50}, "grace 200": {"grace_period": 200},
     "bins 16": {"max_bins": 16}, "bins 256": {"max_bins": 256}, "bins stay": {"renew_bins": 0},
     "majority": {"leaf_prediction": "majority"}, "naive Bayes": {"leaf_prediction": "naive_bayes"},
-    "drift 200": {"drift_period": 200},
     "before": {"c": 0.05, "max_bins": 256, "renew_bins": 0, "leaf_prediction": "majority"},
 }  # fmt: skip
-#: Settings of ``drift``: name, examples that are kept (0 for all), and ``drift_period`` (0 for none).
-DRIFT_SETTINGS = (
-    ("defaults", 0, 0), ("drift_period 200", 0, 200), ("drift_period 500", 0, 500), ("window 10,000", 10_000, 0),
-    ("window 5,000", 5_000, 0), ("window 2,000", 2_000, 0), ("window 1,000", 1_000, 0),
-)  # fmt: skip
+#: Settings of ``drift``: examples that are kept (0 for all).
+WINDOWS = (0, 10_000, 5_000, 2_000, 1_000)
 
 
 class Rows(NamedTuple):
@@ -164,7 +160,7 @@ def choice(request: Request) -> None:
 
 
 def drift(request: Request) -> None:
-    """Accuracy with ``drift_period``, and of the defaults over windows of the last examples.
+    """Accuracy of the defaults over all examples, and over windows of the last ones.
 
     In a window each example is deleted exactly when so many later ones have come (``stream.model: sliding_window``):
     counts, naive Bayes and the tallies of who was right are then those of the window; splits stay. Random orders are
@@ -172,15 +168,14 @@ def drift(request: Request) -> None:
     """
     names, table = request.sets(*STREAMS), []
     sources = [[parquet(name, limit=request.rows, permutation=order) for order in orders(name)] for name in names]
-    whole_replay(parquet("bananas", limit=request.rows, permutation=0), drift_period=200)  # compiles
-    for setting, window, period in DRIFT_SETTINGS[: request.settings]:
-        options = {"drift_period": period} if period else {}
-        found = [_mean([whole_replay(source, window, **options) for source in of_name]) for of_name in sources]
+    whole_replay(parquet("bananas", limit=request.rows, permutation=0), WINDOWS[-1])  # compiles
+    for window in WINDOWS[: request.settings]:
+        found = [_mean([whole_replay(source, window) for source in of_name]) for of_name in sources]
         accuracies = [100 * one.accuracy for one in found]
         cells = [f"{value:.2f}" for value in (*accuracies, np.mean(accuracies))]
-        table.append([setting, *cells, f"{np.mean([one.us for one in found]):.1f}"])
+        table.append([f"{window:,}" if window else "all", *cells, f"{np.mean([one.us for one in found]):.1f}"])
         progress(*table[-1])
-    show("Prequential accuracy by setting, mean of the orders", ["setting", *names, "mean", "us"], table)
+    show("Prequential accuracy by setting, mean of the orders", ["window", *names, "mean", "us"], table)
 
 
 def whole(request: Request) -> None:

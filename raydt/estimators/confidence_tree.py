@@ -27,9 +27,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     whichever has been right most often for the examples that it has counted. Bins of features are made from the rows of
     the first call, and again from the live rows as more come (``renew_bins``), so that the first call may be short.
     Numeric features may have NaN, which goes right at every split. After a deletion all counts are those of the
-    examples that remain, in the same structure; splits stay, unless
-    ``drift_period`` restarts their node. Predictions of naive Bayes follow from no path through splits: to explain or
-    export the tree, set ``leaf_prediction="majority"`` before training.
+    examples that remain, in the same structure; splits stay. Predictions of naive Bayes follow from no path through
+    splits: to explain or export the tree, set ``leaf_prediction="majority"`` before training.
 
     Notes
     -----
@@ -62,7 +61,6 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
     leaf_prediction: LeafPrediction = "adaptive_inherited"
-    drift_period: int = 0
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None
     n_features: int | None = None
@@ -144,7 +142,6 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
     leaf_prediction: LeafPrediction = "adaptive_inherited"
-    drift_period: int = 0
     categorical_features: Sequence[Hashable] | None = None
 
     _first = 0  # live examples that end the warm-up; 0 when it has ended

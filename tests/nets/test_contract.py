@@ -328,14 +328,8 @@ ADAPTERS = [each for each in PUBLIC if isinstance(each, type) and issubclass(eac
 #: Options with which much happens in few updates.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "confidence_tree": [
-        {"grace_period": 5, "c": 0.01, "leaf_prediction": leaves, "drift_period": drift}
-        for leaves, drift in (
-            ("majority", 0),
-            ("naive_bayes", 0),
-            ("adaptive_normal", 0),
-            ("adaptive_inherited", 0),
-            ("adaptive", 15),
-        )
+        {"grace_period": 5, "c": 0.01, "leaf_prediction": leaves}
+        for leaves in ("majority", "naive_bayes", "adaptive_normal", "adaptive_inherited", "adaptive")
     ],
     "forest": [
         {"n_estimators": 4, "sample_share": 0.5, "thresholds": 2, "min_samples_split": 2, "rebuild": rebuild}
@@ -551,7 +545,7 @@ def test_a_type_that_changes_is_refused(trial: Trial, tmp_path: Path) -> None:
 # count something else. Other changes within the bounds are for checks and audit together (``test_audit_mutants``).
 
 #: By these kernels make room, look numbers up in tables, or take a tree for one leaf: larger ones are refused, too.
-COUNTED = ("counts", "own", "trial_own", "totals", "bins", "n1", "c11", "warmup_left")
+COUNTED = ("counts", "own", "totals", "bins", "n1", "c11", "warmup_left")
 
 
 def with_first(array: np.ndarray, value: Any) -> np.ndarray | None:
@@ -659,7 +653,7 @@ def test_the_page_of_formats_has_every_array_with_its_type() -> None:
         for state in (False, True):
             schema = trial.learner.schema(trial.options, features, EVERY_OPTIONAL_ARRAY, state=state)
             for of in (*schema.arrays, *schema.group):
-                assert f"`{of.name.removeprefix('trial_')}`" in text, f"{trial.name}: {of.name}"
+                assert f"`{of.name}`" in text, f"{trial.name}: {of.name}"
                 found = {dtype for name, dtype in types if name == of.name}
                 assert not found or found & {dtype.name for dtype in of.dtypes}, f"{trial.name}: {of.name}"
 

@@ -2,8 +2,7 @@
 
 Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining",
 Algorithm 1. Where this leaves the paper: the best split has the smallest Phi-hat (line 5 prints argmax); leaves are
-checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted;
-with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.statistics``).
+checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted.
 
 Where rows have weights everything counted is in units of 2**-16 of a row (``unit``), and an example counts its weight,
 times that of its class where classes are balanced. With a ``unit`` of 1 weights are whole, and an example is so many
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -62,24 +61,6 @@ class Record:
     reason: int
 
 
-@dataclass
-class Trial:
-    """What a node counts afresh, and how it did."""
-
-    began: int = -1
-    restarted: int = -1
-    seen_before: int = 0
-    wrong_before: int = 0
-    seen: int = 0
-    wrong: int = 0
-    better: int = 0
-    worse: int = 0
-
-    def after(self, began: int) -> Trial:
-        seen, wrong = self.seen_before + self.seen, self.wrong_before + self.wrong
-        return Trial(began, self.restarted, seen, wrong)
-
-
 @dataclass(eq=False)
 class Node:
     created: int = -1
@@ -89,7 +70,6 @@ class Node:
     left: Node | None = None
     right: Node | None = None
     examples: list[Example] = field(default_factory=list)
-    trial: Trial = field(default_factory=Trial)
 
     @property
     def is_leaf(self) -> bool:
@@ -157,14 +137,14 @@ class ConfidenceTwin(FudyadtTwin):
         self.side = SIDES[bounds.criterion_of(options)]
         self.root = Node()
         self.bins: list[Any] = []
-        #: Were right when an example came: majority, naive Bayes; and whether the tree made no error that counts.
-        #: And naive Bayes with normal features, and that with all live examples of the leaf.
-        self.right: dict[tuple[int, int], tuple[bool, bool, bool, bool, bool]] = {}
+        #: Were right when an example came: majority, naive Bayes, that with normal features, and that with all live
+        #: examples of the leaf.
+        self.right: dict[tuple[int, int], tuple[bool, bool, bool, bool]] = {}
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
         self.t = self.renewed = self.lived = self.compared = 0
-        self.done = dict.fromkeys(("checks", "splits", "ties", "restarted"), 0)
-        self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
+        self.done = dict.fromkeys(("checks", "splits", "ties"), 0)
+        self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature, reason
         self.routes: list[int] = []  # nodes whose counts each update changed
         self.n_classes = self.K = 2
         self.weights: dict[int, int] = {}  #: By the update that inserted an example: its weight in units.
@@ -198,9 +178,6 @@ class ConfidenceTwin(FudyadtTwin):
         if self.warmup_left == 0:
             prediction = self.predict(x)
             self.routes[-1] += self.add(example)
-            period = self.options.drift_period * self.unit
-            if period and self.t // period > (self.t - self.mass(example)) // period:
-                self.compare(stamp(example))
             self.renew()
             return prediction
         self.root.examples.append(example)
@@ -265,12 +242,11 @@ class ConfidenceTwin(FudyadtTwin):
         if self.options.leaf_prediction.startswith("adaptive"):
             majority, own = self.majority(e.x), self.own(path[-1])
             naive, normal = (self.naive_of(e.x, own, majority, normal=normal) for normal in (False, True))
-            young = self.mass(*own) < self.options.drift_period // 8 * self.unit
-            right = majority == e.y, naive == e.y, self.predict(e.x) == e.y or young
             all_of_leaf = self.naive_of(e.x, list(self.below(path[-1])), majority, normal=True)
             kind = self.options.leaf_prediction
             inherited = kind == "adaptive_inherited" and all_of_leaf == e.y
-            self.right[e.id, e.born] = (*right, kind != "adaptive" and normal == e.y, inherited)
+            by_normal = kind != "adaptive" and normal == e.y
+            self.right[e.id, e.born] = majority == e.y, naive == e.y, by_normal, inherited
         path[-1].examples.append(e)
         path[-1].arrivals += self.mass(e)
         if path[-1].arrivals >= self.options.grace_period * self.unit:
@@ -283,57 +259,6 @@ class ConfidenceTwin(FudyadtTwin):
         path = self.path(e.x)
         path[-1].examples.remove(e)
         return len(path)
-
-    # ------------------------------------------------------------------ drift
-
-    def compare(self, now: int) -> None:
-        """Each trial against the tree, on the examples since the last comparison; then what follows for every node."""
-        recent = [e for e in self.below(self.root) if stamp(e) > self.compared]
-        for v in self.preorder(self.root):
-            come = [e for e in recent if v in self.path(e.x)]
-            trial = v.trial
-            if trial.began >= 0 and trial.seen >= self.options.drift_period // 2 * self.unit:
-                known = self.tried(v)
-                for e in come:
-                    own, tree = self.naive_of(e.x, known, -1) == e.y, self.right[e.id, e.born][2]
-                    trial.better += self.mass(e) if own and not tree else 0
-                    trial.worse += self.mass(e) if tree and not own else 0
-            trial.seen += self.mass(*come)
-            trial.wrong += self.mass(*[e for e in come if not self.right[e.id, e.born][2]])
-        self.compared = now
-        self.conclude(self.root, now)
-
-    def conclude(self, v: Node, now: int) -> None:
-        trial, unit = v.trial, self.unit
-        lead = trial.better - trial.worse
-        more = float(trial.wrong) * trial.seen_before - float(trial.wrong_before) * trial.seen
-        rest = float(trial.seen_before - trial.wrong_before)
-        risen = more > 0 and more * more > 8 * unit * (float(trial.seen) * trial.wrong_before * rest)
-        if trial.began >= 0 and lead > 0 and lead * lead > 8 * unit * (trial.better + trial.worse) and risen:
-            self.restart(v, now)
-            return
-        if trial.began >= 0 and trial.seen >= 10 * self.options.drift_period * unit:
-            v.trial = trial.after(began=-1)
-        elif trial.began < 0 and trial.seen >= self.options.drift_period * unit:
-            v.trial = trial.after(began=now)
-        if not v.is_leaf:
-            self.conclude(v.left, now)
-            self.conclude(v.right, now)
-
-    def restart(self, v: Node, now: int) -> None:
-        """A leaf that has counted what its trial has."""
-        self.done["restarted"] += 1
-        self.changes.append((now // 2, v.depth, -1, 2))
-        v.examples = list(self.below(v))
-        v.record = v.left = v.right = None
-        v.arrivals, v.created = 0, v.trial.began
-        v.trial = Trial(restarted=now)
-
-    def tried(self, v: Node) -> list[Example]:
-        """The live examples that a node's trial has counted."""
-        if v.trial.began < 0:
-            return []
-        return [e for e in self.below(v) if v.trial.began < stamp(e) <= self.compared]
 
     # ------------------------------------------------------------------ decisions
 
@@ -386,7 +311,6 @@ class ConfidenceTwin(FudyadtTwin):
         )
         self.changes.append((now // 2, v.depth, best.feature, reason))
         examples, v.examples = list(self.below(v)), []
-        v.trial = Trial(restarted=v.trial.restarted)
         v.left, v.right = Node(now, v.depth + 1), Node(now, v.depth + 1)
         for e in examples:
             side = v.left if self.is_left_of(best.feature, best.cut, self.codes(e.x)) else v.right
@@ -454,7 +378,7 @@ class ConfidenceTwin(FudyadtTwin):
         own, normal = self.own(leaf), False
         if self.options.leaf_prediction.startswith("adaptive"):
             tallies = [(self.right[e.id, e.born], self.mass(e)) for e in own]
-            of_majority, of_counts, of_normal, of_all = (sum(m for who, m in tallies if who[i]) for i in (0, 1, 3, 4))
+            of_majority, of_counts, of_normal, of_all = (sum(m for who, m in tallies if who[i]) for i in range(4))
             if of_all > max(of_majority, of_counts, of_normal):
                 return self.naive_of(x, list(self.below(leaf)), majority, normal=True)
             normal = self.options.leaf_prediction != "adaptive" and of_normal >= max(of_majority, of_counts)
@@ -517,11 +441,10 @@ class ConfidenceTwin(FudyadtTwin):
         return 0
 
     def right_of(self, rows: list[Example]) -> list[int]:
-        """Who was right about examples: 1 the majority, 2, 8 and 16 naive Bayes, 4 the tree if drift is followed."""
+        """Who was right about examples: 1 the majority, 2, 8 and 16 naive Bayes."""
         if not self.options.leaf_prediction.startswith("adaptive") or not self.started:
             return []
-        third = 4 if self.options.drift_period else 0
-        return [a + 2 * b + third * c + 8 * d + 16 * f for a, b, c, d, f in (self.right[e.id, e.born] for e in rows)]
+        return [a + 2 * b + 8 * c + 16 * d for a, b, c, d in (self.right[e.id, e.born] for e in rows)]
 
     # ------------------------------------------------------------------ comparison
 
@@ -551,7 +474,6 @@ class ConfidenceTwin(FudyadtTwin):
             "renewed": self.renewed,
             "lived": self.lived,
             "compared": self.compared,
-            "trials": [(*astuple(v.trial), *padded(self.counts(self.tried(v)))) for v in nodes],
         }
 
 

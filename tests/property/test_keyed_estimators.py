@@ -623,9 +623,7 @@ def test_fudyadt(drawn: list[Stream], options: dict[str, Any], sizes: list[int],
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), cuts(), st.booleans(), st.integers(0, 30))
 def test_confidence_tree(seed: int, classes: int, sizes: list[int], skip: bool, handover: int) -> None:
     rng = np.random.default_rng(seed)
-    fixed: dict[str, Any] = {"drift_period": 0} if rng.random() < 0.7 else {}
-    if rng.random() < 0.5:
-        fixed["leaf_prediction"] = "adaptive_inherited"  # the default
+    fixed = {"leaf_prediction": "adaptive_inherited"} if rng.random() < 0.5 else {}  # the default
     options = drawn_options(rng, classes, "hoeffding", grace_period=int(rng.choice((4, 15, 40))), **fixed)
     drawn = [grown(seed + key, 200, classes, refusals=True) for key in (0, 0, 1)]
     drive(lambda key: session_of(drawn[key], options, 1), [one.batches(sizes) for one in drawn], skip, handover)

@@ -571,15 +571,14 @@ def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
 def by_node(
     state: dict[str, Any], groups: dict[int, dict[str, Any]], *, inherits: bool = False
 ) -> tuple[dict[str, Any], dict[int, Any]]:
-    """The same state with statistics in the order of the nodes and trials that gather them, where there are places.
+    """The same state with statistics in the order of the nodes that gather them, where there are places.
 
     Which place a node has depends on how the stream was cut; the digest leaves it out. If leaves count what they
     have inherited (``inherits``), it is at the place after theirs.
     """
     if "place" not in state:
         return state, groups
-    names = [name for name in ("place", "trial_place") if name in state]
-    places = np.concatenate([state[name] for name in names])
+    places = state["place"]
     if inherits:
         places = np.concatenate([places, np.where(state["place"] >= 0, state["place"] + 1, -1)])
     old = places[places >= 0]
@@ -599,4 +598,4 @@ def by_node(
             rank = np.lexsort((arrays["feature"], nodes))
             ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11")}
             ordered[number]["place"] = nodes[rank]
-    return state | {name: np.where(state[name] >= 0, order[state[name]], -1) for name in names}, ordered
+    return state | {"place": np.where(state["place"] >= 0, order[state["place"]], -1)}, ordered

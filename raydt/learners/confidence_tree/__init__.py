@@ -53,13 +53,7 @@ class ConfidenceTree(Learner):
         "checks": COUNTS_WORK,
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
-        "restarted": COUNTS_WORK,
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
-        **{
-            f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
-            for name in ("seen", "wrong", "seen_before", "wrong_before", "better", "worse")
-        },
-        "trial_place": "that of a node which has counted nothing may be any free one",
     }
 
     def schema(self, options: ConfidenceTreeOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
@@ -116,22 +110,22 @@ class ConfidenceTree(Learner):
         return few or (message("learners.unexplained") if options.leaf_prediction != "majority" else "")
 
     def cases(self) -> Sequence[Case]:
-        """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""
+        """Bins that are renewed, leaves of one kind, and sparse features."""
         hasty = {"c": 0.001, "grace_period": 1, "leaf_prediction": "adaptive"}
         slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
         normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
-        inherited = normal | {"leaf_prediction": "adaptive_inherited", "drift_period": 3, "grace_period": 3}
-        drifting = hasty | {"drift_period": 3, "renew_bins": 3}
+        inherited = normal | {"leaf_prediction": "adaptive_inherited", "grace_period": 3}
+        renewing = hasty | {"renew_bins": 3}
         return (
-            Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
+            Case("missing", hasty, missing=True, warmup=6),
             Case("three classes", slow, classes=3, warmup=6),
-            Case("weights", drifting, sparse=True, weighted=True, warmup=6, many=drifting),  # steps are rolled back
+            Case("weights", renewing, sparse=True, weighted=True, warmup=6, many=renewing),  # steps are rolled back
             Case("balanced", hasty | {"class_weight": "balanced"}, missing=True, warmup=6),
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("normal leaves", normal, missing=True, classes=3, warmup=6),
             Case("inherited leaves", inherited, sparse=True, warmup=6),
-            Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
+            Case("exact finder", hasty | {"criterion": "entropy"}, sparse=True, warmup=6),
         )
 
 
@@ -147,9 +141,8 @@ def _leaves(state: Arrays) -> tuple[Arrays, AnyInts, AnyInts | None]:
 def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:
     """Return what stays in a tree of examples that are deleted."""
     bins = message("learners.stays_renewal" if options.renewal else "learners.stays_bins")
-    restarts = (message("learners.stays_restart"),) if options.drift_period else ()
     chosen = (message("learners.stays_choices"),) if options.leaf_prediction in ADAPTIVE else ()
-    return message("learners.stays_records"), *restarts, bins, *chosen
+    return message("learners.stays_records"), bins, *chosen
 
 
 LEARNER = ConfidenceTree()

@@ -245,7 +245,7 @@ def audit(
             "nodes": len(truth.tree),
             "splits": inner,
             "splits_replayed": replayed,
-            "counters": len(truth.counted[0]) + len(truth.in_trials[0]),
+            "counters": len(truth.counted[0]),
         },
         worst={name: value for name, value in records.worst().items() if math.isfinite(value)},
         failures=broken + infeasible,
@@ -253,13 +253,13 @@ def audit(
 
 
 def _totals(state: Arrays, truth: RecountedTree) -> list[Message]:
-    """Examples taken, and classes; when bins were renewed and trials compared last."""
+    """Examples taken, and classes; when bins were renewed last, and the end of the warm-up."""
     if not truth.complete:
         return []
     t, classes = truth.known_then(np.iinfo(np.int64).max)
     warm = truth.born[truth.first & truth.taken]
-    compared = int(max(warm.max(initial=0), truth.comparisons().max(initial=0)))
-    names = {"t": t, "classes": classes, "renewed": truth.renewed, "lived": truth.lived, "compared": compared}
+    names = {"t": t, "classes": classes, "renewed": truth.renewed, "lived": truth.lived}
+    names["compared"] = int(warm.max(initial=0))
     return [
         message("audits.value", name=name, found=int(state[name][0]), expected=value)
         for name, value in names.items()
@@ -273,43 +273,15 @@ def _nodes(state: Arrays, truth: RecountedTree) -> list[Message]:
     own = padded(state["own"], truth.classes)
     failures = compare_nodes("own", "examples counted by class", own, truth.own)
     made = np.where(tree.parent >= 0, truth.stamp[tree.parent], -1)
-    first = np.where(truth.restarted < 0, made, tree.built)  # a restarted node counts from when its trial began
-    failures += compare_nodes("created", "time of the split above or of the trial", tree.built, first)
-    failures += _trials(state, truth, made)
+    failures += compare_nodes("created", "time of the split above", tree.built, made)
     since, counts = tree.s, tree.feature < 0
     beyond = (since < 0) | (since >= options.grace_period * truth.unit) | (~counts & (since > 0))
     failures += found(beyond, "audits.node_time", array="since", time=since)
     if truth.complete:
-        later = zip([truth.arrivals(v) for v in range(len(tree))], truth.restarted, strict=True)
-        rest = np.array([truth.since(rows[truth.born[rows] > again]) for rows, again in later])
+        rest = np.array([truth.since(truth.arrivals(v)) for v in range(len(tree))])
         inner = tree.feature >= 0
         failures += compare_nodes("since", "examples since the last check", since, np.where(inner, 0, rest))
         failures += found(inner & (rest > 0), "audits.node_time", array="split", time=rest)
-    return failures
-
-
-def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[Message]:
-    """Check what trials have counted, and that each began, and each restart was, at a comparison after the split above.
-
-    Their tallies of errors are about predictions of the past, which cannot be made again.
-    """
-    if not truth.options.drift_period:
-        return []
-    fresh = padded(state["trial_own"], truth.classes)
-    failures = compare_nodes("trial_own", "examples counted by class in a trial", fresh, truth.fresh)
-    again = truth.restarted >= 0
-    times = {
-        "trial_began": truth.began,
-        "trial_restarted": truth.restarted,
-        "created": np.where(again, truth.tree.built, -1),
-    }
-    for name, time in times.items():
-        late = (time >= 0) & ((time < made) | (time > truth.compared))  # one may come just after the split
-        if truth.complete:
-            late |= (time >= 0) & ~np.isin(time, truth.comparisons())
-        failures += found(late, "audits.node_time", array=name, time=time)
-    order = again & (truth.tree.built >= truth.restarted)
-    failures += found(order, "audits.node_time", array="trial_restarted", time=truth.restarted)
     return failures
 
 
@@ -374,12 +346,12 @@ def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, 
 
 
 def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
-    """Rows that leaves and trials have counted, and the place of each at the shards; those that weigh 0 are nowhere."""
-    parts = [(truth.counted, "place", 0)] + [(truth.in_trials, "trial_place", 0)] * ("trial_place" in state)
+    """Rows that leaves have counted, and the place of each at the shards; those that weigh 0 are nowhere."""
+    parts = [(truth.counted, 0)]
     if truth.options.leaf_prediction == "adaptive_inherited":
-        parts.append((truth.inherited, "place", 1))
-    rows = np.concatenate([rows for (rows, _), *_ in parts])
-    place = np.concatenate([state[name].astype(np.int64)[nodes] + past for (_, nodes), name, past in parts])
+        parts.append((truth.inherited, 1))
+    rows = np.concatenate([rows for (rows, _), _ in parts])
+    place = np.concatenate([state["place"].astype(np.int64)[nodes] + past for (_, nodes), past in parts])
     counted = truth.mass[rows] > 0
     return rows[counted], place[counted]
 

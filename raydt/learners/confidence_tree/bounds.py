@@ -22,8 +22,6 @@ RuleName = Literal["ctree", "hoeffding", "corrected", "mcdiarmid"]
 
 #: Why a leaf is split: by the rule, or because its interval is narrower than the tie threshold.
 RULE, TIE = 0, 1
-#: In a log: a node is a leaf that counts only recent examples (``drift``).
-RESTARTED = 2
 NATS_PER_BIT = math.log(2.0)
 
 

@@ -5,8 +5,7 @@ which step it is checked (``tree.walk``); (2) in one round the shards count the 
 candidates of their feature groups; (3) the rule decides, in the order of the steps (``split_decisions``); (4) steps
 after a split, at its leaf, are rolled back; one more round asks for the side of every row of the leaves that are split,
 and (5) the steps rolled back are processed again. So m, t and the statistics of a check are exactly those just after
-its step, however the stream is cut. Windows end where the tree is compared with trials of recent examples
-(``drift_coordinator``), or where the bins are made again.
+its step, however the stream is cut. Windows end where the bins are made again.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from raydt.examples.digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, Admission, BatchResult, Features, Log, UpdateBatch, counting
 from raydt.examples.updates import joined as joined_logs
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import (
     ADD,
     LOOK,
-    REMOVE,
     STEP,
     Many,
     RowUpdates,
@@ -38,9 +36,8 @@ from raydt.learners.batch_coordinator import (
     enter_steps,
     steps_of,
 )
-from raydt.learners.confidence_tree import statistics as drift
 from raydt.learners.confidence_tree.bounds import TIE
-from raydt.learners.confidence_tree.describe import Logged, logged, restarted
+from raydt.learners.confidence_tree.describe import Logged, logged
 from raydt.learners.confidence_tree.dynamic_tree import (
     Decider,
     LeafSplit,
@@ -64,10 +61,8 @@ from raydt.learners.confidence_tree.schema import SCALARS
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.learners.confidence_tree.statistics import (
     INHERITED,
-    LABEL,
     MAJORITY,
     NORMAL,
-    SIGN,
     SITE,
     SLOT,
     StatisticsHistory,
@@ -176,84 +171,6 @@ class SingleRows:
         return self._arguments
 
 
-# The coordinator's half of the trials of ``drift``: which examples they count, and when they are compared.
-#
-# New examples wait for the next comparison; deleted ones leave the trials at once. In one round of a comparison the
-# shards score the examples that wait by the trials on their routes, then count them there. With drift a run has two to
-# four rounds more for each comparison: it ends a window, deleted examples are counted out in a round of their own, and
-# the shards forget the statistics of trials that end in another.
-
-
-class Trials:
-    """The examples that wait to be compared, every ``period`` insertions (0: never), with the trials of ``live``."""
-
-    def __init__(self, live: LiveConfidenceTree, period: int, logs: SharedLogs) -> None:
-        self._live, self._period, self._logs = live, period, logs
-        self.compared = 0  #: Stamp of the last comparison, or of the last row of the warm-up.
-        self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
-
-    def begin(self, stamp: int) -> None:
-        """End the warm-up, whose last row has this stamp."""
-        self.compared, self._waiting = stamp, self._waiting[:0]
-
-    def restore(self, compared: int) -> None:
-        """Continue after a comparison; the tree is restored already."""
-        stamp = 2 * self._live.store.born[: self._live.store.live] + 1
-        waiting = np.flatnonzero(stamp > compared).astype(np.int32)
-        self.compared, self._waiting = compared, waiting[np.argsort(stamp[waiting])]
-
-    def follow(self, steps: npt.NDArray[np.void]) -> Exchange[None]:
-        """After some steps: note what waits to be compared, and take what they have deleted out of the trials."""
-        removed = steps["slot"][steps["kind"] == REMOVE]
-        self._waiting = np.concatenate([self._waiting, steps["slot"][steps["kind"] == ADD]])
-        if not len(removed):
-            return
-        self._waiting = self._waiting[~np.isin(self._waiting, removed)]
-        live = self._live
-        pairs = drift.in_trials(live.tree, live.examples, removed, self.compared, live.deepest)
-        slots = removed[pairs.example]
-        np.subtract.at(live.tree.fresh, (pairs.node, live.store.y[slots]), live.masses(slots))
-        if len(pairs.node):
-            yield from self._count(pairs, removed, -1)
-
-    def compare(self, stamp: int) -> Exchange[list[Logged]]:
-        """Compare all trials with the tree just after an insertion; returns an entry for each node restarted."""
-        live, slots = self._live, self._waiting
-        self.compared, self._waiting = stamp, slots[:0]
-        least, period = self._period // 2 * live.unit, self._period * live.unit
-        pairs = drift.meet(live.tree, live.examples, live.right, slots, least, live.deepest)
-        replies = (yield from self._count(pairs, slots, 1)) if len(pairs.node) else []
-        scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
-        drift.judge(live.tree, live.examples, live.right, slots, pairs, scores, self._logs.table)
-        order = preorder(live.tree)[0].astype(np.int64)
-        verdicts = np.empty(len(order), dtype=np.int64)
-        drift.decide(live.tree, order, period, live.unit, verdicts)
-        nodes = {what: order[verdicts == what].tolist() for what in (drift.BEGIN, drift.END, drift.RESTART)}
-        log = [restarted(stamp, int(live.tree.nodes["depth"][node])) for node in nodes[drift.RESTART]]
-        gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
-        gone += [live.end_trial(node) for node in nodes[drift.END]]
-        if gone:
-            yield Tell("forget", {"gone": live.whole(np.array(gone, dtype=np.int32))})
-            live.free(gone)
-        if nodes[drift.RESTART] and live.inherits:
-            yield Ask("count", live.to_count(live.inherited(np.array(nodes[drift.RESTART]))))
-        for node in nodes[drift.BEGIN]:
-            live.begin_trial(node, stamp)
-        return log
-
-    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Ints, Ints, Ints]]]:
-        """Have the shards score examples by trials, then count them in or out."""
-        tree, at = self._live.tree, slots[pairs.example]
-        deltas = np.empty((4, len(pairs.node)), dtype=self._live.delta)
-        deltas[SLOT], deltas[SITE] = at, tree.trials["site"][pairs.node]
-        deltas[SIGN], deltas[LABEL] = sign * self._live.masses(at), self._live.store.y[at]
-        asks = deltas[:, pairs.scored]
-        asks[SIGN] = 0  # all are scored by what was counted before
-        logs = self._logs.unsent(tree.fresh[pairs.node])
-        both = np.concatenate([asks, deltas], axis=1)
-        return (yield Ask("count", self._live.to_count(both, np.arange(len(pairs.scored)), logs)))
-
-
 # Naive Bayes of a live tree: the counts of all its leaves, or shares of the classes for a few rows without these.
 #
 # For the latter the shards score the rows. The scores, and so the class with the largest share, are those of
@@ -339,7 +256,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
         self._counts, self._digest, self._logs = RunTotals(), ConfidenceTreeDigest(), SharedLogs()
-        self._trials = Trials(self.live, options.drift_period, self._logs)
+        self._compared = 0  # number of the last row of the warm-up, as a stamp: states have it
         self._single = SingleRows(self.live, self._logs, options.grace_period)
         self.listed: ListedConfidenceTree | None = None  #: For the call that takes the batches of many trees.
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
@@ -401,24 +318,18 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self._t, self._renewed, self._lived = (count * live.unit for count in (self._t, self._renewed, self._lived))
 
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock) -> Exchange[list[Log]]:
-        """Take the steps after the warm-up, from ``begin`` on; compare trials and renew the bins where that is due."""
+        """Take the steps after the warm-up, from ``begin`` on; renew the bins where that is due."""
         logs: list[Log] = []
-        adds, period = np.flatnonzero(steps["kind"] == ADD), self.options.drift_period * self.live.unit
+        adds = np.flatnonzero(steps["kind"] == ADD)
         came = np.cumsum(self.live.masses(steps["slot"][adds]))
         while begin < len(steps):
-            compares, renews = period - self._t % period if period else NEVER, self._renews_in()
+            renews = self._renews_in()
             first = int(np.searchsorted(adds, begin))
             before = int(came[first - 1]) if first else 0
-            last = int(np.searchsorted(came, before + min(compares, renews)))
+            last = int(np.searchsorted(came, before + renews))
             stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
             logs.append((yield from self._advance(steps[begin:stop], rows)))
-            # One row that counts for several may make both due.
-            more = int(came[last]) - before if last < len(adds) else 0
-            if period:
-                yield from self._trials.follow(steps[begin:stop])
-                if more >= compares:
-                    logs.append((yield from self._compare(int(steps["stamp"][stop - 1]))))
-            if more >= renews:
+            if last < len(adds):
                 yield from self._renew()
             begin = stop
         return logs
@@ -428,17 +339,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         renewal = self._renewal * self.live.unit
         return self._renewed + max(self._lived, renewal) - self._t if renewal else NEVER
 
-    def _compare(self, stamp: int) -> Exchange[Log]:
-        """Compare all trials with the tree just after an insertion; returns the log of the restarts."""
-        log = yield from self._trials.compare(stamp)
-        self._counts = self._counts._replace(restarted=self._counts.restarted + len(log))
-        if self._history is not None and log:
-            self._history.know(stamp, self.statistics())
-        return logged(log)
-
     def _renew(self) -> Exchange[None]:
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
-        slots, counted = self.live.counted(self._trials.compared)
+        slots, counted = self.live.counted()
         self._renewed, self._lived = self._t, int(self.live.tree.counts[0].sum())
         slots = counting(slots, self.store.weights(slots))
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
@@ -461,7 +364,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps["stamp"] = 2 * self.store.born[slots] + 1
         log = yield from self._advance(steps, rows, scored=self.live.naive)
         self._renewed, self._lived = self._t, int(self.live.masses(slots).sum())
-        self._trials.begin(int(steps["stamp"].max(initial=0)))
+        self._compared = int(steps["stamp"].max(initial=0))
         if self._history is not None:
             self._history.know(2 * self._warmup - 1, self.statistics(), at_once=True)
         return log
@@ -519,8 +422,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 depth = int(self.live.tree.nodes["depth"][change.node])
                 self._history.split(change.split.stamp, depth, tie=change.split.reason == TIE)
         ties = sum(change.split.reason == TIE for change in changes)
-        checks, splits, tied, again = self._counts
-        self._counts = RunTotals(checks + len(checked), splits + len(changes), tied + ties, again)
+        checks, splits, tied = self._counts
+        self._counts = RunTotals(checks + len(checked), splits + len(changes), tied + ties)
 
     def _apply(self, changes: list[LeafSplit], thresholds: list[float]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
@@ -542,8 +445,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def take_row(
         self, op: int, number: int, row: Floats, code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
-        """Apply one update without a batch, after which nothing is compared or renewed."""
-        if self.live.bins is None or self.options.drift_period or self.features.sparse or self.live.unit > 1:
+        """Apply one update without a batch, after which nothing is renewed."""
+        if self.live.bins is None or self.features.sparse or self.live.unit > 1:
             return None, None
         rest = None
         if op == INSERT:
@@ -572,7 +475,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             yield from self._apply(changes, [self.live.entry_of(change).threshold for change in changes])
 
     def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
-        """Return what takes this batch with those of other trees, if nothing is compared or renewed."""
+        """Return what takes this batch with those of other trees, if nothing is renewed."""
         self.listed, group = group_of(self.live, self.features, worker, self._decider, batch, self.listed)
         return group if self._renews_in() > len(batch.op) else None
 
@@ -662,14 +565,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _totals(self) -> Arrays:
         bins = self._renewed, self._lived
-        totals = self._seq, self._warmup, self._t, self._classes, *bins, self._trials.compared, *self._counts
+        totals = self._seq, self._warmup, self._t, self._classes, *bins, self._compared, *self._counts, 0
         return {name: np.array([value], dtype=np.int64) for name, value in zip(SCALARS, totals, strict=True)}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
-        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
+        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, self._compared, *counts, _ = totals
         self._counts, self._naive = RunTotals(*counts), None
         self._logs.restart(masses=self.live.unit > 1)
-        self._trials.restore(compared)

@@ -1,8 +1,7 @@
 """The description of the confidence tree: how its leaves predict, and the numbers that decided every split.
 
-Works on the events (an entry for each split, and for each node that was restarted as a leaf), on the arrays of the
-model, which has the records of the splits that stand, and on the options. Scores become gains (of the impurity of the
-node), in the unit of the widths.
+Works on the events (an entry for each split), on the arrays of the model, which has the records of the splits, and on
+the options. Scores become gains (of the impurity of the node), in the unit of the widths.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from raydt.examples.updates import Log
-from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE, SplitRule
+from raydt.learners.confidence_tree.bounds import RULE, TIE, SplitRule
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import SplitRecord
 from raydt.learners.description import (
@@ -33,7 +32,6 @@ from raydt.learners.description import (
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Note, Row, Section, Table, Text
 from raydt.presentation.charts import (
-    ABSENT,
     Chart,
     Columns,
     Stretches,
@@ -45,14 +43,13 @@ from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, li
 from raydt.trees.state_schema import unit_of
 
 #: What the log counts.
-COUNTS = ("checks", "splits", "ties", "restarted")
+COUNTS = ("checks", "splits", "ties")
 #: Splits that are listed.
 SHOWN = 50
 #: Cause of a change: in the table, and its name and tone in charts.
 CAUSES = {
     RULE: ("rule", "by the rule", "learner"),
     TIE: ("tie", "on a tie", "f1"),
-    RESTARTED: ("restarted", "restarted as a leaf", "reset"),
 }
 _COLUMNS = {"seq", "depth", "feature", "threshold", "m", "reason", "rival_feature", "rival_threshold"}
 _SCORES = {"phi", "rival_phi", "impurity", "epsilon"}
@@ -172,7 +169,9 @@ def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: S
     if not (run.events.keys() >= _COLUMNS | _SCORES and len(run.events["seq"])):
         why = why_no_split(run.summary, options) if "checks" in run.summary else ""
         return [*blocks, Text(f"{why[:1].upper()}{why[1:]}." if why else "The run recorded no split.", "none")]
-    return [*blocks, over_time(run.events, run.updates, rule), splits(run.events, rule, run.names)]
+    made = np.isin(run.events["reason"], list(CAUSES))  # former versions restarted nodes, too
+    events = {name: column[made] for name, column in run.events.items()}
+    return [*blocks, over_time(events, run.updates, rule), splits(events, rule, run.names)]
 
 
 def _options(given: Mapping[str, Any]) -> ConfidenceTreeOptions | None:
@@ -187,11 +186,10 @@ def _options(given: Mapping[str, Any]) -> ConfidenceTreeOptions | None:
 
 
 def splits_in_words(figures: Mapping[str, Any]) -> str:
-    """Return the numbers of splits by kind, checks and restarted nodes."""
-    ties, again = int(figures.get("ties", 0)), int(figures.get("restarted", 0))
+    """Return the numbers of splits by kind, and of checks."""
+    ties = int(figures.get("ties", 0))
     kinds = f" ({count(ties)} on a tie)" if ties else ""
-    restarts = f"; {counted(again, 'node')} {'was' if again == 1 else 'were'} restarted" if again else ""
-    return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}{restarts}"
+    return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}"
 
 
 def why_no_split(figures: Mapping[str, Any], options: ConfidenceTreeOptions | None = None) -> str:
@@ -266,15 +264,12 @@ def splits(events: Columns, rule: SplitRule, names: Names) -> Table:
     half = SHOWN // 2
     for i in range(total) if total <= SHOWN else [*range(half), *range(total - half, total)]:
         reason, depth = int(events["reason"][i]), count(events["depth"][i])
-        if reason == RESTARTED:
-            rows.append(Row((count(events["seq"][i] + 1), depth, "none any more", *[ABSENT] * 6, CAUSES[reason][0])))
-            continue
         rival = int(events["rival_feature"][i])
         against = "none" if rival < 0 else _question(names, rival, events["rival_threshold"][i])
         numbers = (figure(column[i]) for column in (rival_gain, lead, events["epsilon"]))
         asked = _question(names, int(events["feature"][i]), events["threshold"][i])
         first = count(events["seq"][i] + 1), depth, asked, count(events["m"][i]), figure(gain[i]), against
-        rows.append(Row((*first, *numbers, CAUSES.get(reason, (ABSENT,))[0])))
+        rows.append(Row((*first, *numbers, CAUSES[reason][0])))
     which = (
         f"The first {half} and the last {half} of {count(total)} changes"
         if len(rows) < total
@@ -331,42 +326,32 @@ def over_time(events: Columns, updates: int, rule: SplitRule) -> Chart:
     """Return the changes of the tree over the stream, by cause; the caption has how sure the splits were."""
     parts, reason = Stretches.by(events, updates), events["reason"]
     kinds = {name: (tone, reason == code) for code, (_, name, tone) in CAUSES.items() if (reason == code).any()}
-    split = {name: column[reason != RESTARTED] for name, column in events.items()}
-    _, _, lead, needed = _gains(split, rule)
+    _, _, lead, needed = _gains(events, rule)
     times = lead[needed > 0] / needed[needed > 0]
     sure = f" Half of the splits led by {figure(np.median(times))} times what was needed or more." if len(times) else ""
     caption = f"{counted(len(reason), 'change')} of the tree, in {counted(parts.n, 'stretch')} of the stream.{sure}"
     return parts.chart("splits", "Splits over the stream", caption, [parts.bars(kinds, "changes")], wide=False)
 
 
-# The log of what changed the tree: one entry for each split, and for each node that was restarted as a leaf.
+# The log of what changed the tree: one entry for each split.
 
 
 class Logged(NamedTuple):
     """One entry of the log."""
 
-    stamp: int  #: ``stamp``, ``depth``, ``feature``: When, where, and what the split compares; -1 of a restart.
+    stamp: int  #: ``stamp``, ``depth``, ``feature``: When, where, and what the split compares.
     depth: int
     feature: int
-    split: SplitRecord | None  #: None of a restart.
+    split: SplitRecord
     threshold: float
     rival_threshold: float
 
 
-def restarted(stamp: int, depth: int) -> Logged:
-    """The entry of a node that was restarted as a leaf."""
-    return Logged(stamp, depth, -1, None, float("nan"), float("nan"))
-
-
 def logged(entries: list[Logged]) -> Log:
-    """The columns of the log, in the order of the entries: ``seq``, ``depth``, ``feature``, what ``SplitRecord`` has.
-
-    Of a node that was restarted features are -1, whole numbers 0 and all else NaN.
-    """
+    """The columns of the log, in the order of the entries: ``seq``, ``depth``, ``feature``, the record's."""
     if not entries:
         return {}
-    none = SplitRecord(0, 0, 0, 0, -1, -1, RESTARTED, *(float("nan"),) * 4, (), ())
-    records = [entry.split or none for entry in entries]
+    records = [entry.split for entry in entries]
     log: Log = {"seq": np.array([entry.stamp >> 1 for entry in entries], dtype=np.int64)}
     whole = "depth", "feature", "m", "t", "rival_feature", "reason"
     for name in (*whole, "threshold", "rival_threshold", "phi", "rival_phi", "impurity", "epsilon"):

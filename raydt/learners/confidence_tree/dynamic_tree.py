@@ -20,7 +20,7 @@ from raydt.learners.confidence_tree.bounds import BEST, COUNTS, CRITERIA, CUT, F
 from raydt.learners.confidence_tree.describe import Logged
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, INHERITED, NORMAL
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.statistics import in_trials, tally_rows
+from raydt.learners.confidence_tree.statistics import tally_rows
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
@@ -38,22 +38,15 @@ from raydt.learners.confidence_tree.tree import (
     new_tree,
     roll_back,
     split,
-    trial_arrays,
     walk,
     with_room,
 )
 from raydt.trees.records import (
-    LEAF,
     MEMBER,
-    NODES,
-    USED,
-    link_members,
     list_leaves,
-    list_nodes,
     listed,
     masses_by_slot,
     preorder,
-    take_rows,
     unit_array,
     without_room,
 )
@@ -68,7 +61,6 @@ class RunTotals(NamedTuple):
     checks: int = 0
     splits: int = 0
     ties: int = 0
-    restarted: int = 0
 
 
 class StepWindow(NamedTuple):
@@ -164,7 +156,7 @@ class LiveConfidenceTree:
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self.grace, self.period = options.grace_period, options.drift_period  #: ``period``: Of comparisons.
+        self.grace = options.grace_period
         #: Whether leaves may predict by naive Bayes; whether each chooses.
         self.naive, self.adaptive = options.leaf_prediction != "majority", options.leaf_prediction in ADAPTIVE
         self.normal = options.leaf_prediction in NORMAL  #: Whether with normal features, too.
@@ -236,12 +228,10 @@ class LiveConfidenceTree:
     def weigh(self) -> None:
         """Make all counts masses."""
         tree, self.unit = self.tree, UNIT
-        for counts in (tree.counts, tree.own, tree.fresh):
+        for counts in (tree.counts, tree.own):
             counts *= UNIT
         for name in ("since", *TALLIED):
             tree.nodes[name] *= UNIT
-        for name in ("seen_before", "wrong_before", "seen", "wrong", "better", "worse"):
-            tree.trials[name] *= UNIT
         self.splits = {node: split.times(UNIT) for node, split in self.splits.items()}
         self.outline.forget()
 
@@ -307,102 +297,24 @@ class LiveConfidenceTree:
         list_leaves(self.tree, self.members, leaves, slots)
         return slots, ends
 
-    def counted(self, compared: int) -> tuple[Slots, AnyArray]:
-        """Slots of the live examples; and the deltas of each that a leaf or trial has counted.
-
-        ``compared`` is the stamp of the last comparison (``drift``). O(examples x depth).
-        """
-        order = preorder(self.tree)[0]
-        nodes, examples = self.tree.nodes, self.examples
-        leaves = order[nodes["feature"][order] < 0].astype(np.int64)
-        slots = self.rows_of(leaves)[0]
+    def counted(self) -> tuple[Slots, AnyArray]:
+        """Slots of the live examples; and the deltas of each that a leaf has counted. O(examples)."""
+        order, nodes = preorder(self.tree)[0], self.tree.nodes
+        slots = self.rows_of(order[nodes["feature"][order] < 0].astype(np.int64))[0]
         leaf = self.members["leaf"][slots]
         own = 2 * self.store.born[slots] + 1 > nodes["created"][leaf]
-        parts = [slots[own]], [nodes["site"][leaf[own]]]
         if self.inherits:
-            parts = [slots], [nodes["site"][leaf] + ~own]
-        if self.period:
-            pairs = in_trials(self.tree, examples, slots, compared, self.deepest)
-            parts[0].append(slots[pairs.example])
-            parts[1].append(self.tree.trials["site"][pairs.node])
-        at, sites = (np.concatenate(part) for part in parts)
-        return slots, self.deltas(at, sites)
-
-    @property
-    def deepest(self) -> int:
-        """No node is deeper."""
-        return int(self.tree.nodes["depth"][: int(self.tree.reg[USED])].max())
+            return slots, self.deltas(slots, nodes["site"][leaf] + ~own)
+        return slots, self.deltas(slots[own], nodes["site"][leaf[own]])
 
     def clear(self, leaves: Ints) -> Int32s:
-        """Ready leaves to be split; returns the sites whose statistics the shards may forget.
-
-        Their trials end, and their tallies begin again: what is below a new split has few examples yet, and must not be
-        compared with what the leaf did.
-        """
-        nodes, trials = self.tree.nodes, self.tree.trials
-        sites = np.concatenate([nodes["site"][leaves], trials["site"][leaves]])
-        nodes["site"][leaves], self.tree.own[leaves], self.tree.fresh[leaves] = -1, 0, 0
+        """Ready leaves to be split; returns the sites whose statistics the shards may forget. Their tallies end."""
+        nodes = self.tree.nodes
+        sites = nodes["site"][leaves]
+        nodes["site"][leaves], self.tree.own[leaves] = -1, 0
         for name in TALLIED:
             nodes[name][leaves] = 0
-        self._without_trial(leaves, trials["restarted"][leaves])
-        return self.whole(sites[sites >= 0])
-
-    def whole(self, sites: Int32s) -> Int32s:
-        """Return sites with those of what was inherited there."""
         return np.concatenate([sites, sites + 1]).astype(np.int32) if self.inherits else sites
-
-    def restart(self, node: int, stamp: int) -> list[int]:
-        """Make a node a leaf that has counted what its trial has; returns the sites whose statistics may be forgotten.
-
-        O(nodes and examples below).
-        """
-        nodes, trials = self.tree.nodes, self.tree.trials
-        below = np.empty(int(self.tree.reg[NODES]), dtype=np.int64)
-        below = below[: list_nodes(nodes, node, below)]
-        gone = np.concatenate([nodes["site"][below], trials["site"][below], nodes["site"][[node]]])
-        slots = np.empty(int(self.tree.counts[node].sum()) if self.unit == 1 else len(self.members), dtype=np.int32)
-        slots = slots[: take_rows(self.tree, self.members, node, slots)]
-        self.members["leaf"][slots] = node
-        link_members(self.tree, self.members, slots)
-        self.outline.forget()
-        for inner in (node, *below.tolist()):
-            self.splits.pop(inner, None)
-        nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
-        nodes["site"][node], nodes["created"][node] = trials["site"][node], trials["began"][node]
-        self.tree.own[node], self.tree.fresh[node] = self.tree.fresh[node], 0
-        for name in TALLIED:
-            nodes[name][node] = 0
-        tally_rows(self.tree, self.examples, self.right, slots)
-        self._without_trial(node, stamp)
-        forgotten: list[int] = gone[gone >= 0].tolist()
-        return forgotten
-
-    def begin_trial(self, node: int, stamp: int) -> None:
-        """Let a node count afresh what comes after ``stamp``."""
-        self._next_tallies(node)
-        self.tree.trials["began"][node], self.tree.trials["site"][node] = stamp, self._new_site()
-
-    def end_trial(self, node: int) -> int:
-        """End the trial of a node; returns its site, whose statistics may be forgotten."""
-        trials = self.tree.trials
-        site = int(trials["site"][node])
-        self._next_tallies(node)
-        trials["began"][node] = trials["site"][node] = -1
-        self.tree.fresh[node] = 0
-        return site
-
-    def _without_trial(self, some: Ints | int, restarted: Ints | int) -> None:
-        trials = self.tree.trials
-        trials[some] = np.zeros((), dtype=trials.dtype)
-        trials["began"][some] = trials["site"][some] = -1
-        trials["restarted"][some] = restarted
-
-    def _next_tallies(self, node: int) -> None:
-        trial = self.tree.trials[node : node + 1]
-        for name in ("seen", "wrong"):
-            trial[f"{name}_before"] += trial[name]
-            trial[name] = 0
-        trial["better"] = trial["worse"] = 0
 
     def entry_of(self, change: LeafSplit) -> Logged:
         """A split as the log takes it, before it is made."""
@@ -462,14 +374,12 @@ class LiveConfidenceTree:
         order = self.outline.order(self.tree)
         classes = self.outline.classes(self.tree, self.splits, 2)
         arrays = {"counts": self.tree.counts[order, :classes], "own": self.tree.own[order, :classes]}
-        trials = trial_arrays(self.tree, order, classes) if self.period else {}
-        return arrays | {"since": self.tree.nodes["since"][order]} | trials
+        return arrays | {"since": self.tree.nodes["since"][order]}
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
         classes = int(self.store.y[slots].max(initial=1)) + 1  # an example that weighs 0 is in no count
-        trials = self.period > 0
-        arrays = canonical_tree(self.tree, self.splits, self.outline, trials=trials, classes=classes)
+        arrays = canonical_tree(self.tree, self.splits, self.outline, classes=classes)
         position = preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
         arrays |= unit_array(self.unit) | self.weighting.state()
@@ -488,7 +398,6 @@ class LiveConfidenceTree:
         if self.tallies:
             self.right[: len(state["was_right"])] = state["was_right"]
             tally_rows(self.tree, self.examples, self.right, np.arange(len(state["was_right"])))
-        sites = np.concatenate([state["place"], state.get("trial_place", state["place"][:0])])
-        sites = sites[sites >= 0]
+        sites = state["place"][state["place"] >= 0]
         self.sites = int(sites.max(initial=-self._step)) + self._step
         self._free = np.setdiff1d(np.arange(0, self.sites, self._step), sites)[::-1].tolist()

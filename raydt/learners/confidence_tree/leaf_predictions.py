@@ -11,7 +11,7 @@ from raydt.arrays.elementary import Arrays, Bools, Ints
 from raydt.batches.binning import Bins
 from raydt.examples.digest import Part, digest, encoded
 from raydt.learners.confidence_tree.dynamic_tree import TALLIED, LiveConfidenceTree, StepWindow
-from raydt.learners.confidence_tree.statistics import INHERITED, MAJORITY, YOUNG, choose, level_odds, settle
+from raydt.learners.confidence_tree.statistics import INHERITED, MAJORITY, choose, level_odds, settle
 
 #: Where the levels of naive Bayes begin.
 ODDS = level_odds()
@@ -27,8 +27,8 @@ def settle_window(live: LiveConfidenceTree, window: StepWindow, replies: list[An
     none = np.empty((0, 2), dtype=np.int64)
     each = (sum((reply[i] for reply in replies[1:]), replies[0][i]) if replies else none for i in (1, 2))
     summed = tuple(np.ascontiguousarray(scores) for scores in each)
-    rules = live.adaptive, 1 + live.period // YOUNG * live.unit if live.period else 0, live.inherits
-    settle(live.tree, live.examples, live.right, window.path, window.counted, summed, (table, ODDS), void, rules)
+    rest = summed, (table, ODDS), void, (live.adaptive, live.inherits)
+    settle(live.tree, live.examples, live.right, window.path, window.counted, *rest)
 
 
 def naive_leaves(live: LiveConfidenceTree) -> Ints:
@@ -66,13 +66,13 @@ def leaf_tallies(live: LiveConfidenceTree) -> Arrays:
 # The digest of a confidence tree: most of what is hashed is encoded once, and kept until it changes.
 #
 # An update changes the counts and tallies of nodes, the number of examples taken, and rows. Whatever else there is (the
-# shape of the tree, the records of its splits, bins, totals) changes with a check, a restart, a renewal or a new class.
+# shape of the tree, the records of its splits, bins, totals) changes with a check, a renewal or a new class.
 #
 # Invariant: the digest is that of all arrays by name (``docs/reference/formats.md``), whatever was kept.
 
 #: What a state has beside the model: slots, places, when classes were weighed, and rows, which enter by the root of a
 #: tree of hashes.
-_SKIPPED = ("place", "trial_place", "seq", "leaf", "was_right", "weighed")
+_SKIPPED = ("place", "seq", "leaf", "was_right", "weighed")
 
 
 class ConfidenceTreeDigest:

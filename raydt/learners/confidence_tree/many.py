@@ -29,7 +29,6 @@ from raydt.learners.confidence_tree.leaf_predictions import ODDS
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs, half_logs, score_normal
 from raydt.learners.confidence_tree.statistics import (
     MAJORITY,
-    TRIAL,
     BinnedColumns,
     HeldDense,
     Naive,
@@ -181,9 +180,8 @@ class SharedRule:
 
 # One example at a time, where coordinator and shard are in one process: a compiled call for each.
 #
-# The kernels of a window do the same in passes: walk, count, settle. Nothing here splits a leaf, renews bins or
-# compares trials: the coordinator checks the leaf that is due, and an example that makes the others due is taken as a
-# batch.
+# The kernels of a window do the same in passes: walk, count, settle. Nothing here splits a leaf, renews bins: the
+# coordinator checks the leaf that is due, and an example that makes new bins due is taken as a batch.
 
 
 @inlined_kernel
@@ -292,7 +290,7 @@ _INTS, _FLOATS = np.empty(0, dtype=np.int64), np.empty(0)
 _COUNTS = np.empty((0, 0), dtype=np.int64)
 #: The arrays of a list, in its order: of what type they are.
 _LIKE = (
-    ConfidenceTreeArrays(np.empty(0, NODE), _COUNTS, _COUNTS, _INTS, np.empty(0, TRIAL), _COUNTS),
+    ConfidenceTreeArrays(np.empty(0, NODE), _COUNTS, _COUNTS, _INTS),
     *(np.empty(0, MEMBER), _SMALL, _INTS, (_SMALL, _INTS), _INTS, _BYTES),  # examples, store, who was right
     Statistics(_COUNTS, np.empty((0, 0, 0), np.int32)),
     (_INTS, np.empty(0, np.int8), _INTS, _INTS),  # columns
@@ -307,7 +305,7 @@ _HALVES = half_logs()
 #: class that came.
 _NOTED = ("active", "nodes", "leaves", "depth")
 _USED = len(_NOTED)
-_TOTALS = ("rebuilds", "rebuilt_rows", "checks", "splits", "ties", "restarted")
+_TOTALS = ("rebuilds", "rebuilt_rows", "checks", "splits", "ties")
 
 
 @kernel
@@ -427,10 +425,10 @@ def group_of(
 ) -> tuple[ListedConfidenceTree | None, Many | None]:
     """Return the list of a tree's arrays, if it has one, and the group of trees whose batches are taken with this one.
 
-    None if the batch goes the usual way: in the warm-up, with weights, trials or sparse features.
+    None if the batch goes the usual way: in the warm-up, with weights or sparse features.
     """
     if listed is None or not listed.is_current(live, worker):
-        if live.bins is None or live.unit > 1 or live.period > 0 or features.sparse or not features.names:
+        if live.bins is None or live.unit > 1 or features.sparse or not features.names:
             return listed, None
         live.reserve(len(batch.op))
         listed = ListedConfidenceTree(live, worker, decider)

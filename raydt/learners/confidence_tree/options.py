@@ -14,7 +14,7 @@ from raydt.examples.updates import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.batch_coordinator import ClassWeight
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
-from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LeafPrediction
+from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.messages import message
 from raydt.presentation.charts import counted
 
@@ -61,6 +61,7 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         "finder": (("exact", None), "All sparse features are evaluated: remove it"),
         "finder_alpha": ((0.1, None), "All sparse features are evaluated: remove it"),
         "strict": ((False, None), "Set a smaller delta instead"),
+        "drift_period": ((0, None), "Follow drift with stream: {model: sliding_window}"),
     }
 
     kind: Literal["confidence_tree"] = "confidence_tree"
@@ -120,13 +121,6 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         "Bayes with normally distributed numbers; adaptive_inherited: of these three and of the last one with the "
         "examples that the leaf began with",
     )
-    drift_period: int = Field(
-        0,
-        ge=0,
-        description="insertions between two comparisons of each node with a leaf of recent examples, which takes its "
-        "place once it predicts better, with leaf_prediction: adaptive; 0: drift is not followed. 200 follows drift "
-        "well; where shards work each comparison takes two to four rounds",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -149,8 +143,6 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         if self.criterion is not None and self.criterion not in fitting:
             given = {"criterion": self.criterion, "rule": self.rule}
             raise ValueError(message("learners.rule_criterion", fitting=" or ".join(fitting), **given))
-        if self.drift_period and self.leaf_prediction not in ADAPTIVE:
-            raise ValueError(message("learners.majority_drift", period=self.drift_period))
         for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default
             if key in self.model_fields_set and getattr(self, key) != default:
@@ -217,7 +209,6 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
                 ("practical", self.confidence == "practical"),
                 ("rival", self.rival == "feature"),
                 ("falling_delta", self.delta == "1/t"),
-                ("restarts", self.drift_period > 0),
                 ("ties", 2 * self.tie_threshold >= limit),
                 ("renewals", self.renewal > 0),
                 ("many_checks", self.grace_period < 20),

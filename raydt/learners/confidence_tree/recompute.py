@@ -161,10 +161,6 @@ class RecountedTree(RoutedHistory):
         self.codes = np.empty((len(self.y), len(self.bins)), np.int64, order="F")
         self.each(self._encode, range(len(self.bins)))
         self.classes = max(2, int(self.y.max(initial=0)) + 1, state["counts"].shape[1])
-        self.compared = int(state["compared"][0])  #: Time of the last comparison of trials.
-        none = np.full(len(tree), -1)
-        self.began = state.get("trial_began", none)  #: When the trial of each node began; -1 without one.
-        self.restarted = state.get("trial_restarted", none)  #: When each node was restarted last; -1 if never.
         self.stamp = np.full(len(tree), FOREVER)
         self.stamp[tree.feature >= 0] = state["split_stamp"]
         self._members: dict[int, Ints] = {}  # of a complete history
@@ -179,8 +175,8 @@ class RecountedTree(RoutedHistory):
         return each([partial(task, j) for j in columns], len(self.y))
 
     def _walk(self) -> None:
-        """Route all examples: who is at each node, and what leaves and trials have counted of the live ones."""
-        counted, in_trials, inherited = [], [], []
+        """Route all examples: who is at each node, and what leaves have counted of the live ones."""
+        counted, inherited = [], []
         for rows, node, _ in self.levels():
             if self.complete:
                 order = np.argsort(node, kind="stable")
@@ -189,19 +185,16 @@ class RecountedTree(RoutedHistory):
             live = self.alive[rows]
             self.live_counts += self._sums(rows[live], node[live])
             live &= self.taken[rows]
-            born, began = self.born[rows], self.began[node]
-            mine = live & (born > self.tree.built[node]) & (self.tree.feature[node] < 0)
+            mine = live & (self.born[rows] > self.tree.built[node]) & (self.tree.feature[node] < 0)
             counted.append((rows[mine], node[mine]))
             past = live & ~mine & (self.tree.feature[node] < 0)
             inherited.append((rows[past], node[past]))
-            tried = live & (began >= 0) & (born > began) & (born <= self.compared)
-            in_trials.append((rows[tried], node[tried]))
-        #: Rows and nodes of what leaves, and trials, count now.
-        self.counted, self.in_trials = _joined(counted), _joined(in_trials)
+        #: Rows and nodes of what leaves count now.
+        self.counted = _joined(counted)
         #: Rows and nodes of what leaves have not counted themselves.
         self.inherited = _joined(inherited)
-        #: Shape (nodes, K): classes of the live examples that each node, and each trial, has counted.
-        self.own, self.fresh = self._sums(*self.counted), self._sums(*self.in_trials)
+        #: Shape (nodes, K): classes of the live examples that each node has counted.
+        self.own = self._sums(*self.counted)
 
     def _sums(self, rows: Ints, node: Ints) -> Ints:
         """Class counts by node."""
@@ -220,24 +213,11 @@ class RecountedTree(RoutedHistory):
         return rows[self.taken[rows]]
 
     def arrivals(self, node: int) -> Ints:
-        """Members that arrived after the node was created or restarted and before it split."""
+        """Members that arrived after the node was created and before it split."""
         rows = self.members(node)
         born = self.born[rows]
         come: Ints = rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
         return come
-
-    def comparisons(self) -> Ints:
-        """Times at which trials were compared: just after every ``drift_period``-th insertion, after the warm-up.
-
-        Of masses: after an insertion with which their sum reaches or passes a multiple of so many rows.
-        """
-        period = self.options.drift_period * self.unit
-        if not period:
-            return np.empty(0, np.int64)
-        rows, after = self._in_order()
-        passed = np.diff(after // period, prepend=0) > 0
-        times: Ints = self.born[rows[passed & ~self.first[rows]]]
-        return times
 
     def _in_order(self) -> tuple[Ints, Ints]:
         """Examples that were taken, in the order of their insertion, and their count up to each."""

@@ -22,13 +22,10 @@ from raydt.learners.confidence_tree.naive_bayes import (
 from raydt.learners.confidence_tree.naive_bayes import NORMAL as WITH_NORMAL
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.statistics import (
-    BLAMELESS,
     INHERITED_RIGHT,
-    LONGEST,
     MAJORITY_RIGHT,
     NAIVE_RIGHT,
     NORMAL_RIGHT,
-    TRIAL,
 )
 from raydt.trees.records import masses_of
 from raydt.trees.state_schema import (
@@ -68,14 +65,6 @@ _COUNTING = (
     Array("place", np.int32, ("nodes",), -1),
     Array("own", np.int64, ("nodes", "counted"), 0, EXAMPLES),
 )
-_TALLIES = tuple(name for name in TRIAL.names or () if name not in ("site", "began", "restarted"))
-#: By node of a state that follows drift: what its trial counts where, when it began, and tallies.
-TRIALS = (
-    Array("trial_place", np.int32, ("nodes",), -1),
-    Array("trial_own", np.int64, ("nodes", "counted"), 0, EXAMPLES),
-    *(Array(f"trial_{name}", np.int64, ("nodes",), -1, _LAST) for name in ("began", "restarted")),
-    *(Array(f"trial_{name}", np.int64, ("nodes",), 0, UPDATES) for name in _TALLIES),
-)
 #: The record of each split, by inner node in preorder: the fields of ``model.Split``.
 SPLITS = (
     Array("split_stamp", np.int64, ("inner",), 1, _LAST),
@@ -90,7 +79,7 @@ SPLITS = (
 )
 #: By node of a model: the live examples. Predictions need ``counts``, which an empty leaf has from above.
 LIVE = Array("live", np.int64, ("nodes",), 0, EXAMPLES)
-#: Single numbers of a state.
+#: Single numbers of a state; ``compared`` is the stamp of the last row of the warm-up, ``restarted`` 0.
 SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
 #: By leaf that predicts by naive Bayes, and by cell of such a leaf, ascending (``naive_predictor``).
 NAIVE = (
@@ -121,7 +110,7 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
         naive = NAIVE + BINS if "naive_leaf" in model else ()
         return Schema(declared(NODE_ARRAYS + naive + (NORMAL if naive and "normal_leaf" in model else ()) + shown))
-    right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
+    right = MAJORITY_RIGHT | NAIVE_RIGHT
     if options.leaf_prediction in WITH_NORMAL:
         right |= NORMAL_RIGHT
     if options.leaf_prediction == INHERITED:
@@ -137,7 +126,6 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         *map(counter, SCALARS),
         *NODE_ARRAYS,
         *_COUNTING,
-        *(TRIALS if options.drift_period else ()),
         *SPLITS,
         *bins,
         *row_arrays(False),
@@ -202,15 +190,6 @@ def check_state(
     _require_counted(state, "own", mass, rows[mine], nodes[mine])
     require(np.array_equal(place >= 0, leaves), "place", "states.nodes")
     row, at, own = rows[mine], place[nodes[mine]], state["own"]
-    if options.drift_period:
-        _check_tallies(state, options.drift_period * unit)
-        began = state["trial_began"][nodes]
-        tried = (began >= 0) & (came > began) & (came <= n["compared"])
-        _require_counted(state, "trial_own", mass, rows[tried], nodes[tried])
-        of_trials = state["trial_place"].astype(np.int64)
-        require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.nodes")
-        row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
-        place, own = np.concatenate([place, of_trials]), np.concatenate([own, state["trial_own"]])
     if options.leaf_prediction == INHERITED and fixed:
         past = leaves[nodes] & ~mine
         row, at = np.concatenate([row, rows[past]]), np.concatenate([at, state["place"][nodes[past]] + 1])
@@ -241,19 +220,6 @@ def _require_counted(state: Arrays, name: str, mass: AnyInts, rows: AnyInts, nod
     found = np.zeros_like(state[name])
     add_classes(found, nodes, state["y"][rows], mass[rows])
     require(np.array_equal(found, state[name]), name, "states.counts")
-
-
-def _check_tallies(state: Arrays, period: int) -> None:
-    """Require tallies that can be: those of the past are proven by nobody."""
-    seen, wrong, better, worse = (state[f"trial_{name}"] for name in ("seen", "wrong", "better", "worse"))
-    running = state["trial_began"] >= 0
-    require((wrong <= seen).all(), "trial_wrong", "states.exceeds", other="'trial_seen'")
-    before = state["trial_wrong_before"] <= state["trial_seen_before"]
-    require(before.all(), "trial_wrong_before", "states.exceeds", other="'trial_seen_before'")
-    require((better <= np.where(running, wrong, 0)).all(), "trial_better", "states.exceeds", other="'trial_wrong'")
-    right = np.where(running, seen - wrong, 0)
-    require((worse <= right).all(), "trial_worse", "states.exceeds", other="the right predictions")
-    require((seen < np.where(running, LONGEST * period, period)).all(), "trial_seen", "states.ended_trial")
 
 
 def _check_statistics(group: Arrays, bins: Bins, by_place: AnyInts) -> None:

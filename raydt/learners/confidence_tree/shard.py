@@ -319,10 +319,6 @@ class ConfidenceTreeShard(ShardWithRows):
                 sides.append(codes != t if self._features.categorical[j] else codes > t)
         return np.packbits(np.concatenate(sides))
 
-    def _on_forget(self, gone: Any) -> None:
-        """Forget the statistics at some sites."""
-        self._forget(np.array(gone))
-
     def _forget(self, gone: Int32s) -> None:
         gone = gone[gone < len(self._counts.totals)]
         self._counts.totals[gone], self._counts.bins[gone] = 0, 0

@@ -2,7 +2,7 @@
 
 Two counts are kept of every node. ``counts`` are the classes of all live examples whose route passes the node: what a
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
-after it was made, or since what it was restarted with (``drift``), and when it was a leaf. ``majority_right`` and
+after it was made, and when it was a leaf. ``majority_right`` and
 ``naive_right`` (and ``normal_right``, ``inherited_right``) say how many of the latter the majority and naive Bayes
 predicted when they came: they leave with their example.
 
@@ -31,8 +31,8 @@ from raydt.errors import InputError
 from raydt.examples.updates import Features
 from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE
 from raydt.learners.confidence_tree.naive_bayes import UNIT, SharedLogs, distance, normal_scores, pools_of
-from raydt.learners.confidence_tree.schema import NAIVE, SPLITS, TRIALS
-from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT, TRIAL
+from raydt.learners.confidence_tree.schema import NAIVE, SPLITS
+from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT
 from raydt.messages import message
 from raydt.parallel import ranges, run
 from raydt.presentation.charts import counted
@@ -100,28 +100,21 @@ TEST = np.dtype(
 
 
 class ConfidenceTreeArrays(NamedTuple):
-    """Nodes, their two kinds of class counts, registers; trials (``TRIAL``) and the class counts of these.
-
-    ``left`` of a free node is the next free one.
-    """
+    """Nodes, their two kinds of class counts, registers; ``left`` of a free node is the next free one."""
 
     nodes: npt.NDArray[np.void]
     counts: Ints
     own: Ints
     reg: Ints
-    trials: npt.NDArray[np.void]
-    fresh: Ints
 
 
 def new_tree(classes: int = 2, capacity: int = 16) -> ConfidenceTreeArrays:
     """One leaf without examples, with site 0."""
-    nodes, trials = np.zeros(capacity, dtype=NODE), np.zeros(capacity, dtype=TRIAL)
+    nodes = np.zeros(capacity, dtype=NODE)
     for name in ("feature", "cut", "left", "right", "parent", "head", "created"):
         nodes[name] = -1
-    for name in ("began", "restarted", "site"):
-        trials[name] = -1
-    counts, own, fresh = (np.zeros((capacity, classes), dtype=np.int64) for _ in range(3))
-    return ConfidenceTreeArrays(nodes, counts, own, np.array([1, -1, 1, 1], dtype=np.int64), trials, fresh)
+    counts, own = (np.zeros((capacity, classes), dtype=np.int64) for _ in range(2))
+    return ConfidenceTreeArrays(nodes, counts, own, np.array([1, -1, 1, 1], dtype=np.int64))
 
 
 def with_room(tree: ConfidenceTreeArrays, nodes: int, classes: int) -> ConfidenceTreeArrays:
@@ -132,11 +125,11 @@ def with_room(tree: ConfidenceTreeArrays, nodes: int, classes: int) -> Confidenc
         return tree
     capacity = max(need, have + have // 2) if need > have else have
     wider = []
-    for counts in (tree.counts, tree.own, tree.fresh):
+    for counts in (tree.counts, tree.own):
         wider.append(np.zeros((capacity, classes), dtype=np.int64))
         wider[-1][:have, :known] = counts
-    counts, own, fresh = wider
-    return ConfidenceTreeArrays(grown(tree.nodes, capacity), counts, own, tree.reg, grown(tree.trials, capacity), fresh)
+    counts, own = wider
+    return ConfidenceTreeArrays(grown(tree.nodes, capacity), counts, own, tree.reg)
 
 
 class WeighedExamples(NamedTuple):
@@ -369,11 +362,8 @@ def _start(tree: Any, node: int, stamp: int, site: int) -> None:
     tree.nodes[node].created = stamp
     tree.nodes[node].since = tree.nodes[node].majority_right = 0
     tree.nodes[node].naive_right = tree.nodes[node].normal_right = tree.nodes[node].inherited_right = 0
-    trial = tree.trials[node]
-    trial.began = trial.restarted = trial.site = -1
-    trial.seen_before = trial.wrong_before = trial.seen = trial.wrong = trial.better = trial.worse = 0
     for k in range(tree.counts.shape[1]):
-        tree.counts[node, k] = tree.own[node, k] = tree.fresh[node, k] = 0
+        tree.counts[node, k] = tree.own[node, k] = 0
 
 
 # The tree as canonical arrays (preorder, node 0 = root), and the record of each split: saved, hashed and audited.
@@ -484,24 +474,13 @@ def canonical_tree(
     splits: dict[int, SplitRecord],
     outline: TreeOutline,
     *,
-    trials: bool = False,
     classes: int = 2,
 ) -> Arrays:
-    """All arrays by node and those of the splits; with ``trials`` those of the trials, too.
-
-    Counts are of at least so many ``classes``.
-    """
+    """All arrays by node and those of the splits. Counts are of at least so many ``classes``."""
     order = outline.order(tree)
     arrays = node_arrays(tree, outline.classes(tree, splits, classes))
     classes = arrays["counts"].shape[1]
-    of_trials = trial_arrays(tree, order, classes) | {"trial_place": tree.trials["site"][order]} if trials else {}
-    return arrays | of_trials | outline.records(splits, order[arrays["feature"] >= 0].tolist(), classes)
-
-
-def trial_arrays(tree: ConfidenceTreeArrays, order: Int32s, classes: int) -> Arrays:
-    """Return what trials of some nodes have counted, under ``trial_`` and their names."""
-    tallies = {of.name: tree.trials[of.name.removeprefix("trial_")][order] for of in TRIALS[2:]}
-    return tallies | {"trial_own": tree.fresh[order, :classes]}
+    return arrays | outline.records(splits, order[arrays["feature"] >= 0].tolist(), classes)
 
 
 #: Of the records of the splits what a model has, for those who read it; nothing is predicted by them.
@@ -536,17 +515,10 @@ def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitReco
     nodes = tree.nodes
     for name in ("majority_right", "naive_right", "normal_right", "inherited_right"):
         nodes[name][:n] = 0  # rows that a tree has grown by hold anything
-    tree.trials[:n] = np.zeros((), dtype=TRIAL)
-    for name in ("began", "restarted", "site"):
-        tree.trials[name][:n] = -1
     for name in ("feature", "threshold", "left", "right", "cut", "created", "since"):
         nodes[name][:n] = arrays[name]
     nodes["site"][:n] = arrays["place"]
     tree.counts[:n], tree.own[:n] = arrays["counts"], arrays["own"]
-    if "trial_place" in arrays:
-        tree.trials["site"][:n], tree.fresh[:n] = arrays["trial_place"], arrays["trial_own"]
-        for of in TRIALS[2:]:
-            tree.trials[of.name.removeprefix("trial_")][:n] = arrays[of.name]
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
     inner = np.flatnonzero(arrays["feature"] != LEAF)
