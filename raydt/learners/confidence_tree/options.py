@@ -61,7 +61,7 @@ class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
         "finder": (("exact", None), "All sparse features are evaluated: remove it"),
         "finder_alpha": ((0.1, None), "All sparse features are evaluated: remove it"),
         "strict": ((False, None), "Set a smaller delta instead"),
-        "drift_period": ((0, None), "Follow drift with stream: {model: sliding_window}"),
+        "drift_period": ((0, None), "Follow drift with stream: {model: adaptive_window}, or sliding_window"),
     }
 
     kind: Literal["confidence_tree"] = "confidence_tree"
