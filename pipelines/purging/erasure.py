@@ -29,6 +29,7 @@ from raydt.keyed.session import TOTALS
 from raydt.keyed.source import recoded
 from raydt.learners import traits_of
 from raydt.messages import message, quoted
+from raydt.sessions.adaptive_window import SCOUTS
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.deletion_log import LoggedDeletions
 from raydt.streams.row_stream import AbsentRows
@@ -126,8 +127,9 @@ def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]
 def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     """Return the component ``stream`` without what no live example has, but for text ids out of ``scope``."""
     source = dict(stream["source"])
+    stream = {name: part for name, part in stream.items() if not name.startswith(SCOUTS)}  # the stream has ended
     if "categories" not in source:  # examples that are drawn have no dictionaries
-        return dict(stream)
+        return stream
     source["categories"] = erased_categories(saved, source["categories"])
     source["labels"] = _erased_labels(saved, source["labels"])
     rest = dict(stream)

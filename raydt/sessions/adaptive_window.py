@@ -59,8 +59,8 @@ CLOCK = 128
 _UNIT, _FADING = 16, 3
 #: Standard deviations by which a shorter and a longer scout lead, and wins beyond these.
 _SHORTER, _LONGER, _MARGIN = 2.5, 1.5, 1.0
-#: What names of parts of the stream's state begin with that are of the scouts.
-_SCOUTS = "scouts:"
+#: What the names of those parts of the stream's state begin with that are of the scouts.
+SCOUTS = "scouts:"
 #: Classes that numeric targets are told apart by, and rows whose quartiles tell them.
 _PARTS, _FIRST = 4, 64
 
@@ -215,7 +215,7 @@ class Scouts:
             "rows": self._rows,
             "right": right,
             "chosen_right": self._right,
-            "regret": max(right.values()) - self._right,
+            "regret": max(right.values(), default=0) - self._right,
         }
 
     def state(self) -> dict[str, Any]:
@@ -226,7 +226,9 @@ class Scouts:
         return {**counts, "n_classes": self._n_classes, **arrays, "first": self._first.copy(), **models}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state; begin anew without one, as after a purge."""
+        if not state:
+            return
         self._present, self._rows, self._changes = int(state["present"]), int(state["rows"]), int(state["changes"])
         self._right, self._n_classes = int(state["right"]), int(state["n_classes"])
         self._wins, self._new = np.array(state["wins"]), np.array(state["new"])
@@ -313,14 +315,14 @@ class AdaptiveWindowStream(RowStream):
 
     def state(self) -> dict[str, Any]:
         """Position, dictionaries, the active ids, oldest first, and the scouts."""
-        scouts = {f"{_SCOUTS}{name}": part for name, part in self._scouts.state().items()}
+        scouts = {f"{SCOUTS}{name}": part for name, part in self._scouts.state().items()}
         return {**super().state(), "active": self._active.array(), **scouts}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         super().restore(state)
         self._active = ActiveList(state["active"])
-        own = {name.removeprefix(_SCOUTS): part for name, part in state.items() if name.startswith(_SCOUTS)}
+        own = {name.removeprefix(SCOUTS): part for name, part in state.items() if name.startswith(SCOUTS)}
         self._scouts.restore(own)
 
 

@@ -768,6 +768,8 @@ def test_numbers_are_told_apart_by_quartiles_and_with_indices_all_rows_stay() ->
     assert deletes > 1000
     source = MemorySource([Row(id=i, label=0) for i in range(300)])
     source.features = Features(("x",), (False,), sparse=5)
-    batches = list(AdaptiveWindow().make(source).batches(100))
+    stream = AdaptiveWindow().make(source)
+    batches = list(stream.batches(100))
+    assert stream.figures()["adaptive_window"]["right"] == {}
     assert [len(batch) for batch in batches] == [100, 100, 100]
     assert not any((batch.op == DELETE).any() for batch in batches)
