@@ -5,6 +5,7 @@
     training     training time and test accuracy beside LightGBM and XGBoost
     streams      sliding windows and deletions with default options beside retraining at each step
     windows      small windows, wall time beside LightGBM trained at each step, with one thread and all
+    batch-sizes  sizes of a batch on streams, the forest, and LightGBM trained after every 25 rows
     updates      retrain time of LightGBM and XGBoost over our update time, by mode
     memory       stored arrays and process peak beside the paper's Table 2
     backdoor     inject and remove a backdoor (appendix J, Table 4)
@@ -29,7 +30,7 @@ from harness import commands  # noqa: E402 (needs the path)
 #: Name of each table, and the function that prints it.
 TABLES = {
     "training": "gbdt.speed:training_times", "streams": "gbdt.streams:run", "updates": "gbdt.speed:update_times",
-    "windows": "gbdt.windows:run",
+    "windows": "gbdt.windows:run", "batch-sizes": "gbdt.windows:sizes",
     "memory": "gbdt.speed:memory", "backdoor": "gbdt.removal:backdoor", "membership": "gbdt.removal:membership",
     "poisoning": "gbdt.removal:poisoning", "leaf-scores": "gbdt.leaf_scores:leaf_scores",
     "batches": "gbdt.removal:batches", "tenths": "gbdt.removal:tenths",

@@ -25,7 +25,7 @@ import gbdt.data as kit
 import numpy as np
 from defaults import load
 from gbdt.data import Split
-from harness import DATA, Request, progress, show
+from harness import DATA, Request, parquet, progress, read, replayed, show
 
 WINDOW, STEP = 4000, 200
 SHAPE = {"max_iter": 50, "max_leaf_nodes": 10}
@@ -97,3 +97,38 @@ def run(request: Request) -> None:
         rows.append([name, *cells, f"{load_average:.1f}"])
     header = ["data set", "all / LightGBM's better", *(f"{who}, s" for who in (*OURS, *PEERS)), "points", "load"]
     show("Windows of 4,000, steps of 200", header, rows, f"Goal met in {met} of {len(rows)}.")
+
+
+#: Streams by name, and their columns that are no features; sizes of windows; rows that are predicted; and rows after
+#: which LightGBM is trained again.
+STREAMS: dict[str, list[str]] = {
+    "electricity": [], "beijing_pm25": ["time"], "noshow": ["time", "scheduled", "patient"], "weather_noaa": [],
+}  # fmt: skip
+STREAM_WINDOWS, PREDICTED, AFTER = (1000, 5000), 3000, 25
+
+
+def sizes(request: Request) -> None:
+    """Two sizes of a batch, the exact forest, and LightGBM trained on the window after every 25 rows; CPU seconds."""
+    quiet = {"output": {"report": False, "predictions": False}, "checkpoint": {"every_seconds": None}}
+    rows: list[list[str]] = []
+    for name in request.sets(*STREAMS):
+        table = read(name).drop_columns(STREAMS[name])
+        split = Split(name, kit.columns(table), kit.labels(table), np.empty((0, 0)), kit.labels(table)[:0])
+        for window in STREAM_WINDOWS:
+            stream = {"model": "sliding_window", "window": window, "warmup": window}
+            source = parquet(name, label="y", limit=window + PREDICTED, exclude=STREAMS[name])
+            found = []
+            for learner in ({"kind": "gbdt", "update_every": window // 20}, {"kind": "gbdt"}, {"kind": "forest"}):
+                replayed(learner, source | {"limit": window + 50}, stream, **quiet)  # loads kernels
+                summary, seconds = replayed(learner, source, stream, **quiet)
+                found.append((summary["metrics"]["accuracy"], seconds))
+            right, began = 0, time.process_time()
+            for start in range(window, window + PREDICTED, AFTER):
+                model, into = kit.lightgbm(split, np.arange(start - window, start)), np.arange(start, start + AFTER)
+                right += int(np.sum(kit.predicted(model, split, split.X[into]) == split.y[into]))
+            found.append((right / PREDICTED, time.process_time() - began))
+            cells = [f"{100 * accuracy:.2f}" for accuracy, _ in found] + [f"{seconds:.1f}" for _, seconds in found]
+            rows.append([name, f"{window:,}", *cells])
+            progress(*rows[-1])
+    who = ("a twentieth", "auto", "forest", "LightGBM")
+    show("Batches of streams", ["stream", "window", *(f"{x}, %" for x in who), *(f"{x}, s" for x in who)], rows)
