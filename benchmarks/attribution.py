@@ -1,13 +1,19 @@
 """Leave-one-out models and intervals of exact forests, beside training each model again.
 
-    python benchmarks/attribution.py [leave-one-out] [threads] [intervals]
-        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000]
+    python benchmarks/attribution.py [leave-one-out] [threads] [intervals] [history] [shapley] [mislabelled] [mapie]
+        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000]
 
 ``leave-one-out`` computes all leave-one-out models of Adult with the predictions of 1,000 validation rows; some of them
 are compared with training without the row, and all trainings extrapolated from a few. ``threads`` has one and two
 threads by wall time, and needs a quiet machine. ``intervals`` has those of the jackknife+ of three real sets, and of
 10,000 drawn rows, with their coverage at alpha = .1, beside scikit-learn's forest, trained again without some examples,
-and extrapolated.
+and extrapolated. ``history`` has how far leave-one-out of learners that depend on the order of their examples is from
+training without the row.
+
+The others want pyDVL, cleanlab and MAPIE, of which pyDVL takes an older NumPy than raydt does: an environment with
+``pip install -e . scikit-learn pyDVL cleanlab mapie "pyarrow<22"``. ``shapley`` has the samplers of pyDVL for the
+utility of raydt: the accuracy of the forest trained on a subset. ``mislabelled`` finds flipped labels of five real
+sets. ``mapie`` has jackknife+ and CV+ of three real sets beside MAPIE with the same forest, and with scikit-learn's.
 """
 
 import time
@@ -17,13 +23,21 @@ import numpy as np
 from harness import arguments, print_machine, read, show, timed
 from sklearn.ensemble import RandomForestRegressor
 
-from raydt import ExactForestClassifier, ExactForestRegressor
-from raydt.attribution import JackknifePlusRegressor, leave_one_out
+from raydt import (
+    ExactForestClassifier,
+    ExactForestRegressor,
+    FullyDynamicTreeClassifier,
+    OnlineGradientBoostingClassifier,
+)
+from raydt.attribution import JackknifePlusRegressor, data_values, leave_one_out
+from raydt.attribution.cross_validation import folds, held_out
 from raydt.parallel import limited
 
 VALIDATION = 1000
 #: Real sets with numbers as labels, and the columns that are left out.
 SETS = {"abalone": (), "wine_quality_white": (), "beijing_pm25": ("time",)}
+#: Real sets with classes.
+OF_CLASSES = ("adult_train", "electricity", "phishing", "image_segments", "optdigits_train")
 #: A table that is drawn, of ten numbers.
 DRAWN, DRAWN_EXAMPLES = "drawn", 10_000
 
@@ -109,18 +123,23 @@ def drawn(n: int) -> Any:
     return pd.DataFrame(X, columns=[f"x{j}" for j in range(10)]).assign(y=y)
 
 
+def as_numbers(frame: Any) -> tuple[Any, list[int] | None]:
+    """Features as numbers, and which of them are categories."""
+    text = [c for c in frame if not hasattr(frame[c].dtype, "itemsize") or frame[c].dtype.kind not in "fiu"]
+    frame = frame.assign(**{c: frame[c].astype("category").cat.codes for c in text}).astype(float)
+    return frame.to_numpy(), [frame.columns.get_loc(c) for c in text] or None
+
+
 def intervals(examples: int, trees: int = 50, alpha: float = 0.1) -> None:
     lines = []
     for name, dropped in {**SETS, DRAWN: ()}.items():
         examples = DRAWN_EXAMPLES if name == DRAWN else examples
         frame = drawn(examples + VALIDATION) if name == DRAWN else read(name).to_pandas().drop(columns=list(dropped))
         y = frame.pop("y").to_numpy().astype(float)
-        text = [c for c in frame if not hasattr(frame[c].dtype, "itemsize") or frame[c].dtype.kind not in "fiu"]
-        frame = frame.assign(**{c: frame[c].astype("category").cat.codes for c in text}).astype(float)
+        rows, places = as_numbers(frame)
         order = np.random.default_rng(0).permutation(len(y))
         train, test = order[:examples], order[examples : examples + VALIDATION]
-        X, X_test = frame.to_numpy()[train], frame.to_numpy()[test]
-        places = [frame.columns.get_loc(c) for c in text] or None
+        X, X_test = rows[train], rows[test]
         model = JackknifePlusRegressor(
             ExactForestRegressor(n_estimators=trees, categorical_features=places, n_jobs=1)
         ).fit(X, y[train])
@@ -147,6 +166,235 @@ def intervals(examples: int, trees: int = 50, alpha: float = 0.1) -> None:
     )
 
 
+def history(examples: int, checked: int = 20) -> None:
+    """Some rows of three real sets are left out, one at a time, by deletion and by training without them."""
+    from scipy.stats import spearmanr
+
+    learners: dict[str, Any] = {
+        "exact forest": lambda places: ExactForestClassifier(n_estimators=50, categorical_features=places),
+        "GBDT": lambda places: OnlineGradientBoostingClassifier(max_iter=50, categorical_features=places),
+        "GBDT, retrain: always": lambda places: OnlineGradientBoostingClassifier(
+            max_iter=50, categorical_features=places, retrain="always"
+        ),
+        "FuDyADT": lambda places: FullyDynamicTreeClassifier(categorical_features=places),
+    }
+    lines = []
+    for name in OF_CLASSES[:3]:
+        frame = read(name).to_pandas().sample(frac=1.0, random_state=0)[: examples + VALIDATION]
+        labels = frame.pop("y").astype(str).to_numpy()
+        rows, places = as_numbers(frame)
+        X, y, X_val, y_val = rows[:examples], labels[:examples], rows[examples:], labels[examples:]
+        every = np.arange(examples)
+        chosen = np.random.default_rng(0).choice(examples, checked, replace=False)
+        truth = np.searchsorted(np.unique(labels), y_val)
+        for learner, made in learners.items():
+            model = made(places).fit(X, y, ids=every)
+            asked = {"ids": chosen, "scoring": "neg_brier_score", "return_predictions": "predict_proba"}
+            found = leave_one_out(model, X_val, y_val, **asked)
+            other, values, shares = 0, [], []
+            for place, one in enumerate(chosen.tolist()):
+                kept = np.delete(every, one)
+                anew = made(places).fit(X[kept], y[kept], ids=kept).predict_proba(X_val)
+                values.append(found.score + float(np.mean((anew[np.arange(len(truth)), truth] - 1.0) ** 2)))
+                shares.append(float(np.abs(anew - found.predictions[place])[:, 0].mean()))
+                other += int((anew.argmax(axis=1) != found.predictions[place].argmax(axis=1)).sum())
+            size, off = float(np.abs(values).mean()), float(np.abs(found.values - values).mean())
+            rank = (
+                "" if np.ptp(found.values) == 0 or np.ptp(values) == 0 else f"{spearmanr(found.values, values)[0]:.2f}"
+            )
+            of_all = other / checked / len(X_val)
+            lines.append([name, learner, f"{of_all:.2%}", f"{np.mean(shares):.1e}", f"{size:.1e}", f"{off:.1e}", rank])
+    show(
+        f"{checked} of {examples:,} rows left out, {VALIDATION:,} validation rows: by deletion, against training",
+        ["", "", "other labels", "mean error of a share", "mean value", "its mean error", "rank correlation"],
+        lines,
+        "Values are of the Brier score; the sizes and errors are absolute.",
+    )
+
+
+class ForestOfIds(ExactForestClassifier):
+    """An exact forest whose first column is the id, so that a subset has the model that raydt's walk has."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        return super().fit(X[:, 1:], y, ids=X[:, 0].astype(np.int64))
+
+    def score(self, X: Any, y: Any) -> float:
+        return super().score(X[:, 1:], y)
+
+
+def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
+    """Errors and evaluations of all samplers on ``few`` rows, then the price of one on ``players`` rows."""
+    from pydvl import valuation as pydvl
+
+    X, y, X_val, y_val, categorical = adult()
+    options = {"n_estimators": trees, "categorical_features": categorical, "n_jobs": 1}
+
+    def sides(n: int) -> tuple[Any, Any, Any]:
+        """The model of raydt, pyDVL's training set, and a utility of it that counts its evaluations."""
+        model = ExactForestClassifier(**options).fit(X[:n], y[:n], ids=np.arange(n))
+        rows = pydvl.Dataset(np.column_stack([np.arange(n), X[:n]]), y[:n])
+        val = pydvl.Dataset(np.column_stack([np.zeros(len(X_val)), X_val]), y_val)
+        nothing = float((y_val == model.classes_[0]).mean())  # of no row, as raydt has it
+        counted = []
+
+        def score(fitted: Any, X: Any, y: Any) -> float:
+            counted.append(1)
+            return fitted.score(X, y)
+
+        scorer = pydvl.SupervisedScorer(score, test_data=val, default=nothing)
+        utility = pydvl.ModelUtility(ForestOfIds(**options), scorer, show_warnings=False, catch_errors=False)
+        return model, rows, (utility.with_dataset(rows), counted)
+
+    model, rows, (utility, counted) = sides(few)
+    reference = data_values(model, X_val, y_val, samples=60, random_state=10**6)
+    samplers = {
+        "permutations": lambda seed: pydvl.PermutationSampler(seed=seed),
+        "antithetic permutations": lambda seed: pydvl.AntitheticPermutationSampler(seed=seed),
+        "truncated permutations, 1 %": lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed),
+        "stratified (VRDS)": lambda seed: pydvl.VRDSSampler(2, seed=seed),
+    }
+    found: dict[str, list[Any]] = {}
+    for seed in range(repeats):
+        took, own = timed(lambda: data_values(model, X_val, y_val, samples=1, random_state=seed))  # noqa: B023
+        found.setdefault("raydt", []).append((took, 2 * few, own.values))
+        for name, sampler in samplers.items():
+            counted.clear()
+            method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(2), progress=False)
+            took, _ = timed(lambda: method.fit(rows))  # noqa: B023
+            found.setdefault(f"pyDVL, {name}", []).append((took, len(counted), method.result.values.copy()))
+    lines, price = [], {}
+    for name, runs in found.items():
+        seconds, evaluations = (float(np.mean([run[side] for run in runs])) for side in (0, 1))
+        error = float(np.sqrt(np.mean([(run[2] - reference.values) ** 2 for run in runs])))
+        price[name] = evaluations * error**2
+        lines.append([name, f"{evaluations:.0f}", f"{error:.2e}", f"{seconds:.2f}"])
+    show(
+        f"Shapley values of {few} rows of Adult, accuracy of {VALIDATION:,} rows, {trees} trees, {repeats} runs",
+        ["", "evaluations", "root mean squared error", "s of processor time"],
+        lines,
+        f"The errors are those from the mean of 60 antithetic pairs, whose own is {reference.errors.mean():.1e}; "
+        f"the root mean square of the values is {np.sqrt(np.mean(reference.values**2)):.1e}.",
+    )
+    best = min((name for name in price if name != "raydt"), key=price.__getitem__)
+    model, rows, (utility, counted) = sides(players)
+    walk = data_values(model, X_val, y_val, ids=[0], samples=1)  # compiles
+    took, walk = timed(lambda: data_values(model, X_val, y_val, samples=1, random_state=1))
+    draws, each = np.random.default_rng(0), []
+    for size in ((np.arange(12) + 0.5) / 12 * players).astype(int).tolist():
+        some = draws.choice(players, size, replace=False)
+        each.append(timed(lambda: utility(pydvl.types.Sample(None, some)))[0])  # noqa: B023
+    theirs = float(np.mean(each[1:])) * 2 * players
+    at_best = theirs * price[best] / price["pyDVL, antithetic permutations"]
+    show(
+        f"{players:,} rows of Adult, {trees} trees: s of processor time for the error of one antithetic pair",
+        ["", "s", "ratio"],
+        [
+            ["raydt", f"{took:.1f}", ""],
+            ["pyDVL, antithetic permutations, extrapolated from 11 sizes", f"{theirs:,.0f}", f"{theirs / took:.1f}"],
+            [f"{best}, by its error and evaluations above", f"{at_best:,.0f}", f"{at_best / took:.1f}"],
+        ],
+        f"{2 * players:,} evaluations; the values add up to {walk.values.sum():.4f}.",
+    )
+
+
+def mislabelled(examples: int, trees: int, samples: int = 3) -> None:
+    """One label in ten is another one; the validation rows are right."""
+    from cleanlab.rank import get_label_quality_scores
+    from pydvl.valuation import Dataset, KNNShapleyValuation
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    names = ["leave-one-out", "Shapley", "cleanlab, scikit-learn's forest", "cleanlab, leave-one-out", "KNN-Shapley"]
+    areas, spent = [], np.zeros(len(names))
+    for name in OF_CLASSES:
+        frame = read(name).to_pandas().sample(frac=1.0, random_state=0)[: examples + VALIDATION]
+        labels, codes = np.unique(frame.pop("y").astype(str).to_numpy(), return_inverse=True)
+        every, places = as_numbers(frame)
+        X, X_val, truth, y_val = every[:examples], every[examples:], codes[:examples], codes[examples:]
+        draws, y = np.random.default_rng(0), truth.copy()
+        wrong = draws.choice(examples, examples // 10, replace=False)
+        y[wrong] = (y[wrong] + draws.integers(1, len(labels), len(wrong))) % len(labels)
+        options = {"n_estimators": trees, "categorical_features": places, "n_jobs": 1}
+        model = ExactForestClassifier(**options).fit(X, y)
+        scale = StandardScaler().fit(X)
+        neighbours = KNNShapleyValuation(
+            KNeighborsClassifier(5), Dataset(scale.transform(X_val), y_val), progress=False
+        )
+
+        def by_cleanlab(exact: bool) -> Any:
+            if exact:
+                from sklearn.model_selection import LeaveOneOut
+
+                shares = held_out(model, folds(model, LeaveOneOut()))[1]  # noqa: B023
+            else:
+                peer = RandomForestClassifier(trees, n_jobs=1, random_state=0)
+                shares = cross_val_predict(peer, X, y, method="predict_proba")  # noqa: B023
+            return get_label_quality_scores(y, shares)  # noqa: B023
+
+        def by_neighbours() -> Any:
+            return neighbours.fit(Dataset(scale.transform(X), y)).result.values  # noqa: B023
+
+        line = []
+        for place, values in enumerate((
+            lambda: leave_one_out(model, X_val, y_val, scoring="neg_log_loss").values,  # noqa: B023
+            lambda: data_values(model, X_val, y_val, samples=samples).values,  # noqa: B023
+            lambda: by_cleanlab(False),
+            lambda: by_cleanlab(True),
+            by_neighbours,
+        )):  # fmt: skip
+            took, found = timed(values)
+            spent[place] += took
+            line.append(float(roc_auc_score(np.isin(np.arange(examples), wrong), -found)))
+        areas.append(line)
+    lines = [[name, *(f"{area:.3f}" for area in line)] for name, line in zip(OF_CLASSES, areas, strict=True)]
+    lines.append(["mean", *(f"{area:.3f}" for area in np.mean(areas, axis=0))])
+    lines.append(["s of processor time", *(f"{one:.1f}" for one in spent)])
+    show(
+        f"Flipped labels among {examples:,}: area under the curve; {trees} trees, {samples} pairs", ["", *names], lines
+    )
+
+
+def mapie(examples: int, trees: int = 50) -> None:
+    from mapie.regression import CrossConformalRegressor
+    from sklearn.model_selection import LeaveOneOut
+
+    lines = []
+    for name, dropped in SETS.items():
+        frame = read(name).to_pandas().drop(columns=list(dropped))
+        y = frame.pop("y").to_numpy().astype(float)
+        rows, places = as_numbers(frame)
+        order = np.random.default_rng(0).permutation(len(y))
+        train, test = order[:examples], order[examples : examples + VALIDATION]
+        exact = ExactForestRegressor(n_estimators=trees, categorical_features=places, n_jobs=1)
+        plain = RandomForestRegressor(trees, n_jobs=1, random_state=0)
+
+        def of_raydt(cv: Any) -> Any:
+            own = JackknifePlusRegressor(exact, cv).fit(rows[train], y[train])  # noqa: B023
+            return own.predict_interval(rows[test], 0.1)  # noqa: B023
+
+        def of_mapie(peer: Any, cv: Any) -> Any:
+            model = CrossConformalRegressor(peer, confidence_level=0.9, cv=LeaveOneOut() if cv is None else cv)
+            model.fit_conformalize(rows[train], y[train])  # noqa: B023
+            return model.predict_interval(rows[test])[1][:, :, 0]  # noqa: B023
+
+        of_raydt(3)
+        for cv in (None, 10):
+            line = [name, "jackknife+" if cv is None else f"CV+, {cv} folds"]
+            for side in (lambda: of_raydt(cv), lambda: of_mapie(exact, cv), lambda: of_mapie(plain, cv)):  # noqa: B023
+                took, ends = timed(side)
+                inside = float(((ends[:, 0] <= y[test]) & (y[test] <= ends[:, 1])).mean())
+                line.append(f"{took:.1f} / {inside:.3f} / {np.median(ends[:, 1] - ends[:, 0]) / y.std():.2f}")
+            lines.append(line)
+    show(
+        f"{examples:,} examples, {VALIDATION:,} new rows, alpha = .1, {trees} trees: s / coverage / width by deviation",
+        ["", "", "raydt", "MAPIE, exact forest", "MAPIE, scikit-learn's forest"],
+        lines,
+    )
+
+
 if __name__ == "__main__":
     given = arguments(
         __doc__,
@@ -156,11 +404,20 @@ if __name__ == "__main__":
         checked=50,
         trainings=5,
         examples=1000,
+        players=1000,
     )
-    print_machine("scikit-learn")
+    print_machine("scikit-learn", "pyDVL", "cleanlab", "mapie")
     if "leave-one-out" in given.tables:
         all_left_out(given.rows, given.trees, given.checked, given.trainings)
     if "threads" in given.tables:
         in_threads(given.rows, given.trees)
     if "intervals" in given.tables:
         intervals(given.examples)
+    if "history" in given.tables:
+        history(given.examples)
+    if "shapley" in given.tables:
+        shapley(given.players, given.trees)
+    if "mislabelled" in given.tables:
+        mislabelled(given.examples, given.trees)
+    if "mapie" in given.tables:
+        mapie(given.examples)

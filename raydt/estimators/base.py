@@ -132,14 +132,22 @@ class Estimator(NamedExamples):
         checked_note(note)
         return replace(self._atomically(self._deletion, ids, subjects, missing, digests), note=note)
 
+    def set_params(self: Self, **params: Any) -> Self:
+        """Set parameters: ``n_jobs`` for the calls from now on, all others for the next ``fit``.
+
+        UpdateError in a block of :meth:`without`, after which they would be gone.
+        """
+        self._require_all()
+        return super().set_params(**params)
+
     def without(self: Self, ids: Any = None, *, subjects: Any = None) -> AbstractContextManager[Self]:
         """Return a context in which the model lacks some examples, and after which it is the model of before.
 
         Inside, ``predict``, ``score``, ``digest``, ``explain``, ``audit`` and ``save`` answer as after ``forget`` of
         the examples, in every thread; calls that change the model are refused. Afterwards the model is the one of
         before, digest for digest, also after an error or Ctrl-C. A context is entered once. Contexts may be nested;
-        those that several threads have open at a time add up. Attributes and parameters that are set inside are gone
-        afterwards.
+        those that several threads have open at a time add up. ``set_params`` is refused inside; attributes that are set
+        inside are gone afterwards.
 
         The model inside is the one after ``forget``; of ``ExactForestClassifier``, whose predictions are the fast ones,
         that of training without the examples. Everything else takes a copy of the model, made when it is needed, and

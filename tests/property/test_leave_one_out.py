@@ -248,6 +248,7 @@ def test_what_is_wrong_is_said_and_nothing_has_changed() -> None:
         lambda: model.forget([int(table.live[0])]),
         lambda: model.partial_fit(table.X[:1], table.y[:1]),
         lambda: model.fit(table.X, table.y),
+        lambda: model.set_params(random_state=9),
     ):
         with model.without(table.live[:1]), refused("estimators.left_out", UpdateError):
             wrong()
