@@ -212,6 +212,19 @@ def test_a_loaded_model_and_other_learners_answer_alike(tmp_path: Path) -> None:
     assert (told.standard.id, expected.standard.id) == ("attribution.forgotten", "attribution.equal")  # type: ignore[attr-defined]
 
 
+def test_boosting_that_always_trains_again_is_training_without_the_row() -> None:
+    draws = np.random.default_rng(5)
+    X, y = draws.normal(size=(80, 3)), draws.integers(0, 2, 80)
+    options: dict[str, Any] = {"max_iter": 5, "retrain": "always"}
+    model = raydt.OnlineGradientBoostingClassifier(**options).fit(X, y)
+    found = leave_one_out(model, X, y, ids=range(8), return_predictions="predict_proba")
+    assert found.predictions is not None
+    for one in range(8):
+        rest = np.delete(np.arange(80), one)
+        anew = raydt.OnlineGradientBoostingClassifier(**options).fit(X[rest], y[rest], ids=rest)
+        assert found.predictions[one].tolist() == anew.predict_proba(X).tolist()
+
+
 def test_the_digest_is_that_of_the_forest_without_the_rows() -> None:
     table = drawn(11, False)
     model, before = table.model, table.model.digest()
