@@ -376,6 +376,7 @@ class Parametrised(ABC):
 
     def set_params(self: Self, **params: Any) -> Self:
         """Set parameters: ``n_jobs`` for the calls from now on, all others for the next ``fit``."""
+        self._require_settable()
         for name, value in params.items():
             if name not in self._parameter_names():
                 valid = self._parameter_names()
@@ -399,6 +400,9 @@ class Parametrised(ABC):
         except ImportError:
             return f"<pre>{html.escape(repr(self))}</pre>"
         return str(estimator_html_repr(self))
+
+    def _require_settable(self) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse to set parameters where they would be lost; nothing by default."""
 
     @abstractmethod
     def _threads(self) -> int | None:

@@ -132,14 +132,6 @@ class Estimator(NamedExamples):
         checked_note(note)
         return replace(self._atomically(self._deletion, ids, subjects, missing, digests), note=note)
 
-    def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters: ``n_jobs`` for the calls from now on, all others for the next ``fit``.
-
-        UpdateError in a block of :meth:`without`, after which they would be gone.
-        """
-        self._require_all()
-        return super().set_params(**params)
-
     def without(self: Self, ids: Any = None, *, subjects: Any = None) -> AbstractContextManager[Self]:
         """Return a context in which the model lacks some examples, and after which it is the model of before.
 
@@ -249,6 +241,9 @@ class Estimator(NamedExamples):
         )
 
     # ------------------------------------------------------------ inside
+
+    def _require_settable(self) -> None:
+        self._require_all()
 
     def _warned(self: Self) -> Self:
         """Warn, after a call has taken effect, if the weights so far are too small to split a node."""

@@ -212,6 +212,10 @@ def test_a_loaded_model_and_other_learners_answer_alike(tmp_path: Path) -> None:
     assert (told.standard.id, expected.standard.id) == ("attribution.forgotten", "attribution.equal")  # type: ignore[attr-defined]
 
 
+def test_parameters_are_set_outside_of_a_block_whatever_they_were() -> None:
+    assert ExactForestClassifier(n_jobs=0).set_params(n_jobs=1).n_jobs == 1
+
+
 def test_boosting_that_always_trains_again_is_training_without_the_row() -> None:
     draws = np.random.default_rng(5)
     X, y = draws.normal(size=(80, 3)), draws.integers(0, 2, 80)
