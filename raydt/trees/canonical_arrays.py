@@ -322,7 +322,8 @@ def predict_smoothed(
     n, K = np.float64(total(tree.counts, 0)), shares.shape[1]
     for m in range(len(shares)):
         for k in range(K):
-            shares[m, k] = np.float64(tree.counts[0, k]) / n if n > 0.0 else 1.0 / np.float64(K)
+            # Without a row it is one half, whatever the number of classes that are announced.
+            shares[m, k] = np.float64(tree.counts[0, k]) / n if n > 0.0 else 0.5
     node = np.int64(0)
     while tree.nodes[node].feature >= 0:
         j = tree.nodes[node].feature
