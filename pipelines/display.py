@@ -120,9 +120,18 @@ def _streamed(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the updates of a stream and the score of its predictions."""
     return [
         ("updates", updates(summary)),
-        ("live", counted(summary["active"], "example")),
+        ("live", counted(summary["active"], "example") + _window(summary)),
         _quality(summary["metrics"], summary["baselines"]),
     ]
+
+
+def _window(summary: dict[str, Any]) -> str:
+    """Return the window that has followed the stream, in words after the live examples."""
+    found = summary.get("adaptive_window")
+    if not found:
+        return ""
+    width = "all rows" if found["window"] is None else f"the last {counted(found['window'], 'row')}"
+    return f" (adaptive window: {width}, {counted(found['changes'], 'change')})"
 
 
 def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:

@@ -268,8 +268,8 @@ def _stream(run: ReportedRun) -> str:
     if model == "sliding_window":
         return f"{words} of {count(stream.get('window'))}"
     if model == "adaptive_window" and isinstance(found := run.summary.get(model), dict):
-        width = "all rows" if found.get("window") is None else f"{count(found['window'])} rows"
-        return f"{words}, {width} at the end, {count(found.get('changes'))} changes"
+        width = "all rows" if found.get("window") is None else f"the last {counted(found['window'], 'row')}"
+        return f"{words}: {width} at the end, {counted(found['changes'], 'change')}"
     if model == "random_updates":
         return f"{words}, inserts with probability {figure(stream.get('insert_probability'))}"
     if model == "batches":
