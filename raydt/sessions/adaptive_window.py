@@ -185,11 +185,13 @@ class Scouts:
         Of the first rows, each is told apart by the quartiles of the rows up to it.
         """
         told = []
-        for number in y[: _FIRST - len(self._first)].tolist():
+        for number in y[: max(0, _FIRST - self._rows)].tolist():
             self._first = np.append(self._first, number)
             middle = np.sort(self._first)
             self._cuts = middle[[len(middle) * part // _PARTS for part in range(1, _PARTS)]]
             told.append(np.searchsorted(self._cuts, number, side="right"))
+        if len(self._first) == _FIRST:
+            self._first = np.empty(0)
         rest = np.searchsorted(self._cuts, y[len(told) :], side="right")
         return np.concatenate([told, rest]).astype(CODES)
 
@@ -223,7 +225,8 @@ class Scouts:
         counts = {"present": self._present, "rows": self._rows, "changes": self._changes, "right": self._right}
         arrays = {"wins": self._wins.copy(), "new": self._new.copy(), "known": self._known.array()}
         models = {f"{one.width}:{name}": part for one in self._scouts for name, part in one.state().items()}
-        return {**counts, "n_classes": self._n_classes, **arrays, "first": self._first.copy(), **models}
+        told = {"first": self._first.copy(), "cuts": self._cuts.copy()}
+        return {**counts, "n_classes": self._n_classes, **arrays, **told, **models}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; begin anew without one, as after a purge."""
@@ -232,9 +235,8 @@ class Scouts:
         self._present, self._rows, self._changes = int(state["present"]), int(state["rows"]), int(state["changes"])
         self._right, self._n_classes = int(state["right"]), int(state["n_classes"])
         self._wins, self._new = np.array(state["wins"]), np.array(state["new"])
-        self._known, self._first = ActiveList(state["known"]), np.empty(0)
-        if len(state["first"]):
-            self._classes(state["first"])
+        self._known = ActiveList(state["known"])
+        self._first, self._cuts = np.array(state["first"]), np.array(state["cuts"])
         self._make()
         for one in self._scouts:
             own = f"{one.width}:"
