@@ -478,7 +478,7 @@ def value(state: str, validation: str, out: str, as_json: bool, **options: Any) 
 
     The model is that of a state: a run, its checkpoints/ or one of them, or what update wrote. It stays as it is. The
     value of a row is the score with all rows, less the score without this row: below 0, the row harms. A page beside
-    the output shows the ends of the list.
+    the output shows the ends of the list. An interrupted command that is given again goes on where it stopped.
 
     \b
     Example:  raydt value runs/first valid.parquet --scoring neg_log_loss --out values.parquet

@@ -1,10 +1,13 @@
 """Value of the rows of a saved state, or of its subjects, for the score of the model on validation rows.
 
 Invariant: the state is only read. The table has a line for each row or subject, and is there completely or not at all.
+An interrupted command that is given again goes on where it stopped, and ends with the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import raydt
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import may_quote, quoting_as_its_run
 from pipelines.saved_runs import (
@@ -25,12 +29,13 @@ from pipelines.saved_runs import (
 )
 from pipelines.updating.changes import StateNames, find_rows, open_rows, sound_rows
 from raydt.arrays.blocks import concatenated
-from raydt.arrays.elementary import AnyArray
+from raydt.arrays.elementary import AnyArray, Floats
 from raydt.attribution.leave_one_out import LeaveOneOut, ModelPredictions, groups_of, of_groups
 from raydt.attribution.scores import ValidationScore
 from raydt.errors import InputError
 from raydt.estimators import estimator_of
 from raydt.examples.updates import dtype_of, no_targets
+from raydt.folders.arrays import MANIFEST
 from raydt.folders.folder import Folder
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -40,6 +45,9 @@ from raydt.sessions.saved_model import SavedModel, require_one
 
 #: Rows of each table of the page.
 _SHOWN = 25
+
+#: Seconds of work that an interrupt may cost.
+_INTERVAL = 10.0
 
 
 @in_threads_of_its_run
@@ -58,21 +66,22 @@ def value_rows(
     """Write how much each row, or subject, of a state adds to the score on the labelled rows of a file.
 
     ``out`` is a Parquet file with ``id`` or ``subject``, ``value`` and, of rows, ``label``; a page with the ends of the
-    list is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below 0), ``out``
-    and ``page``.
+    list is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below 0), ``out``,
+    ``page`` and ``resumed``: how many values an interrupted command with the same state, file and options had found.
+    Such a command leaves them in ``.NAME.unfinished`` beside ``out``, and other commands begin anew.
 
     InputError for a missing column, a value that cannot be used, or an output that cannot be written; ConfigError for
-    a scorer that is none, or an output over an input. Nothing has been written then.
+    a scorer that is none, an output over an input, or one that another process writes. There is no table then.
     """
     place = find_state(state).folder
     members = open_members(place)
     require_one(members.meta, members.place)
     saved = members.saved(None)
-    target = new_file(out, "Parquet", [".parquet", ".pq"], overwrite=overwrite, beside=[".html"])
+    target = new_file(out, "Parquet", [".parquet", ".pq"], overwrite=overwrite)
     page = target.with_name(f"{target.name}.html")
     require_apart("--out", out, [Input("STATE", str(state)), Input("VALIDATION", str(validation))])
     names = StateNames.of(saved, label)
-    files, options = find_rows(
+    files, read_as = find_rows(
         saved,
         str(validation),
         kind,
@@ -81,7 +90,7 @@ def value_rows(
         as_text=tuple(name for name in names.text if name == names.label),
     )
     require_apart("--out", out, [Input("a file of VALIDATION", file.name) for file in files])
-    source = open_rows(saved, files, options, labels=names.labels)
+    source = open_rows(saved, files, read_as, labels=names.labels)
     chunks = list(sound_rows(source))
     X = np.concatenate([np.empty((0, len(saved.features.names))), *(chunk.X for chunk in chunks)])
     if not len(X):
@@ -90,16 +99,23 @@ def value_rows(
     sparse = [chunk.sparse for chunk in chunks if chunk.sparse is not None]
     model = estimator_of(saved.options).from_saved(saved)
     classes = [] if _regression(saved) else source.classes or saved.classes
-    found = _values(model, X, {"sparse": concatenated(sparse)} if sparse else {}, y, classes, by, scoring)
-    table, labels = _table(found, by), []
-    if by == "row":
-        labels = _labels(model, found)
-        table = table.append_column("label", pa.array(labels))
-    shown = found.ids.tolist() if may_quote(state) else None
-    text = _page(found, shown, labels, by, str(state), str(validation), scoring)
-    with writing_alone(target, "the values", new=[] if overwrite else [target]), written(target, "the values"):
-        Folder(target.parent).publish(target.name, _parquet(table))
-        Folder(target.parent).publish(page.name, text.encode())
+    rows = {"sparse": concatenated(sparse)} if sparse else {}
+    arrays = [X, y, *(part for one in rows.values() for part in (one.indptr, one.indices))]
+    options = repr((raydt.__version__, by, scoring, classes, X.shape)).encode()
+    unfinished = _UnfinishedValues(target, place.read(MANIFEST), options, *(part.tobytes() for part in arrays))
+    new = [target] if len(unfinished.read()) else [target, page]  # one interrupted at its end has written the page
+    with writing_alone(target, "the values", new=[] if overwrite else new):
+        found, resumed = _values(model, X, rows, y, classes, by, scoring, unfinished)
+        table, labels = _table(found, by), []
+        if by == "row":
+            labels = _labels(model, found)
+            table = table.append_column("label", pa.array(labels))
+        shown = found.ids.tolist() if may_quote(state) else None
+        text = _page(found, shown, labels, by, str(state), str(validation), scoring)
+        with written(target, "the values"):
+            Folder(target.parent).publish(page.name, text.encode())
+            Folder(target.parent).publish(target.name, _parquet(table))
+            unfinished.delete()
     return {
         "rows": len(found.ids),
         "score": found.score,
@@ -107,6 +123,7 @@ def value_rows(
         "harmful": int((found.values < 0).sum()),
         "out": str(target),
         "page": str(page),
+        "resumed": resumed,
     }
 
 
@@ -114,15 +131,61 @@ def _regression(saved: SavedModel) -> bool:
     return bool(traits_of(saved.options).reading.regression)
 
 
+class _UnfinishedValues:
+    """Values of the first groups of a command that has not ended, in a file beside its output.
+
+    Its first bytes are a hash of what the values are of and of the values: those of another command, or damaged ones,
+    are none.
+    """
+
+    def __init__(self, target: Path, *of: bytes) -> None:
+        self._target, self._folder, self._name = target, Folder(target.parent), f".{target.name}.unfinished"
+        self._of = b"".join(hashlib.sha256(part).digest() for part in of)
+
+    def read(self) -> Floats:
+        """Return the values that are there, shape (n,); none if there are none of these."""
+        with written(self._target, "the values"):
+            data = self._folder.read(self._name) if self._folder.has(self._name) else b""
+        values = data[32:]
+        return np.frombuffer(values if data == self._hash(values) + values else b"", dtype=np.float64)
+
+    def write(self, values: Floats) -> None:
+        with written(self._target, "the values"):
+            self._folder.publish(self._name, self._hash(values.tobytes()) + values.tobytes())
+
+    def delete(self) -> None:
+        self._folder.delete(self._name)
+
+    def _hash(self, values: bytes) -> bytes:
+        return hashlib.sha256(self._of + values).digest()
+
+
 def _values(
-    model: Any, X: Any, sparse: dict[str, Any], y: AnyArray, classes: list[Any], by: str, scoring: str | None
-) -> LeaveOneOut:
+    model: Any,
+    X: Any,
+    sparse: dict[str, Any],
+    y: AnyArray,
+    classes: list[Any],
+    by: str,
+    scoring: str | None,
+    unfinished: _UnfinishedValues,
+) -> tuple[LeaveOneOut, int]:
+    """Return the values, and how many of these were there; a piece of some seconds is written when it is found."""
     groups = groups_of(model, None, "all" if by == "subject" else None)
     known = ModelPredictions(model, X, sparse)
     truth, given = y, y
     if classes:  # those of the model, and labels that none of its rows has
         truth, given = np.where(y < len(model.classes_), y, -1), np.array(classes)[y]
-    return of_groups(known, groups, ValidationScore(model, scoring, X, given, truth, known.predicted, known.shares))
+    score = ValidationScore(model, scoring, X, given, truth, known.predicted, known.shares)
+    values, size = unfinished.read(), 32
+    resumed = len(values)
+    while len(values) < len(groups.ids):
+        started = time.monotonic()
+        piece = of_groups(known, groups.part(len(values), len(values) + size), score)
+        values = np.concatenate([values, piece.values])
+        unfinished.write(values)
+        size = size * 2 if time.monotonic() - started < _INTERVAL / 2 else max(1, size // 2)
+    return LeaveOneOut(groups.ids, values, score.value, known.standard), resumed
 
 
 def _table(found: LeaveOneOut, by: str) -> pa.Table:

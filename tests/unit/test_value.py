@@ -1,8 +1,13 @@
-"""The command ``value``: the values of a state are those of the estimator, by row and by subject."""
+"""The command ``value``: the values of a state are those of the estimator, by row and subject, and after interrupts."""
 
 from __future__ import annotations
 
 import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+import pipelines.valuing
+import raydt.folders.folder
 from pipelines.report.page import is_page
 from pipelines.saved_runs import find_state
 from pipelines.valuing import value_rows
@@ -19,6 +26,7 @@ from raydt import load_model
 from raydt.attribution import leave_one_out
 from raydt.errors import ConfigError, InputError
 from tests.refusals import refused
+from tests.storage_faults import DeathError, Fault, FaultyStorage
 
 
 def table(n: int, seed: int, numbers: bool = False) -> pa.Table:
@@ -38,13 +46,14 @@ def table(n: int, seed: int, numbers: bool = False) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with validation rows, and trained runs: of classes, of two sides of a label, and of numbers."""
+    """A folder with validation rows, and trained runs: of classes, of two sides of a label, of numbers, of a GBDT."""
     place = tmp_path_factory.mktemp("value")
     for name, numbers, more in (
         ("classes", False, {}),
         ("sides", False, {"positive": "old"}),
         ("numbers", True, {}),
         ("private", False, {}),
+        ("gbdt", False, {}),
     ):
         pq.write_table(table(60, 1, numbers), place / f"{name}.parquet")
         pq.write_table(table(40, 2, numbers), place / f"{name}-valid.parquet")
@@ -56,6 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "label": "y",
         }
         learner = {"kind": "forest", "n_estimators": 6, "min_samples_split": 2}
+        if name == "gbdt":
+            learner = {"kind": "gbdt", "max_iter": 3}
         config = {
             "source": {**source, **more},
             "stream": {"holdout": 0},
@@ -146,3 +157,112 @@ def test_what_is_wrong_is_said_and_nothing_is_written(folder: Path, tmp_path: Pa
     with pytest.raises(ConfigError):
         value_rows(run, valid, valid, overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["none.parquet"]
+
+
+# -- commands that are interrupted and given again
+
+
+@contextmanager
+def at_line(at: int) -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at the ``at``-th line of the command, or of the writing of files; yield their count."""
+    files, lines = (pipelines.valuing.__file__, raydt.folders.folder.__file__), [0]
+
+    def local(frame: Any, event: str, _: Any) -> Any:
+        if event == "line":
+            lines[0] += 1
+            if lines[0] == at:
+                raise KeyboardInterrupt
+        return local
+
+    former = sys.gettrace()
+    sys.settrace(lambda frame, event, _: local if frame.f_code.co_filename in files else None)
+    try:
+        yield lines
+    finally:
+        sys.settrace(former)
+
+
+def outputs(out: Path) -> list[bytes]:
+    return [out.read_bytes(), out.with_name(f"{out.name}.html").read_bytes()]
+
+
+def command(folder: Path, name: str, by: Any, out: Path) -> tuple[Any, dict[str, Any]]:
+    """Return a call of the command and its options."""
+    options: dict[str, Any] = {"by": by, "scoring": "neg_log_loss"}
+    return (folder / name, folder / f"{name}-valid.parquet", out), options
+
+
+@pytest.mark.parametrize("name", ["classes", "gbdt"])
+@pytest.mark.parametrize("by", ["row", "subject"])
+def test_a_command_that_is_interrupted_at_any_line_and_given_again_ends_with_the_same_bytes(
+    folder: Path, tmp_path: Path, name: str, by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines.valuing, "_INTERVAL", 0.0)
+    call, options = command(folder, name, by, tmp_path / "values.parquet")
+    with at_line(0) as lines:
+        assert value_rows(*call, **options)["resumed"] == 0
+    expected, total, draws = outputs(call[2]), lines[0], random.Random(f"{name} {by}")
+    most = 0
+    for _ in range(5):
+        shutil.rmtree(tmp_path)
+        found = None
+        while found is None and not call[2].exists():  # a second command may be interrupted, too
+            with suppress(KeyboardInterrupt), at_line(draws.randrange(1, total + total // 2)):
+                found = value_rows(*call, **options)
+                most = max(most, found["resumed"])
+        assert outputs(call[2]) == expected
+        assert found is None or sorted(file.name for file in tmp_path.iterdir()) == [
+            "values.parquet",
+            "values.parquet.html",
+        ]
+    assert most > 0
+
+
+def test_a_process_that_dies_at_any_operation_of_the_storage_leaves_what_the_next_one_continues(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines.valuing, "_INTERVAL", 0.0)
+    call, options = command(folder, "classes", "row", tmp_path / "out" / "values.parquet")
+    with FaultyStorage(Fault.DEATH) as storage:
+        value_rows(*call, **options)
+    expected, resumed = outputs(call[2]), []
+    for at in range(1, len(storage.operations) + 1):
+        shutil.rmtree(tmp_path / "out")
+        with pytest.raises(DeathError), FaultyStorage(Fault.DEATH, at):
+            value_rows(*call, **options)
+        if not call[2].exists():
+            resumed.append(value_rows(*call, **options)["resumed"])
+        assert outputs(call[2]) == expected
+    assert resumed == sorted(resumed)
+    assert {0, 32, 48, 56, 60} <= {*resumed}
+
+
+@pytest.mark.parametrize("change", ["none", "by", "scoring", "file", "run", "damage"])
+def test_what_an_interrupted_command_has_found_is_for_the_same_command_only(
+    folder: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines.valuing, "_INTERVAL", 0.0)
+    (run, valid, out), options = command(folder, "classes", "row", tmp_path / "out" / "values.parquet")
+    with FaultyStorage(Fault.DEATH) as storage:
+        value_rows(run, valid, out, **options)
+    page = next(at for at, done in enumerate(storage.operations, 1) if "open" in done and ".html" in done)
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(DeathError), FaultyStorage(Fault.DEATH, page):
+        value_rows(run, valid, out, **options)
+    (unfinished,) = (tmp_path / "out").glob(".*.unfinished")
+    if change == "by":
+        options["by"] = "subject"
+    elif change == "scoring":
+        options["scoring"] = "accuracy"
+    elif change == "file":
+        valid = tmp_path / "valid.parquet"
+        pq.write_table(table(40, 3), valid)
+    elif change == "run":
+        run = folder / "private"  # the same rows and model, with another id of the run
+    elif change == "damage":
+        data = bytearray(unfinished.read_bytes())
+        data[-1] ^= 1
+        unfinished.write_bytes(data)
+    assert value_rows(run, valid, out, **options)["resumed"] == (60 if change == "none" else 0)
+    again = value_rows(run, valid, tmp_path / "again" / "values.parquet", **options)
+    assert outputs(Path(again["out"])) == outputs(out)
