@@ -26,7 +26,7 @@ class _ExactForest(SumOfTrees, Estimator):
     thresholds: int = 5
     max_depth: int = 20
     min_samples_split: int = 10
-    rebuild: Literal["eager", "lazy"] = "eager"
+    rebuild: Literal["auto", "eager", "lazy"] = "auto"
     random_state: int = 0
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
@@ -134,7 +134,7 @@ class RiverForestClassifier(RiverClassifier):
     thresholds: int = 2
     max_depth: int = 15
     min_samples_split: int = 4
-    rebuild: Literal["eager", "lazy"] = "lazy"
+    rebuild: Literal["auto", "eager", "lazy"] = "lazy"
     random_state: int = 0
     categorical_features: Sequence[Hashable] | None = None
 

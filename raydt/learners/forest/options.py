@@ -47,10 +47,11 @@ class ForestOptions(LearnerOptions, ClassWeight):
     )
     max_depth: int = Field(20, ge=0, le=255, description="largest depth of a node; the root has depth 0")
     min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")
-    rebuild: Literal["eager", "lazy"] = Field(
-        "lazy",
-        description="when to rebuild a subtree whose split has changed; eager: with the update that changed it; lazy: "
-        "node by node when a prediction passes it, at the latest at the end of the batch. The model is the same",
+    rebuild: Literal["auto", "eager", "lazy"] = Field(
+        "auto",
+        description="when to rebuild a subtree whose split has changed; eager: with the update that changed it; auto: "
+        "node by node when a prediction passes it, at the latest at the end of the batch; lazy: as auto, but an "
+        "estimator waits for the next prediction, digest or save. The model is the same",
     )
     random_state: int = Field(0, description="seed of memberships, features and thresholds; any integer")
 
@@ -91,7 +92,7 @@ class ForestOptions(LearnerOptions, ClassWeight):
             self.max_depth,
             self.min_samples_split,
             self.numeric,
-            self.rebuild == "lazy",
+            self.rebuild != "eager",
         )
 
     def promise(self) -> Promise:
