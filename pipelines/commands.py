@@ -459,10 +459,10 @@ def predict(
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out, and its page, if they exist.")
 @click.option(
     "--by",
-    type=click.Choice(["row", "subject"]),
+    metavar="row|subject|COLUMN",
     default="row",
     show_default=True,
-    help="Leave out one row at a time, or all rows of a subject.",
+    help="Leave out one row at a time, all rows of a subject, or all with one value of a feature.",
 )
 @click.option(
     "--scoring",
@@ -487,7 +487,7 @@ def value(state: str, validation: str, out: str, as_json: bool, **options: Any) 
     from raydt.presentation.charts import count, counted, figure
 
     found = value_rows(state, validation, out, **options)
-    named = counted(found["rows"], options["by"])
+    named = counted(found["rows"], options["by"] if options["by"] in ("row", "subject") else "group")
     shown = {"score": figure(found["score"]), "harmful": count(found["harmful"])}
     text = message("attribution.valued", named=named, **shown, out=found["out"], page=found["page"])
     print_result(found, text, as_json)

@@ -1,6 +1,6 @@
-"""Value of the rows of a saved state, or of its subjects, for the score of the model on validation rows.
+"""Value of the rows of a saved state, or of groups of them, for the score of the model on validation rows.
 
-Invariant: the state is only read. The table has a line for each row or subject, and is there completely or not at all.
+Invariant: the state is only read. The table has a line for each row or group, and is there completely or not at all.
 An interrupted command that is given again goes on where it stopped, and ends with the same bytes.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,19 @@ from pipelines.saved_runs import (
 from pipelines.updating.changes import StateNames, find_rows, open_rows, sound_rows
 from raydt.arrays.blocks import concatenated
 from raydt.arrays.elementary import AnyArray, Floats
-from raydt.attribution.leave_one_out import LeaveOneOut, ModelPredictions, groups_of, of_groups
+from raydt.attribution.leave_one_out import (
+    ExampleGroups,
+    LeaveOneOut,
+    ModelPredictions,
+    groups_of,
+    of_groups,
+    training_rows,
+)
 from raydt.attribution.scores import ValidationScore
+from raydt.encoding.columns import number_of
 from raydt.errors import InputError
 from raydt.estimators import estimator_of
+from raydt.examples.store import objects
 from raydt.examples.updates import dtype_of, no_targets
 from raydt.folders.arrays import MANIFEST
 from raydt.folders.folder import Folder
@@ -57,18 +66,19 @@ def value_rows(
     validation: str | Path,
     out: str | Path,
     *,
-    by: Literal["row", "subject"] = "row",
+    by: str = "row",
     scoring: str | None = None,
     label: str | None = None,
     kind: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write how much each row, or subject, of a state adds to the score on the labelled rows of a file.
+    """Write how much each row, or group of rows, of a state adds to the score on the labelled rows of a file.
 
-    ``out`` is a Parquet file with ``id`` or ``subject``, ``value`` and, of rows, ``label``; a page with the ends of the
-    list is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below 0), ``out``,
-    ``page`` and ``resumed``: how many values an interrupted command with the same state, file and options had found.
-    Such a command leaves them in ``.NAME.unfinished`` beside ``out``, and other commands begin anew.
+    ``by`` is ``row``, ``subject``, or a feature of the model: the rows with one value of the feature are a group then.
+    ``out`` is a Parquet file with ``id``, ``subject`` or ``group``, ``value`` and, of rows, ``label``; a page with the
+    ends of the list is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below
+    0), ``out``, ``page`` and ``resumed``: how many values an interrupted command with the same state, file and options
+    had found. Such a command leaves them in ``.NAME.unfinished`` beside ``out``, and other commands begin anew.
 
     InputError for a missing column, a value that cannot be used, or an output that cannot be written; ConfigError for
     a scorer that is none, an output over an input, or one that another process writes. There is no table then.
@@ -98,6 +108,7 @@ def value_rows(
     y = np.concatenate([no_targets(0, dtype_of(_regression(saved))), *(chunk.y for chunk in chunks)])
     sparse = [chunk.sparse for chunk in chunks if chunk.sparse is not None]
     model = estimator_of(saved.options).from_saved(saved)
+    groups = _groups(model, saved, by)
     classes = [] if _regression(saved) else source.classes or saved.classes
     rows = {"sparse": concatenated(sparse)} if sparse else {}
     arrays = [X, y, *(part for one in rows.values() for part in (one.indptr, one.indices))]
@@ -105,7 +116,7 @@ def value_rows(
     unfinished = _UnfinishedValues(target, place.read(MANIFEST), options, *(part.tobytes() for part in arrays))
     new = [target] if len(unfinished.read()) else [target, page]  # one interrupted at its end has written the page
     with writing_alone(target, "the values", new=[] if overwrite else new):
-        found, resumed = _values(model, X, rows, y, classes, by, scoring, unfinished)
+        found, resumed = _values(model, groups, X, rows, y, classes, scoring, unfinished)
         table, labels = _table(found, by), []
         if by == "row":
             labels = _labels(model, found)
@@ -129,6 +140,29 @@ def value_rows(
 
 def _regression(saved: SavedModel) -> bool:
     return bool(traits_of(saved.options).reading.regression)
+
+
+def _word(by: str) -> str:
+    return by if by in ("row", "subject") else "group"
+
+
+def _groups(model: Any, saved: SavedModel, by: str) -> ExampleGroups:
+    """Return the rows, subjects, or groups of rows by a feature, in the order of its codes or numbers."""
+    if _word(by) == by:
+        return groups_of(model, None, "all" if by == "subject" else None)
+    names = saved.features.names
+    if by not in names:
+        raise InputError(message("attribution.by", by=by, columns=", ".join(names)))
+    slots = model._store().in_order_of_birth()
+    codes, group, sizes = np.unique(
+        training_rows(model, slots)[0][:, names.index(by)], return_inverse=True, return_counts=True
+    )
+    known: dict[float, Any] = {code: code for code in codes[~np.isnan(codes)].tolist()}
+    if by in saved.categories:
+        by_value = traits_of(saved.options).reading.by_value
+        known = {number_of(one) if by_value else code: str(one) for code, one in enumerate(saved.categories[by])}
+    ids = objects([known.get(code) for code in codes.tolist()])
+    return ExampleGroups(ids, np.concatenate([[0], np.cumsum(sizes)]), slots[np.argsort(group, kind="stable")])
 
 
 class _UnfinishedValues:
@@ -162,16 +196,15 @@ class _UnfinishedValues:
 
 def _values(
     model: Any,
+    groups: ExampleGroups,
     X: Any,
     sparse: dict[str, Any],
     y: AnyArray,
     classes: list[Any],
-    by: str,
     scoring: str | None,
     unfinished: _UnfinishedValues,
 ) -> tuple[LeaveOneOut, int]:
     """Return the values, and how many of these were there; a piece of some seconds is written when it is found."""
-    groups = groups_of(model, None, "all" if by == "subject" else None)
     known = ModelPredictions(model, X, sparse)
     truth, given = y, y
     if classes:  # those of the model, and labels that none of its rows has
@@ -190,7 +223,7 @@ def _values(
 
 def _table(found: LeaveOneOut, by: str) -> pa.Table:
     ids = pa.array(found.ids.tolist())
-    return pa.table({"subject" if by == "subject" else "id": ids, "value": pa.array(found.values)})
+    return pa.table({"id" if by == "row" else _word(by): ids, "value": pa.array(found.values)})
 
 
 def _labels(model: Any, found: LeaveOneOut) -> list[Any]:
@@ -214,7 +247,7 @@ def _page(
     from pipelines.report.page import document  # drawing is imported where something is drawn
 
     harmful, useful = (found.values < 0).sum(), (found.values > 0).sum()
-    named = counted(len(found.ids), by)
+    named = counted(len(found.ids), _word(by))
     said = message(
         "attribution.page", named=named, harmful=count(harmful), useful=count(useful), score=figure(found.score)
     )
@@ -223,7 +256,7 @@ def _page(
         Text(f"{message('attribution.standard', standard=found.standard)}.", "quiet"),
     ]
     order = np.argsort(found.values, kind="stable")
-    heading = (by.capitalize(), *(("Label",) if labels else ()), "Value")
+    heading = (_word(by).capitalize(), *(("Label",) if labels else ()), "Value")
     words = (1, 2) if labels else (1,)
 
     def ends(places: Any, title: str, key: str) -> Section:
@@ -249,6 +282,6 @@ def _page(
             rows.append(Row(cells))
         columns = ("Label", "Rows", "Value below 0", "Sum of values")
         sections.append(Section("By label", [Table(rows, columns=columns, words=(1,))], "labels"))
-    title = f"Value of the {by}s of {state}"
+    title = f"Value of the {by}s of {state}" if by == _word(by) else f"Value of groups by {by} of {state}"
     what = message("attribution.measured", data=data, scoring=scoring or "the default score")
     return document(title, "value", [Article(title, what, head, sections)])

@@ -102,6 +102,33 @@ def test_values_of_a_run_are_those_of_its_estimator(folder: Path, tmp_path: Path
     assert load_model(place).digest() == model.digest()
 
 
+@pytest.mark.parametrize("name", ["classes", "sides", "numbers", "gbdt"])
+@pytest.mark.parametrize("by", ["age", "colour"])
+def test_values_by_a_feature_are_of_the_rows_with_one_value_of_it(
+    folder: Path, tmp_path: Path, name: str, by: str
+) -> None:
+    valid, train = (pq.read_table(folder / f"{name}{end}.parquet") for end in ("-valid", ""))
+    X: Any = valid.select(["age", "colour"])
+    y: Any = valid["y"].to_numpy()
+    model = load_model(find_state(folder / name).folder.location)
+
+    def score() -> float:
+        found = model.predict(X)
+        return float(-((found - y) ** 2).mean() if name == "numbers" else (found == y).mean())
+
+    expected, whole = {}, score()
+    ids, values = train["key"].to_pylist(), train[by].to_pylist()
+    for value in set(values):
+        with model.without([one for one, own in zip(ids, values, strict=True) if own == value]):
+            expected[value] = whole - score()
+    found = value_rows(folder / name, folder / f"{name}-valid.parquet", tmp_path / "values.parquet", by=by)
+    written = pq.read_table(tmp_path / "values.parquet")
+    assert written.column_names == ["group", "value"]
+    assert dict(zip(*written.to_pydict().values(), strict=True)) == expected
+    assert found["rows"] == len(expected)
+    assert f"Value of groups by {by} of" in Path(found["page"]).read_text()
+
+
 @pytest.mark.parametrize("scoring", ["roc_auc", "f1_macro"])
 def test_scorers_see_the_classes_in_order_and_labels_that_no_row_has(
     folder: Path, tmp_path: Path, scoring: str
@@ -133,6 +160,8 @@ def test_the_command_prints_what_it_wrote(folder: Path, tmp_path: Path, raydt: A
     code, _, err = raydt(*arguments)
     assert code == 2
     assert "values.parquet" in err
+    code, out, _ = raydt(*arguments, "--overwrite", "--by", "colour")
+    assert "3 groups" in out
     code, out, _ = raydt(*arguments, "--overwrite")
     assert code == 0
     assert "60 rows" in out
@@ -147,6 +176,8 @@ def test_what_is_wrong_is_said_and_nothing_is_written(folder: Path, tmp_path: Pa
     run, valid, out = folder / "classes", folder / "classes-valid.parquet", tmp_path / "values.parquet"
     with refused("attribution.scoring", ConfigError):
         value_rows(run, valid, out, scoring="nonsense")
+    with refused("attribution.by", InputError, by="whose", columns="age, colour"):
+        value_rows(run, valid, out, by="whose")
     with refused("attribution.unfit", ConfigError):
         value_rows(run, valid, out, scoring="neg_mean_squared_error")
     with pytest.raises(InputError):
@@ -237,7 +268,7 @@ def test_a_process_that_dies_at_any_operation_of_the_storage_leaves_what_the_nex
     assert {0, 32, 48, 56, 60} <= {*resumed}
 
 
-@pytest.mark.parametrize("change", ["none", "by", "scoring", "file", "run", "damage"])
+@pytest.mark.parametrize("change", ["none", "by", "column", "scoring", "file", "run", "damage"])
 def test_what_an_interrupted_command_has_found_is_for_the_same_command_only(
     folder: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +283,8 @@ def test_what_an_interrupted_command_has_found_is_for_the_same_command_only(
     (unfinished,) = (tmp_path / "out").glob(".*.unfinished")
     if change == "by":
         options["by"] = "subject"
+    elif change == "column":
+        options["by"] = "age"
     elif change == "scoring":
         options["scoring"] = "accuracy"
     elif change == "file":
