@@ -210,7 +210,7 @@ def _values(
     if classes:  # those of the model, and labels that none of its rows has
         truth, given = np.where(y < len(model.classes_), y, -1), np.array(classes)[y]
     score = ValidationScore(model, scoring, X, given, truth, known.predicted, known.shares)
-    values, size = unfinished.read(), 32
+    values, size = unfinished.read(), 1
     resumed = len(values)
     while len(values) < len(groups.ids):
         started = time.monotonic()
