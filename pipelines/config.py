@@ -467,7 +467,8 @@ class Config(BaseModel):
 
     source: SourceOptions = Field(description="where the rows are read from, or how they are generated")
     stream: StreamOptions = Field(
-        AdaptiveWindow(), description="how rows become insertions and deletions; with models by key all rows stay"
+        AdaptiveWindow(),
+        description="how rows become insertions and deletions; the default depends on learner, key and max_age",
     )
     learner: Annotated[LearnerOptions, _ByKind] = Field(description="learning method and its options")
     cluster: ClusterOptions = Field(
@@ -512,8 +513,11 @@ class Config(BaseModel):
         by_key = getattr(self.source, "key", None) is not None
         if self.output.receipts and by_key and not isinstance(self.source, LiveOptions):
             raise ValueError(message("receipts.of_keys"))
-        if by_key and "stream" not in self.model_fields_set:  # scouts of each key would cost more than its model
-            return self.model_copy(update={"stream": Incremental()})
+        if isinstance(self.stream, AdaptiveWindow) and (by_key or most is not None):
+            if "stream" not in self.model_fields_set:  # scouts of each key would cost more than its model
+                return self.model_copy(update={"stream": Incremental()})
+            if most is not None:
+                raise ValueError(message("configs.scouts_keep"))
         return self
 
     @property

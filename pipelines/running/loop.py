@@ -545,8 +545,10 @@ class Run:
         if self.requests is not None:
             self.requests.end(digest, complete=complete and not self.ending.closes)
             self.ending.receipt = self.requests.head
-        at = self.stream.state()
         self.ending.of_stream = self.stream.figures()
+        if complete and not self.ending.closes:
+            self.stream.let_go()
+        at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot), alone=self.ending.closes)
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model: Any = session.model()

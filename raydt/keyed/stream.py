@@ -297,6 +297,9 @@ class KeyedStream:
         """Return nothing: streams are those of the keys."""
         return {}
 
+    def let_go(self) -> None:
+        """Do nothing: streams are those of the keys."""
+
     def take_skipped(self) -> list[Skipped]:
         """Bad rows without a key since the last call."""
         skipped, self._skipped = self._skipped, []

@@ -300,9 +300,13 @@ class AdaptiveWindowStream(RowStream):
         return bool((self._active.view()[:excess] == row.id[0]).any())
 
     def length(self) -> int | None:
-        """Return twice the rows: each may be deleted."""
+        """Return twice the rows, of which each may be deleted; once without scouts."""
         n = self.source.n_rows
-        return None if n is None else 2 * n
+        return None if n is None else n if self.source.features.sparse else 2 * n
+
+    def let_go(self) -> None:
+        """Let go of the scouts, which know rows that are not live."""
+        self._scouts = Scouts(self.source)
 
     def figures(self) -> dict[str, Any]:
         """Return the window, and how often each scout was right."""

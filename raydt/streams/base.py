@@ -137,6 +137,9 @@ class Stream(Protocol):
     def figures(self) -> dict[str, Any]:
         """Return what the summary of a run says of the stream at its position, by its key."""
 
+    def let_go(self) -> None:
+        """Let go, at the end of the source, of copies of examples that only rows still to come would need."""
+
 
 # The raw history of a stream for an audit: which example was live during which updates.
 #

@@ -612,6 +612,9 @@ class RowStream(ABC):
         """Return what the summary says of this stream at its position."""
         return {}
 
+    def let_go(self) -> None:  # noqa: B027 - most streams keep no copies
+        """Let go of copies of examples; see :meth:`raydt.streams.base.Stream.let_go`."""
+
     def length(self) -> int | None:
         """At most so many updates, where the source's number of rows is known: bad and ignored rows are among them."""
         return self.source.n_rows

@@ -80,7 +80,7 @@ TREE = (
 SIDES = "missing"
 SIDE_ARRAYS = (Array(SIDES, np.int8, ("nodes",), UNDECIDED, TO_RIGHT + 1),)
 #: Faded counts of right predictions by each multiple of ``smoothing``, once a stream has counted one.
-CHOICE = Array("hits", np.int64, (len(MULTIPLES),), 0, (HIT << FADING) + 1)
+CHOICE = Array("hits", np.int64, (len(MULTIPLES),), 0, (HIT << FADING + 16) + 1)
 #: Those of a tree whose rebuilds follow certificates, besides.
 CERTIFICATE = (
     Array("m0", np.float64, ("nodes",), 0, LARGEST_MASS),
@@ -312,12 +312,11 @@ def chosen_smoothing(smoothing: float, hits: AnyInts | None) -> float:
 
 @inner_kernel
 def predict_smoothed(
-    tree: Any, categorical: Any, X: Any, row: int, smoothing: float, shares: Any, learned: int
+    tree: Any, categorical: Any, X: Any, row: int, smoothing: float, shares: Any, learned: int, gain: int
 ) -> tuple[int, int]:
-    """Class of one row of ``X``, and level of class 1; if its class is ``learned`` (not -1), count who was right.
+    """Class of one row of ``X``, and level of class 1; if its class is ``learned`` (not -1), who was right gains.
 
-    ``shares``, shape (multiples - 2, K), is scratch: of multiple 0 the leaf predicts, of the infinite one the root.
-    O(depth K).
+    ``shares``, shape (multiples - 1, K), is scratch: of multiple 0 the leaf predicts. O(depth K).
     """
     n, K = np.float64(total(tree.counts, 0)), shares.shape[1]
     for m in range(len(shares)):
@@ -338,20 +337,17 @@ def predict_smoothed(
     label, level = np.int64(0), np.int64(0)
     for m in range(len(hits)):
         guess = np.int64(0)
-        if 0 < m <= len(shares):
+        if m > 0:
             for k in range(1, K):
                 if shares[m - 1, k] > shares[m - 1, guess]:
                     guess = k
         else:
-            guess = majority(tree.counts, np.int64(0) if m else node)
+            guess = majority(tree.counts, node)
         if m == best:
             label = guess
-            if 0 < m <= len(shares):
-                level = np.int64(shares[m - 1, 1] * np.float64(LEVELS) + 0.5)
-            else:
-                level = level_at(tree.counts, np.int64(0) if m else node)
+            level = np.int64(shares[m - 1, 1] * np.float64(LEVELS) + 0.5) if m > 0 else level_at(tree.counts, node)
         if learned >= 0:
-            hits[m] += (HIT if guess == learned else 0) - (hits[m] >> FADING)
+            hits[m] += (gain if guess == learned else 0) - (hits[m] >> FADING)
     return label, level
 
 

@@ -335,9 +335,9 @@ def weigh(tree: Any, rules: Any) -> None:
 #: that a warm-up still waits for.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 #: Multiples of ``smoothing`` among which a stream of classes chooses, and the position of the given one.
-MULTIPLES, GIVEN = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf), 2
-#: The last registers, one for each multiple: its faded count of right predictions. One counts ``HIT``, and each
-#: prediction takes the share 2**-FADING from every count: 1024 predictions is the memory.
+MULTIPLES, GIVEN = (0.0, 0.1, 1.0, 10.0, 100.0), 2
+#: The last registers, one for each multiple: its faded count of right predictions. One of weight 1 counts ``HIT``, and
+#: each prediction takes the share 2**-FADING from every count: 1024 predictions is the memory.
 HITS, HIT, FADING = 7, 1 << 20, 10
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62

@@ -44,7 +44,7 @@ from raydt.learners.base import auto_epsilon
 
 ALIVE = np.iinfo(np.int64).max
 #: Multiples of ``smoothing`` among which a stream chooses.
-MULTIPLES = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf)
+MULTIPLES = (0.0, 0.1, 1.0, 10.0, 100.0)
 #: Sides of missing numbers.
 UNDECIDED, TO_LEFT, TO_RIGHT = 0, 1, 2
 #: A size: a fraction where examples have weights.
@@ -399,32 +399,31 @@ class FudyadtTwin:
         return 1.0 if 1.0 in best else best[0]
 
     def guess(self, x: Sequence[float], multiple: float) -> int:
-        """Class of the largest share, the smaller of two, 0 without examples: in the leaf, the root, or in between."""
+        """Class of the largest share, the smaller of two, 0 without examples: in the leaf, or smoothed."""
         path = self.path(x)
-        if self.smoothing and 0.0 < multiple < math.inf:
+        if self.smoothing and multiple > 0.0:
             shares = self.shares(x, max(1, self.n_classes), self.smoothing * multiple)
             return shares.index(max(shares))
-        v = path[0] if self.smoothing and multiple == math.inf else path[-1]
-        counts = self.counts(list(self.below(v)))
+        counts = self.counts(list(self.below(path[-1])))
         return counts.index(max(counts)) if counts else 0
 
     def tell(self, example: Example) -> None:
-        """Count who is right about an example that is learned next: 2^20, of which every later one takes 1 / 1024."""
-        if not self.smoothing or not self.copies(example):
+        """Count who is right about an example learned next: 2^20 times its weight; each later takes a 1024th."""
+        if not self.smoothing or not self.copies(example) or not self.epsilon:
             return
         for i, multiple in enumerate(MULTIPLES):
             right = self.guess(example.x, multiple) == example.y
-            self.hits[i] += 2**20 * right - self.hits[i] // 1024
+            self.hits[i] += int(2**20 * example.w) * right - self.hits[i] // 1024
 
     def shares(self, x: Sequence[float], n_classes: int, smoothing: Any) -> list[Any]:
         """Shares of the classes at the leaf of x, each node's an m-estimate towards its parent's, m = s (d/10)^3.
 
-        Of 0 the leaf's own, of infinity the root's. In the arithmetic of ``smoothing``: a float, or a fraction.
+        Of 0 the leaf's own. In the arithmetic of ``smoothing``: a float, or a fraction.
         """
         number = type(smoothing)
         p: list[Any] = []
         path = self.path(x)
-        path = path[-1:] if not smoothing else path[:1] if math.isinf(smoothing) else path
+        path = path if smoothing else path[-1:]
         for depth, v in enumerate(path):
             counts = self.counts(list(self.below(v)))
             counts += [0] * (n_classes - len(counts))

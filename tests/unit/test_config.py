@@ -270,6 +270,10 @@ class TestHash:
         source = {"kind": "parquet", "path": "t.parquet"}
         assert load_config({**SEA, "source": source}).stream.model == "adaptive_window"
         assert load_config({**SEA, "source": {**source, "key": "k"}}).stream.model == "incremental"
+        bounded = {**SEA, "checkpoint": {"max_age": "1h"}}
+        assert load_config(bounded).stream.model == "incremental"
+        with pytest.raises(ConfigError, match=r"scouts .* keep the last 16,384 rows"):
+            load_config({**bounded, "stream": {"model": "adaptive_window"}})
 
     def test_defaults_written_out_make_no_difference(self):
         assert load_config({**SEA, "stream": {"model": "adaptive_window", "warmup": 0}}).model_hash() == (

@@ -588,3 +588,40 @@ def test_leaves_that_should_be_split_violate() -> None:
     assert report.feasibility == "violated"
     assert "audits.leaf_gain" in findings(report)
     assert report.worst["leaf_gini"] >= 0.3
+
+
+# What a stream predicts: the smoothing that it has chosen.
+
+
+def _rare(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of which a tenth is of class 1, more often where two features are large."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    return X, (rng.random(n) < 1 / (1 + np.exp(2.9 - 1.4 * X[:, 0] - X[:, 1]))).astype(int)
+
+
+def test_shares_order_the_rows_where_one_class_is_rare_whatever_is_chosen() -> None:
+    X, y = _rare(4000)
+    tree = FullyDynamicTreeClassifier().partial_fit(X[:50], y[:50], classes=[0, 1])
+    for begin in range(50, 3000, 50):
+        tree.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    shares = tree.predict_proba(X[3000:])[:, 1]
+    positive = y[3000:] == 1
+    assert np.mean(shares[positive][:, None] > shares[~positive][None, :]) > 0.6
+
+
+def test_weights_count_when_a_stream_chooses() -> None:
+    """A rare class of weight 10 is not given up for the other one."""
+    X, y = _rare(2000)
+    tree = FullyDynamicTreeClassifier(class_weight={0: 1, 1: 10})
+    for begin in range(0, 2000, 50):
+        tree.partial_fit(X[begin : begin + 50], y[begin : begin + 50], **({} if begin else {"classes": [0, 1]}))
+    assert tree.predict(X)[y == 1].mean() > 0.5
+
+
+def test_without_epsilon_rows_one_by_one_predict_what_training_does() -> None:
+    X, y = _rare(300)
+    tree = FullyDynamicTreeClassifier(epsilon=0).partial_fit(X[:1], y[:1], classes=[0, 1])
+    for i in range(1, 300):
+        tree.partial_fit(X[i : i + 1], y[i : i + 1])
+    np.testing.assert_array_equal(tree.predict(X), FullyDynamicTreeClassifier(epsilon=0).fit(X, y).predict(X))

@@ -107,7 +107,7 @@ def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -
         np.empty(columns, dtype=np.bool_),
         empty(rows, dtype=np.int64),
         empty(rows if weighted else 0, dtype=DTYPE),
-        np.empty((len(MULTIPLES) - 2, classes)),
+        np.empty((len(MULTIPLES) - 1, classes)),
     )
 
 

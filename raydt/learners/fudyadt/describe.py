@@ -274,7 +274,7 @@ class FuDyADTDescription(RebuildingDescription):
                 figures.append(Fact("updates to a rebuild from the root", left, f"at most, of {budget}"))
         if CHOICE.name in run.model:
             chosen = chosen_smoothing(number(run.options, "smoothing") or 0.0, run.model[CHOICE.name])
-            words = {0.0: "none: a leaf's majority", np.inf: "full: the majority of all"}.get(chosen, figure(chosen))
+            words = "none: a leaf's majority" if chosen == 0 else figure(chosen)
             figures.append(Fact("smoothing of predictions", words, "it would have been right most often lately"))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."
         if margin is not None and margin.certified:

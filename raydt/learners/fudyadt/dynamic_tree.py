@@ -53,8 +53,8 @@ from raydt.learners.tree_coordinator import (
 from raydt.messages import message
 from raydt.parallel import work_seconds
 from raydt.trees.canonical_arrays import RANGE, predict_smoothed, route
-from raydt.trees.counted_tree import LARGEST_SUM as MOST_WEIGHT
 from raydt.trees.counted_tree import (
+    HIT,
     MOST_EXAMPLES,
     NODE,
     REBUILDS,
@@ -76,6 +76,7 @@ from raydt.trees.counted_tree import (
     sums_of,
     with_room,
 )
+from raydt.trees.counted_tree import LARGEST_SUM as MOST_WEIGHT
 from raydt.trees.records import (
     LEAVES,
     MEMBER,
@@ -146,9 +147,10 @@ def advance(
                 batch.means[i] = mean_at(tree, leaf)
             if kind == LOOK or reg[WARMUP_LEFT] == 0:
                 if rules.smoothing > 0.0:
-                    learned = np.int64(y[slot]) if kind == ADD and weight > 0 else np.int64(-1)
+                    learned = np.int64(y[slot]) if kind == ADD and weight > 0 and rules.epsilon > 0.0 else np.int64(-1)
                     at = cached.categorical, batch.X, steps[i].row
-                    found = predict_smoothed(tree, *at, rules.smoothing, scratch.shares, learned)
+                    gain = HIT * weight // rules.unit
+                    found = predict_smoothed(tree, *at, rules.smoothing, scratch.shares, learned, gain)
                     steps[i].prediction, steps[i].level = found
                 else:
                     steps[i].prediction = tree.nodes[leaf].label

@@ -41,8 +41,8 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
         ge=0,
         le=1e6,
         description="weight of the parent's probabilities in those of a node: as many examples as this at depth 10, "
-        "growing with the cube of the depth. A stream takes 0, 0.1, 1, 10 or 100 times as much, or the root's "
-        "probabilities, whichever has been right most often lately; 0: always the leaf's own",
+        "growing with the cube of the depth. A stream takes 0, 0.1, 1, 10 or 100 times as much, whichever has "
+        "been right most often lately; 0: always the leaf's own",
     )
     schedule: Literal["auto", "certificate", "published"] = Field(
         "auto",
