@@ -156,7 +156,7 @@ class Scouts:
         if not self._scouts:
             return
         y = self._classes(rows.y) if self._numbers else rows.y
-        self._n_classes = _PARTS if self._numbers else max(self._n_classes, classes_in(y))
+        self._n_classes = max(self._n_classes, classes_in(y))
         self._known.push(np.column_stack([np.arange(self._rows, self._rows + len(y)), rows.id]))
         known = self._known.view()[:, 0]
         right = np.array([one.learn(rows.X, y, self._n_classes, self._rows, known) for one in self._scouts])
@@ -291,8 +291,8 @@ class AdaptiveWindowStream(RowStream):
 
     def _window(self, seq: int) -> int:
         """Return how many rows are to be live at update ``seq``; within the warm-up all are."""
-        window = None if seq < self.warmup else self._scouts.window
-        return END if window is None else window
+        window = self._scouts.window
+        return END if window is None or seq < self.warmup else window
 
     def _deletes_before(self, row: Rows) -> bool:
         """Return True if the example with this id is to be deleted before the row is inserted."""

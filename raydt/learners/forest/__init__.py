@@ -146,7 +146,9 @@ class Forest(Learner):
 
     def describe(self, options: Mapping[str, Any]) -> ForestDescription:
         """The trees in numbers, and their rebuilds."""
-        return ForestDescription(lazy=options.get("rebuild") == "lazy", trees=int(options.get("n_estimators", 0)))
+        return ForestDescription(
+            lazy=options.get("rebuild") in ("auto", "lazy"), trees=int(options.get("n_estimators", 0))
+        )
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""

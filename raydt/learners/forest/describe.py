@@ -67,10 +67,9 @@ class ForestDescription(RebuildingDescription):
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """Return the size of all trees, and how much of them was rebuilt."""
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
-        return [
-            ("trees", shape_in_words(summary)),
-            ("rebuilds", "lazily, when the trees are used" if self._lazy else rebuilt),
-        ]
+        if not summary["rebuilds"]:
+            rebuilt = "as predictions pass, at the latest when a batch ends"
+        return [("trees", shape_in_words(summary)), ("rebuilds", rebuilt)]
 
     def receipt(self, effects: Effects) -> ReceiptWords:
         """Return rebuilds in words, unless they wait."""
