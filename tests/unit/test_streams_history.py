@@ -773,3 +773,20 @@ def test_numbers_are_told_apart_by_quartiles_and_with_indices_all_rows_stay() ->
     assert stream.figures()["adaptive_window"]["right"] == {}
     assert [len(batch) for batch in batches] == [100, 100, 100]
     assert not any((batch.op == DELETE).any() for batch in batches)
+    assert stream.length() == 300  # without scouts nothing is deleted
+
+
+def test_a_stream_that_has_ended_lets_go_of_rows_that_are_not_live() -> None:
+    data = _of_concepts(3000, 1000)
+    data[700] = dataclasses.replace(data[700], x=123.456)
+    _, stream = _windows(data)
+    figures = stream.figures()
+    assert stream.length() == 6000
+    assert 700 not in stream.state()["active"]
+    stream.let_go()
+    state = stream.state()
+    assert not any((array == 123.456).any() for array in state.values() if isinstance(array, np.ndarray))
+    assert figures["adaptive_window"]["rows"] == 3000
+    again = AdaptiveWindow().make(MemorySource(data, (1000,)))
+    again.restore(state)
+    assert next(again.batches(10), None) is None
