@@ -1,4 +1,4 @@
-"""What FuDyADT predicts in a stream: with the smoothing that has been right most often, with none, and by other rules.
+"""Accuracy of FuDyADT in a stream: with the smoothing that has been right most often, with none, and by other rules.
 
     python benchmarks/smoothing.py streams [--rows 10000] [--only NAME ...]    # the product, river's Hoeffding tree
     python benchmarks/smoothing.py rules [--rows 10000] [--only NAME ...]      # other rules on the same trees
@@ -151,7 +151,7 @@ def look(tree: Any, categorical: Any, x: Any, y: int, out: Any, own: Any, chosen
 
 
 def hits(stream: Stream, window: int) -> np.ndarray:
-    """Whether each rule is right about each row after the warm-up."""
+    """Return the outcomes of all rules on the rows after the warm-up, shape (rows, rules): right or wrong."""
     names, columns = stream.rows.drop_columns("y").column_names, []
     flags = [pa.types.is_dictionary(stream.rows.schema.field(name).type) for name in names]
     for name, flag in zip(names, flags, strict=True):

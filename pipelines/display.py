@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import escaped
-from pipelines.report.facts import audit_facts
+from pipelines.report.facts import audit_facts, window_in_words
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
 from pipelines.report.holdout import chosen, verdict
 from raydt.examples.updates import NUMBERS
@@ -120,18 +120,10 @@ def _streamed(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the updates of a stream and the score of its predictions."""
     return [
         ("updates", updates(summary)),
-        ("live", counted(summary["active"], "example") + _window(summary)),
+        ("live", counted(summary["active"], "example")),
+        ("window", window_in_words(summary)),
         _quality(summary["metrics"], summary["baselines"]),
     ]
-
-
-def _window(summary: dict[str, Any]) -> str:
-    """Return the window that has followed the stream, in words after the live examples."""
-    found = summary.get("adaptive_window")
-    if not found:
-        return ""
-    width = "all rows" if found["window"] is None else f"the last {counted(found['window'], 'row')}"
-    return f" (adaptive window: {width}, {counted(found['changes'], 'change')})"
 
 
 def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:

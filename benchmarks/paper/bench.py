@@ -94,7 +94,7 @@ class Folder:
 
 
 class Outcome(NamedTuple):
-    """Whether each inserted row was said to be positive, in order; updates; CPU seconds (0: not measured)."""
+    """Predictions of the inserted rows, in order (True: positive); updates; CPU seconds (0: not measured)."""
 
     predictions: Codes
     updates: int

@@ -261,15 +261,23 @@ def _data(run: ReportedRun) -> str:
     return Path(str(path)).name if path else f"{kind} {generator}" if generator else kind
 
 
+def window_in_words(summary: Mapping[str, Any]) -> str:
+    """Return the window that has followed the stream, and how often it changed; nothing of any other stream."""
+    found = summary.get("adaptive_window")
+    if not isinstance(found, dict):
+        return ""
+    width = "all rows" if found.get("window") is None else f"the last {counted(found['window'], 'row')}"
+    return f"{width} at the end, {counted(found['changes'], 'change')}"
+
+
 def _stream(run: ReportedRun) -> str:
     stream = run.section("stream")
     model = str(stream.get("model") or "unknown stream")
     words = model.replace("_", " ")
     if model == "sliding_window":
         return f"{words} of {count(stream.get('window'))}"
-    if model == "adaptive_window" and isinstance(found := run.summary.get(model), dict):
-        width = "all rows" if found.get("window") is None else f"the last {counted(found['window'], 'row')}"
-        return f"{words}: {width} at the end, {counted(found['changes'], 'change')}"
+    if followed := window_in_words(run.summary):
+        return f"{words}: {followed}"
     if model == "random_updates":
         return f"{words}, inserts with probability {figure(stream.get('insert_probability'))}"
     if model == "batches":

@@ -129,17 +129,13 @@ class Scouts:
 
     def __init__(self, source: Source) -> None:
         self._features, self._numbers = source.features, source.target_dtype == NUMBERS
-        self._make()
+        widths = () if source.features.sparse else HORIZONS  # scouts read no column of indices
+        self._scouts = [Scout(source.features, width) for width in widths]
         self._present = len(HORIZONS) - 1
         self._wins, self._new = np.zeros((2, len(HORIZONS), len(HORIZONS)), dtype=np.int64)
         self._rows = self._changes = self._right = self._n_classes = 0
         self._known = ActiveList(np.empty((0, 2), dtype=np.int64))  # number and id of the last rows, oldest first
         self._first = self._cuts = np.empty(0)  # first targets, and the quartiles of them
-
-    def _make(self) -> None:
-        """Make the scouts; of a column of indices, which they do not read, there are none."""
-        widths = () if self._features.sparse else HORIZONS
-        self._scouts = [Scout(self._features, width) for width in widths]
 
     @property
     def window(self) -> int | None:
@@ -237,7 +233,6 @@ class Scouts:
         self._wins, self._new = np.array(state["wins"]), np.array(state["new"])
         self._known = ActiveList(state["known"])
         self._first, self._cuts = np.array(state["first"]), np.array(state["cuts"])
-        self._make()
         for one in self._scouts:
             own = f"{one.width}:"
             one.restore({name.removeprefix(own): part for name, part in state.items() if name.startswith(own)})

@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -22,6 +22,7 @@ import pytest
 import pipelines
 from pipelines import replay, resume
 from pipelines.auditing import audit_run, audit_state, verify_run
+from pipelines.config import StreamOptions
 from pipelines.prediction import explain_row, predict_file
 from pipelines.purging import purge
 from pipelines.serving.application import Application, Loader, SnapshotReader
@@ -31,8 +32,10 @@ from raydt.exchange.messages import injected
 from raydt.sessions import adaptive_window
 from tests import volume
 from tests.cases import CASES, Trial, change_log, every_case, one_of_each
+from tests.integration import test_resume
 from tests.keyed_runs import KEYS_CASES as KEYS
 from tests.keyed_runs import config, files
+from tests.nets import test_purge
 from tests.refusals import refused
 from tests.small_tables import derived, examples, table_of, written
 from tests.storage_faults import Gone, at
@@ -399,6 +402,13 @@ STREAMS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "seed": draw.randrange(50),
     },
 }
+
+
+def test_every_stream_is_drawn_purged_and_resumed() -> None:
+    """A stream model that is new to the config is missing in a net until its list has the model."""
+    models = {one.model_fields["model"].default for one in get_args(get_args(StreamOptions)[0])} - {"training"}
+    assert models == set(STREAMS) == set(test_resume.STREAMS)
+    assert models - {"incremental"} == {way.split()[0] for way in test_purge.WAYS}  # which deletes nothing
 
 
 class Job:

@@ -571,7 +571,7 @@ def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
 def by_node(
     state: dict[str, Any], groups: dict[int, dict[str, Any]], *, inherits: bool = False
 ) -> tuple[dict[str, Any], dict[int, Any]]:
-    """The same state with statistics in the order of the nodes that gather them, where there are places.
+    """Return the state with statistics in the order of the nodes that gather them, where there are places.
 
     Which place a node has depends on how the stream was cut; the digest leaves it out. If leaves count what they
     have inherited (``inherits``), it is at the place after theirs.

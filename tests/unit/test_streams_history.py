@@ -710,7 +710,7 @@ def _of_concepts(n: int, length: int, seed: int = 0) -> list[Row]:
 
 
 def _windows(data: list[Row], warmup: int = 0) -> tuple[list[int], Any]:
-    """How many rows are live after each 128 rows, and the stream at its end."""
+    """Return the number of live rows after each 128 rows, and the stream at its end."""
     stream = AdaptiveWindow(warmup=warmup).make(MemorySource(data, (1000,)))
     live, rows, sizes = 0, 0, []
     for batch in stream.batches(50):
