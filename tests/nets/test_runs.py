@@ -49,7 +49,8 @@ def results(run: pipelines.RunResult) -> dict[str, object]:
     A learner that logs nothing leaves no table of events. A lazy forest opens a subtree when somebody looks, and each
     message ends with a look: what its events tell depends on how the stream is cut.
     """
-    lazy = "rebuild: lazy" in Path(run.path, "config.yaml").read_text(encoding="utf-8")
+    config = Path(run.path, "config.yaml").read_text(encoding="utf-8")
+    lazy = "rebuild: lazy" in config or "rebuild: auto" in config
     tells = Path(run.path, "events").exists() and not lazy
     columns = {
         f"{table}.{name}": repr(values)

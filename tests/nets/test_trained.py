@@ -222,7 +222,7 @@ class Learned:
     def __init__(self, trial: Trial, source: dict[str, Any], warmup: int, seed: int, shards: int) -> None:
         draw = random.Random(f"{seed} {warmup}")
         #: Of a forest that opens a subtree when somebody looks, what was done depends on how the stream is cut.
-        self.lazy = getattr(trial.options, "rebuild", "") == "lazy"
+        self.lazy = getattr(trial.options, "rebuild", "eager") != "eager"
         stream = Changelog(warmup=warmup, on_error="skip").make(trial.source({"source": source}))
         session = trial.session(stream, shards)
         self.updates: dict[int, Any] = {}

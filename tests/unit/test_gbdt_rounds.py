@@ -138,6 +138,21 @@ def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> 
         assert len(told.searched) <= 1 + told.depth(0)
 
 
+@pytest.mark.parametrize("rows", range(1, 7))
+def test_shards_with_hardly_a_row_train_several_trees_an_iteration(rows: int) -> None:
+    y = np.arange(rows, dtype=np.int32) % 3
+    X = np.column_stack([np.arange(rows), np.arange(rows) % 2]).astype(np.float64)
+    digests = set()
+    for shards in (1, 2, 3, 5):
+        options = GBDTOptions(max_iter=20, objective="multiclass")
+        features = Features(("a", "b"), (False, False))
+        session = InProcessSession(learners()["gbdt"], options, features, shards, WorkPlan(0, shared_store=False))
+        op, row = np.full(rows, INSERT, dtype=np.int8), np.arange(rows)
+        session.apply(UpdateBatch(0, op, row, X, y, 3, row, warmup=rows))
+        digests.add(session.digest())
+    assert len(digests) == 1
+
+
 # -- gbdt candidates -------------------------------------------------------------------------------------------------
 # Which cuts are candidates: one of each run of neighbours.
 

@@ -515,7 +515,7 @@ class RowShard:
     def _begin_training(self, slots: Slots, F: Floats, alone: bool) -> Any:
         room, grow_room, batch = self._begin(alone, trains=True)
         own, local = len(slots), self._sums
-        if F.T.flags.c_contiguous:  # of one tree an iteration: room in the batch for as many rows stays untouched
+        if self.ensemble.per == 1:  # room in the batch for as many rows stays untouched
             entry = grow_room.g[np.newaxis]  # in whose place the derivatives come
             batch = batch._replace(slots=np.require(slots, np.int32, ["C", "W"]), F=F.T, entry=entry)
         else:
