@@ -169,6 +169,8 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
 
     _fixed: ClassVar[dict[str, Any]] = {"objective": "squared_error", "update_every": _UNTIL_THE_CALL_ENDS}
 
+    l2_regularization: float = 10.0
+
     def _encoded(self, given: AnyArray) -> Targets:
         """The numbers; refused before any row is taken if one is far out of the scale of the last training."""
         session = getattr(self, "session_", None)

@@ -132,13 +132,14 @@ class OnlineGBDT:
         self.trees: dict[Place, Node] = {}
         self.K = self.exponent = 0
         self.origin = 0.0
+        self.fitted = [0.0, 0.0, 0.0]  # of rows, products and squares: the slope of labels on predictions
         self.factors: list[int] | None = None  # of the classes, once they are balanced
 
     # ------------------------------------------------------------------ training (Algorithm 1)
 
     def train(self, rows: Iterable[Row]) -> None:
         """The model of some rows, whatever there was before."""
-        self.trees, self.exponent = {}, 0
+        self.trees, former, self.exponent = {}, self.exponent, 0
         self.rows = {row.id: row for row in rows}
         examples = list(self.rows.values())
         columns = list(zip(*(row.x for row in examples if row.weight), strict=True)) or [()] * len(self.categorical)
@@ -162,6 +163,7 @@ class OnlineGBDT:
             if largest > 0:
                 self.exponent = math.frexp(largest)[1]  # largest < 2 ** exponent
                 self.exponent -= 2.0 ** (self.exponent - 1) >= largest
+            self.fitted[1:] = [number * 4.0 ** (former - self.exponent) for number in self.fitted[1:]]
         else:
             self.K = max([2, self.K] + [int(row.y) + 1 for row in examples])
             if self.options.class_weight == "balanced" and self.factors is None:
@@ -602,5 +604,29 @@ class OnlineGBDT:
         """Class code, of equals the smaller; or the target."""
         F = self.predict_scores(x)
         if self.squared:
-            return F[0] if any(row.counts for row in self.rows.values()) else F[0] - self.origin
+            slope, start = self.slope(), self.start()
+            return self.number(x) if slope == 1 else start + slope * (self.number(x) - start)
         return float(F[0] > 0) if self.binary else F.index(max(F))
+
+    def start(self) -> float:
+        """The mean at the last training; 0 once no row counts."""
+        return self.origin if any(row.counts for row in self.rows.values()) else 0.0
+
+    def number(self, x: Sequence[float]) -> float:
+        """The mean, and all that the trees add."""
+        return self.predict_scores(x)[0] - (self.origin - self.start())
+
+    def slope(self) -> float:
+        """How much of what the trees add is taken: least squares on former predictions, and 30 times 1."""
+        rows, products, squares = self.fitted
+        return (rows * max(0.0, min(1.0, products / squares)) + 30) / (rows + 30) if squares > 0 else 1.0
+
+    def learn_slope(self, x: Sequence[float], y: float, weight: float) -> None:
+        """A row that was predicted counts, all before it a little less."""
+        if not weight:
+            return
+        start, unit = self.start(), 2.0**self.exponent
+        d_y, d_F = (y - start) / unit, (self.number(x) - start) / unit
+        self.fitted = [
+            old + (weight * new - old / 1024) for old, new in zip(self.fitted, (1, d_y * d_F, d_F * d_F), strict=True)
+        ]

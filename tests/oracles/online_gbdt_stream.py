@@ -105,6 +105,8 @@ class OnlineGBDTTwin:
         prediction = math.nan
         if self.trained and op in (INSERT, UPDATE, QUERY):
             prediction = self.model.predict(x)
+            if op != QUERY and self.model.squared:
+                self.model.learn_slope(x, y, weight / UNIT)
         if op in (DELETE, DELETE_VALUE, UPDATE):
             self.died[self.find(id)] = seq
             if id in self.inserts:
@@ -247,6 +249,7 @@ class OnlineGBDTTwin:
                 "leaf": of_rows(np.uint8 if small else np.uint16, lambda row, place: within[row.leaf[place]], none),
                 "ledger": of_rows(np.int32 if squared else np.uint16, lambda row, place: row.ledger[place], 0),
                 "origin": np.array([model.origin], np.float64),
+                "slope": np.array(model.fitted, np.float64),
                 "drift": np.array([0 if kind == WAITS else row.drift for row, kind in rows], np.uint16),
             }
         )
@@ -322,6 +325,7 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
         same[name] = np.where(waits[:, None], 0, np.asarray(state[name], np.int64)[order]).tolist()
     same["drift"] = np.asarray(state["drift"])[order].tolist()
     bins = ("kinds", "values", "ranks", "starts", "seen")
+    same["slope"] = np.asarray(state.get("slope", np.zeros(3))).tolist()
     return same | {
         name: np.asarray(state[name]).tolist() for name in ("tree_nodes", "origin", *(f"bins_{b}" for b in bins))
     }

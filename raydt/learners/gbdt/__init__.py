@@ -25,7 +25,7 @@ from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.gbdt.coordinator import GBDTCoordinator, LocalGBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, start_of, trees_each, trees_of
-from raydt.learners.gbdt.model import saved_predictor
+from raydt.learners.gbdt.model import SLOPE, saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.shard import GBDTShard
 from raydt.learners.gbdt.update import RECORD, TO_DELETE, TO_INSERT, outlook
@@ -73,7 +73,7 @@ _TOTALS = (
     *map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows", *RECORD)),
     counter("exponent", -LARGEST_EXPONENT, LARGEST_EXPONENT + 1),
 )
-_BEGUN = counter("begun")
+_BEGUN, _SLOPE = counter("begun"), finite(SLOPE, 3)
 #: Rows whose leaves are checked at once.
 _CHECKED = 1 << 14
 _PENDING = Array("pending", np.int8, ("rows",), 0, TO_DELETE + 1)
@@ -124,6 +124,7 @@ class GBDT(Learner):
         "work_changes": "of the last update in place: it decides when the trees are trained again",
         "trainings": COUNTS_WORK,
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
+        SLOPE: "predictions of the past cannot be made again from the trees that there are now",
         "node_above": "of earlier times, as drift",
         "node_below": "of earlier times, as drift",
     }
@@ -151,6 +152,7 @@ class GBDT(Learner):
         """Trees and bins, or before the first training none; rows with their leaves and ledger."""
         trained = "tree_nodes" in model
         trees = _TREES + BINS + ((SPARSE_BINS,) if "bins_sparse" in model else ()) + (_CLASSES, _ORIGIN)
+        trees += (_SLOPE,) if options.regression and SLOPE in model else ()
         if not state:
             counts = (_COUNT,) if "node_count" in model else ()  # an earlier version did not save it
             return Schema((*trees, *_GAINS, *counts) if trained else (_ONLY,))
@@ -236,7 +238,10 @@ class GBDT(Learner):
             divided="large",
             counts=("trainings",),
             unused=options.unused,
-            stays=(message("learners.stays_boosted"),),
+            stays=(
+                message("learners.stays_boosted"),
+                *((message("learners.stays_slope"),) if options.regression else ()),
+            ),
         )
 
     def outlook(self, options: GBDTOptions, warmup: int) -> str:

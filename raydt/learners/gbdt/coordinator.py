@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.elementary import AnyArray, Arrays, Ints, Slots
+from raydt.arrays.elementary import AnyArray, Arrays, Bools, Floats, Ints, Slots
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.scoring import LEVELS
@@ -35,12 +35,14 @@ from raydt.examples.updates import (
     MOST_CLASSES,
     QUERY,
     TARGET_TOO_FAR,
+    UNIT,
     UPDATE,
     Admission,
     BatchResult,
     Features,
     Log,
     UpdateBatch,
+    filled,
     joined,
     no_targets,
     nothing_admitted,
@@ -57,7 +59,15 @@ from raydt.learners.gbdt.candidates import (
     summary_of,
 )
 from raydt.learners.gbdt.ensemble import Ensemble, extent, restored
-from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, ModelDigest, model_arrays, predictor_of
+from raydt.learners.gbdt.model import (
+    SLOPE,
+    CalibrationSlope,
+    ConstantPredictor,
+    GBDTPredictor,
+    ModelDigest,
+    model_arrays,
+    predictor_of,
+)
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.shard import GBDTShard, Patience, PendingRows, bins_of_all, trained_on
 from raydt.learners.gbdt.split_search import DELETED, INSERTED
@@ -84,6 +94,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._log, self._totals = UpdateLog(), Counts()
         self._extent: tuple[int, int, int] | None = None  # nodes, leaves and depth of the trees, where they are known
         self._digest = ModelDigest(features.sparse)
+        self._slope = CalibrationSlope()
         self._largest = 0  # no label among those that wait to be inserted is larger
         # What was fetched from the shards:
         self._only: float | None = None
@@ -206,11 +217,13 @@ class GBDTCoordinator(BatchCoordinator):
         if self.ensemble is not None:
             rows = admitted.row[asked]
             sparse = None if batch.sparse is None else batch.sparse[rows]
-            predictor = predictor_of(self.ensemble, self.features.sparse)
+            predictor = predictor_of(self.ensemble, self.features.sparse, self._slope)
             scores = predictor.scores(batch.X[rows], sparse)
+            if self.options.regression:
+                result.predictions[asked] = self._calibrated(batch, rows, batch.op[asked] != QUERY, scores[:, 0])
+                return
             result.predictions[asked] = predictor.classes_of(scores)
-            if not self.options.regression:
-                result.give_levels(asked, predictor.levels_of(scores))
+            result.give_levels(asked, predictor.levels_of(scores))
             return
         # Without a model, from the labels of the examples that are live just then.
         deleted = np.flatnonzero(admitted.old[part] >= 0) + part.start
@@ -218,6 +231,15 @@ class GBDTCoordinator(BatchCoordinator):
         result.predictions[asked] = [constant_of(summary) for summary in found]
         if not self.options.regression:
             result.give_levels(asked, LEVELS * (result.predictions[asked] == 1))
+
+    def _calibrated(self, batch: UpdateBatch, rows: Ints, learned: Bools, F: Floats) -> Floats:
+        """Return the numbers of rows of the batch, each by the slope of the rows before it; queries count nothing."""
+        e = self.ensemble
+        assert e is not None
+        y, weight = np.zeros(len(rows)), np.zeros(len(rows))
+        y[learned], counted = batch.y[rows[learned]], filled(batch.weight, len(batch.y))[rows[learned]]
+        weight[learned] = counted / UNIT
+        return self._slope.predict(F, e.start, 2.0**e.exponent, y, weight)
 
     def _summaries(self, seqs: Ints, deleted: Slots, since: Ints) -> Exchange[list[Summary]]:
         """Return summaries of the labels live before updates ``seqs``; those in ``deleted`` went at ``since``."""
@@ -266,6 +288,8 @@ class GBDTCoordinator(BatchCoordinator):
         bins = [Bins.from_arrays(of_shard["bins"]) for of_shard in found]
         of_all = bins_of_all(bins, self._rows.columns, len(self.features.names))
         e = trained_on(self.options, of_all, targets, self.ensemble)
+        if self.ensemble is not None:
+            self._slope.rescale(e.exponent - self.ensemble.exponent)
         if self._weighting.is_open:
             sums = [np.zeros(e.classes, dtype=np.int64), *(of_shard["weights"] for of_shard in found)]
             self._weighting.resolve(joined_summary(sums), self._seq)
@@ -345,7 +369,7 @@ class GBDTCoordinator(BatchCoordinator):
     def predictor(self) -> GBDTPredictor | ConstantPredictor:
         """Predictions of the trees as they are now; they change with the next update."""
         if self.ensemble is not None:
-            return predictor_of(self.ensemble, self.features.sparse)
+            return predictor_of(self.ensemble, self.features.sparse, self._slope)
         return ConstantPredictor(self._constant(), self.options.regression)
 
     def gather(self) -> Exchange[None]:
@@ -401,7 +425,11 @@ class GBDTCoordinator(BatchCoordinator):
         model = model_arrays(self.ensemble, 0.0 if self.ensemble is not None else self._constant())
         if self._counts is not None:
             model["node_count"], self._counts = self._counts, None
-        return model
+        return model | (self._slope_state() if self.ensemble is not None else {})
+
+    def _slope_state(self) -> Arrays:
+        """Return the sums of the slope, if a row has counted."""
+        return {SLOPE: np.array(self._slope.sums)} if any(self._slope.sums) else {}
 
     # ---------------------------------------------------------------- states
 
@@ -416,7 +444,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _model_state(self) -> Arrays:
         """Return what a state has that does not grow with the rows."""
         counted = {"seq": self._seq, "warmup": self._warmup, "begun": self._begun, **self._record.numbers()}
-        return self._totals.state(self.ensemble, counted) | self._weighting.state()
+        return self._totals.state(self.ensemble, counted) | self._weighting.state() | self._slope_state()
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
@@ -432,6 +460,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._weighting.restore(state)
+        self._slope = CalibrationSlope(state[SLOPE]) if SLOPE in state else CalibrationSlope()
         self._extent = None
 
 

@@ -35,6 +35,7 @@ from raydt.presentation.charts import (
     count,
     counted,
     duration,
+    figure,
     line_panel,
     over_stream,
     share,
@@ -128,6 +129,11 @@ class GBDTDescription(RebuildingDescription):
             blocks = [many, importances(run.model, run.names), *_leading(run), *shape]
         trainings = count(run.summary.get("trainings"))
         figures = [*rebuild_figures(run.summary), Fact("trainings", trainings, "of all trees, with the first")]
+        if "slope" in run.model:
+            from raydt.learners.gbdt.model import CalibrationSlope
+
+            slope = CalibrationSlope(run.model["slope"]).value
+            figures.append(Fact("slope of predictions", figure(slope), "the share taken of what trees add to the mean"))
         return Presentation(figures, Section("Trees", blocks), updates_section(run.events))
 
 

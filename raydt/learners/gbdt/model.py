@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,9 @@ from raydt.trees.shapley import StoredTrees, TreeSum, binned, constant
 
 #: Rows for which the trees are not packed.
 _FEW = 1000
+#: The array of the sums of :class:`CalibrationSlope`, once a stream has predicted a row; rows that count as a slope of
+#: 1 besides, and the share of the sums that fades with a row.
+SLOPE, _TRUSTED, _FADING = "slope", 30.0, 1024.0
 
 
 @kernel
@@ -99,18 +102,77 @@ def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
     }
 
 
+class CalibrationSlope:
+    """How much of what the trees add to the mean a prediction of a number takes, as a stream has found it: 0 to 1.
+
+    A model whose trees follow few far labels adds too much. The least squares of labels on predictions, both as
+    distances from the mean, tell how much of them to take: the slope sum(d_y d_F) / sum(d_F^2), kept within 0 and 1.
+    Each row counts with its weight, once it was predicted; sums lose their 1024th part with each row. 30 rows more
+    count as a slope of 1, so that the slope of a new model is near 1.
+
+    Source: D. R. Cox, Two further applications of a model for binary regression, Biometrika 1958 (the slope);
+    J. C. van Houwelingen and S. Le Cessie, Predictive value of statistical models, Statistics in Medicine 1990 (to
+    shrink by it).
+    """
+
+    def __init__(self, sums: Iterable[float] = (0.0, 0.0, 0.0)) -> None:
+        self.sums = [float(number) for number in sums]  #: Faded sums of weights, of d_y d_F and of d_F^2, in units.
+
+    @property
+    def value(self) -> float:
+        """The slope."""
+        rows, products, squares = self.sums
+        if squares <= 0.0:
+            return 1.0
+        return (rows * min(1.0, max(0.0, products / squares)) + _TRUSTED) / (rows + _TRUSTED)
+
+    def predict(self, F: Floats, start: float, unit: float, y: Floats, weight: Floats) -> Floats:
+        """Predict rows one after the other, shape (n,); each is learned before the next, but for those of weight 0.
+
+        ``F`` are the scores, ``start`` is that without trees, and ``unit`` a power of two. O(n).
+        """
+        numbers = np.empty(len(F))
+        for row, (score, label, w) in enumerate(zip(F.tolist(), y.tolist(), weight.tolist(), strict=True)):
+            numbers[row] = calibrated(score, start, self.value)
+            if w > 0.0:
+                moved = (score - start) / unit
+                for i, number in enumerate((1.0, (label - start) / unit * moved, moved * moved)):
+                    self.sums[i] += w * number - self.sums[i] / _FADING
+        return numbers
+
+    def rescale(self, exponents: int) -> None:
+        """Have the unit be 2^exponents times what it was; where the squares have no number then, begin anew."""
+        with np.errstate(all="ignore"):
+            scaled = np.ldexp(self.sums, [0, -2 * exponents, -2 * exponents])
+        self.sums = scaled.tolist() if np.isfinite(scaled).all() else [0.0] * 3
+
+
+def calibrated(F: Any, start: float, slope: float) -> Any:
+    """Take so much of what the trees have added; with a slope of 1 all of it, bit for bit."""
+    return F if slope == 1.0 else start + slope * (F - start)
+
+
 class GBDTPredictor:
     """Predictions of the trees of all iterations, of which each has ``per``; ``origin`` is F of no trees.
 
-    There may be ``width`` sparse features; ``classes`` is K, 0 of a regression. A saved model has ``counted``: gain of
-    every split and examples at every node, both shape (trees, nodes).
+    There may be ``width`` sparse features; ``classes`` is K, 0 of a regression, whose ``slope`` is that of
+    :class:`CalibrationSlope`. A saved model has ``counted``: gain of every split and examples at every node, both shape
+    (trees, nodes).
     """
 
     def __init__(
-        self, trees: Trees, bins: Bins, width: int, classes: int, per: int, origin: float, counted: Any = (None, None)
+        self,
+        trees: Trees,
+        bins: Bins,
+        width: int,
+        classes: int,
+        per: int,
+        origin: float,
+        slope: float = 1.0,
+        counted: Any = (None, None),
     ) -> None:
         self._trees, self._bins, self._classes, self._per, self._origin = trees, bins, classes, per, origin
-        self._width, (self._gain, self._cover) = width, counted
+        self._slope, self._width, (self._gain, self._cover) = slope, width, counted
         self._packed: tuple[PackedTrees, Floats] | None = None  # and values, once they are needed
 
     @property
@@ -132,7 +194,7 @@ class GBDTPredictor:
             self._add(0, self.iterations, RowBlock.of(X, sparse), F)
             return F
         if self._packed is None:
-            trees = self.tree_sum(self._classes)
+            trees = self._sum()
             tree = np.repeat(np.arange(trees.trees), np.diff(trees.starts))
             self._packed = packed(trees), trees.value[np.arange(len(tree)), tree % self._per]
         add_values(*self._packed, X, sparse, F)
@@ -144,7 +206,7 @@ class GBDTPredictor:
     def classes_of(self, F: Floats) -> AnyArray:
         """Class codes (of equal scores the smaller), or numbers, shape (n,)."""
         if self._classes == 0:
-            numbers: Floats = F[:, 0].copy()
+            numbers: Floats = calibrated(F[:, 0].copy(), self._origin, self._slope)
             return numbers
         codes: Int32s = (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
         return codes
@@ -174,6 +236,10 @@ class GBDTPredictor:
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """Return the trees of all iterations; one output for two classes or a number, else one for each class seen."""
+        trees = self._sum()
+        return trees if self._slope == 1.0 else replace(trees, value=self._slope * trees.value)
+
+    def _sum(self) -> TreeSum:
         trees, per = self._trees, self._per
         used = trees.feature >= LEAF
         place = np.cumsum(used.ravel()).reshape(used.shape) - 1  # among the nodes in use
@@ -230,10 +296,10 @@ class ConstantPredictor:
         return shares
 
 
-def predictor_of(ensemble: Ensemble, width: int) -> GBDTPredictor:
+def predictor_of(ensemble: Ensemble, width: int, slope: CalibrationSlope) -> GBDTPredictor:
     """Predictions of trees in memory; ``width`` is how many sparse features there may be."""
     e = ensemble
-    return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.start)
+    return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.start, slope.value)
 
 
 def saved_predictor(model: Mapping[str, AnyArray], options: GBDTOptions, features: Features) -> Any:
@@ -245,15 +311,16 @@ def saved_predictor(model: Mapping[str, AnyArray], options: GBDTOptions, feature
     bins, classes = Bins.from_arrays(arrays), int(model["classes"][0])
     trees = trees_of(arrays, bins, options.max_leaf_nodes)
     per, origin = trees_each(options, classes), float(model["origin"][0])
+    slope = CalibrationSlope(model[SLOPE]).value if SLOPE in model else 1.0
     if "node_gain" not in arrays:
         start = start_of(trees, origin, classes == 0)
-        return GBDTPredictor(trees, bins, features.sparse, classes, per, start)
+        return GBDTPredictor(trees, bins, features.sparse, classes, per, start, slope)
     tree, node = numbered(arrays["tree_nodes"])
     gain, cover = np.zeros(trees.feature.shape), np.zeros(trees.feature.shape, dtype=np.int64)
     gain[tree, node] = arrays["node_gain"]
     cover[tree, node] = arrays.get("node_count", 0)  # an earlier version did not save it
     known = cover if "node_count" in arrays else None
-    return GBDTPredictor(trees, bins, features.sparse, classes, per, origin, (gain, known))
+    return GBDTPredictor(trees, bins, features.sparse, classes, per, origin, slope, (gain, known))
 
 
 # The digest of a model: trees with their sums, bins, and of its rows label and ledger by id; free of slots and nodes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +13,8 @@ from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.batch_coordinator import ClassWeight
 from raydt.messages import message
 
+#: Defaults where labels are numbers: a leaf of a few far labels would be worse than the mean.
+_OF_NUMBERS = {"l2_regularization": 10.0}
 _TO_INSERT = 1  # ``pending`` of an example that is not in the trees yet (``update``)
 
 
@@ -23,7 +25,8 @@ class GBDTOptions(LearnerOptions, ClassWeight):
     objective: Literal["auto", "binary", "multiclass", "squared_error"] = Field(
         "auto",
         description="loss to minimise; auto: binary while there are two classes, else multiclass; binary: refuses a "
-        "third class; multiclass: a tree for each class, also of two; squared_error: for numeric labels",
+        "third class; multiclass: a tree for each class, also of two; squared_error: for numeric labels, with "
+        "l2_regularization 10 as default",
     )
     max_iter: int = Field(
         100,
@@ -97,6 +100,14 @@ class GBDTOptions(LearnerOptions, ClassWeight):
         description="decrease of the loss above which early_stopping counts an improvement; squared errors count in "
         "units of the power of two above the largest distance of a label from the mean",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        """Defaults that depend on the objective."""
+        if isinstance(given, dict) and given.get("objective") == "squared_error":
+            return {**_OF_NUMBERS, **given}
+        return given
 
     @model_validator(mode="after")
     def _has_classes(self) -> GBDTOptions:
