@@ -488,7 +488,7 @@ def test_a_deletion_log_names_no_keys(trial: Trial, seed: int, tmp_path: Path) -
 
 FUDYADT = learners()["fudyadt"]
 #: What a result and the statistics say about the work, not about the model.
-WORK, TRAFFIC = ("seconds",), ("rounds", "bytes_exchanged")
+WORK, TRAFFIC = ("seconds", "place"), ("rounds", "bytes_exchanged")
 
 
 def shown(value: Any) -> Any:
