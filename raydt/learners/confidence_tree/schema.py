@@ -123,7 +123,7 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
     )
     weights = weight_arrays(model, balanced=options.class_weight == "balanced" and len(bins) > 0)
     arrays = (
-        *map(counter, SCALARS),
+        *(counter(name, below=1) if name == "restarted" else counter(name) for name in SCALARS),
         *NODE_ARRAYS,
         *_COUNTING,
         *SPLITS,
