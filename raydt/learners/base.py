@@ -261,10 +261,6 @@ class Learner(ABC):
     def traits(self, options: Any) -> Traits:
         """Return the properties of the learner with these options that its callers need."""
 
-    def fixed_by(self, options: Any, state: Arrays) -> Any:
-        """Return the options with what the past has fixed for good in a state, to train a model on other examples."""
-        return options
-
     def describe(self, options: Mapping[str, Any]) -> description.Description:
         """Return the description for these options, which may be of another version, or some be missing."""
         described: description.Description = self.Description(options)

@@ -505,12 +505,12 @@ def validated(values: Any) -> dict[str, Any]:
 def trained_from_nothing(
     options: LearnerOptions, features: Features, history: History, class_order: Ints, state: Arrays
 ) -> InProcessSession:
-    """Train on the live examples of a history, inserted at once by ids, with what is fixed in ``state``."""
+    """Train on the live examples of a history, inserted at once by ids, with the class weights in ``state``."""
     learner = learners()[options.kind]
     live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
     live = live[np.argsort(history.id[live], kind="stable")]
     n = len(live)
-    session = InProcessSession(learner, learner.fixed_by(options, state), features)
+    session = InProcessSession(learner, options, features)
     if "class_weight" in state:
         session.coordinator.weigh_classes(state["class_weight"])
     op, row = np.full(n, INSERT, dtype=np.int8), np.full(n, -1)

@@ -41,7 +41,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import grown
 from raydt.arrays.elementary import Floats, Int32s, Ints
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.examples.updates import BITS, UNIT, Weights
+from raydt.examples.updates import BITS, UNIT
 from raydt.trees.records import LEAF, NODES, USED, floor_product, majority, rest_of_product, total
 
 # Numeric labels of a tree as whole numbers: their range, the unit they are counted in, and the mass of a node.
@@ -64,6 +64,8 @@ MOST_EXAMPLES = 2**24
 LARGEST_MASS = 2.0**56
 #: Of a power of two: a range below its inverse is none, and no end of one lies beyond it.
 LARGEST_EXPONENT = 900
+#: Stands for the units of a label that waits for another range.
+OUTSIDE = -1
 
 
 class LabelRange(NamedTuple):
@@ -85,13 +87,13 @@ class LabelRange(NamedTuple):
 
     @classmethod
     def seen(cls, y: Floats) -> LabelRange:
-        """A range around the labels of a warm-up, whose ends no label can be read from. O(n).
+        """A range around the labels of a tree, whose ends no label can be read from; of none there is none. O(n).
 
         The ends are multiples of a step, the power of two for which the labels extend over 8 to 16 steps; a label that
         they all have counts as if they extended from 0 to twice as far.
         """
         if len(y) == 0:
-            return cls.of(0.0, 1.0)
+            return cls.of(math.nan, math.nan)
         low, high = float(y.min()), float(y.max())
         room = (abs(low) or 1.0) if low == high else 0.0
         low, high = low - room, high + room
@@ -237,13 +239,16 @@ def are_close(n: int, sums: Any, node: int, limit: int) -> bool:
     return close
 
 
-def sums_of(units: Int32s, weights: Weights) -> Ints:
-    """Add up labels in units with weights: the ``sums`` of a node that has them, shape (COLUMNS,)."""
-    total = squares = 0
-    for q, weight in zip(units.tolist(), weights.tolist(), strict=True):
-        total += q * weight
-        squares += q * q * weight
-    return np.array([total, squares >> BITS, squares & _REST], dtype=np.int64)
+@kernel
+def add_numbers(sums: Any, node: int, units: Any, weight: Any, slots: Any) -> None:
+    """Add the labels in some slots to the sums of a node; of weight 1 where ``sums`` have no column for a rest."""
+    for slot in slots:
+        q = np.int64(units[slot])
+        if sums.shape[1] == COLUMNS:
+            add_number(sums, node, q, np.int64(weight[slot]))
+        else:
+            sums[node, 0] += q
+            sums[node, 1] += q * q
 
 
 def in_units(sums: Ints) -> Ints:

@@ -1,8 +1,8 @@
 """FuDyADT with numeric labels and gains in variance: the slow twin that the fast versions have to equal bit for bit.
 
-Labels are counted in units of their range, the range is that of the options or of the warm-up, and an empty leaf
-predicts what the nearest node above it does. Each label comes with the weight of its example. Only plain Python here;
-float64 decides in :func:`score`, :func:`mass` and :meth:`NumberTwin.units`.
+Labels are counted in units of their range, the range is that of the options or of the examples that the root was built
+from, and an empty leaf predicts what the nearest node above it does. Each label comes with the weight of its example.
+Only plain Python here; float64 decides in :func:`score`, :func:`mass` and :meth:`NumberTwin.units`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class NumberTwin(FudyadtTwin):
     ) -> None:
         super().__init__(categorical, **options)
         self.half_alpha_of_range = self.half_alpha
-        self.low = self.high = self.unit = math.nan
-        self.top = 0
+        self.declared = label_range is not None
+        self.take_range_of([])
         if label_range is not None:
             self.take_range(*label_range)
 
@@ -84,8 +84,12 @@ class NumberTwin(FudyadtTwin):
         self.half_alpha = Fraction(math.floor(self.half_alpha_of_range * self.top**2))
 
     def take_range_of(self, examples: Sequence[Example]) -> None:
-        """The range of a warm-up."""
-        labels = [e.y for e in examples] or [0.0, 1.0]
+        """The range of the examples of a root; without examples there is none."""
+        labels = [e.y for e in examples]
+        if not labels:
+            self.low = self.high = self.unit = math.nan
+            self.top, self.step, self.square, self.half_alpha = 0, 0.0, 0.0, Fraction(0)
+            return
         low, high = min(labels), max(labels)
         if low == high:
             low, high = (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
@@ -108,9 +112,18 @@ class NumberTwin(FudyadtTwin):
     # ------------------------------------------------------------------ what differs
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
-        if not self.top:
+        if depth == 0 and not self.declared:
             self.take_range_of(examples)
         return super().build(examples, depth, time)
+
+    def update(self, example: Example, insert: bool, time: int) -> None:
+        """As of classes, but an example outside of a range that was not declared has the whole tree built."""
+        if insert and not self.declared and self.copies(example) and not self.low <= example.y <= self.high:
+            path = self.path(example.x)
+            self.move(path[-1], example, True)
+            self.rebuild(path, 0, time)
+        else:
+            super().update(example, insert, time)
 
     def look(self, x: Sequence[float]) -> float:
         return self.no_prediction if self.warmup_left else self.predict(x)

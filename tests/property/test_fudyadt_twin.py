@@ -52,13 +52,12 @@ long_cuts = st.sampled_from(((1,), (7,), (90, 3), (1000,)))
 
 @st.composite
 def numbers(draw: st.DrawFn, long: bool = False, missing: bool = False) -> tuple[Stream, dict[str, Any]]:
-    """A stream with numbers for its classes, and the option that declares their range, if it has no warm-up."""
+    """A stream with numbers for its classes, and maybe the option that declares their range."""
     stream = draw(long_streams(events=250, missing=missing) if long else streams(missing=missing))
     palette = draw(st.sampled_from(PALETTES))
     labels = tuple(float("nan") if y < 0 else palette[int(y)] for y in stream.y)
     ranges = ((0.0, 4.0), (-3.0, 7.25), (1.0, 1.5), (-1e250, 1e250))
-    seen = stream.warmup and draw(st.booleans())
-    declared = {} if seen else {"label_range": draw(st.sampled_from(ranges))}
+    declared = {} if draw(st.booleans()) else {"label_range": draw(st.sampled_from(ranges))}
     return replace(stream, y=labels, regression=True), declared
 
 

@@ -191,9 +191,19 @@ def test_as_good_as_a_tree_of_the_same_depth() -> None:
 def test_labels_beyond_the_range_count_as_its_ends() -> None:
     tree = FullyDynamicTreeRegressor(label_range=(0.0, 8.0)).fit([[0.0], [1.0]], [-100.0, 100.0])
     assert tree.predict([[0.0], [1.0]]).tolist() == [0.0, 8.0]
-    tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0]], [1.0, 5.0]).partial_fit([[2.0]], [7.0])
-    assert tree.predict([[2.0]]).tolist() == [5.0]
-    assert tree.forget_examples([[2.0]], [7.0]).active == 2  # by value they are what they were
+    tree.partial_fit([[2.0]], [9.0])
+    assert tree.forget_examples([[2.0]], [9.0]).active == 2  # by value they are what they were
+
+
+def test_a_range_that_is_not_declared_follows_the_labels() -> None:
+    tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0]], [1.0, 5.0])
+    for n, y in enumerate((7.0, -40.0, 1e6)):
+        tree.partial_fit([[2.0 + n]], [y])
+        assert tree.predict([[2.0 + n]]).tolist() == [pytest.approx(y, abs=1.0)]
+    assert tree.session_.statistics()["rebuilds"] == 4  # as each of the three lies outside
+    tree.forget(tree.row_ids_)
+    tree.forget_examples([[4.0]], [1e6])  # the root is built again, of labels from -40 to 7
+    assert tree.session_.model()["label_range"].tolist() == [-40.0, 8.0]
 
 
 def test_an_empty_leaf_predicts_what_the_nearest_node_above_does() -> None:

@@ -64,16 +64,15 @@ class FuDyADT(Learner):
     }
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
-        """All but states whose range of labels was found: in format 1 its ends are labels."""
+        """All but states whose range of labels was found: before format 3 it was that of the warm-up."""
         found = options.get("criterion") == "squared_error" and not options.get("label_range")
-        return 2 if what == "state" and found else 1
+        return 3 if what == "state" and found else 1
 
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories, also missing ones; any number of classes, or numeric labels."""
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if options.numeric:
             reading = Reading(missing=True, missing_since=3, regression=True, weights=True)
-            needs = "" if options.label_range else message("learners.needs_range")
         else:
             reading = Reading(
                 missing=True,
@@ -82,10 +81,10 @@ class FuDyADT(Learner):
                 weights=True,
                 class_weight=options.weights_by_label,
             )
-            needs = message("learners.needs_classes") if options.class_weight == "balanced" else ""
+        balanced = options.class_weight == "balanced"
         return Traits(
             reading,
-            warmup=needs,
+            warmup=message("learners.needs_classes") if balanced else "",
             least_weight=("min_samples_split", options.min_samples_split),
             divided="large",
             divides_weights=False,
@@ -95,11 +94,6 @@ class FuDyADT(Learner):
             reads="columns",
             owns_rows=True,
         )
-
-    def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
-        """The range of numeric labels, which the warm-up has found."""
-        known = options.numeric and np.isfinite(state["label_range"]).all()
-        return options.model_copy(update={"label_range": tuple(state["label_range"].tolist())}) if known else options
 
     def coordinator(
         self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan
@@ -138,9 +132,9 @@ class FuDyADT(Learner):
             check_classes(model, "counts", n["labels"])
         else:
             require(n["counted"] == 1, "counts", "states.columns", columns=n["counted"])
-            warming = groups is not None and n["warmup_left"] > 0 and np.isnan(model[RANGE]).all()
-            known = LabelRange.of(*model[RANGE].tolist()).known
-            require(known or warming, RANGE, "states.range")
+            unknown = (groups is not None and n["warmup_left"] > 0) or not model["counts"].any()
+            unknown = unknown and np.isnan(model[RANGE]).all()
+            require(unknown or LabelRange.of(*model[RANGE].tolist()).known, RANGE, "states.range")
             check_number_sums(model, inner)
         if groups is not None:
             require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")

@@ -304,26 +304,24 @@ def compare_certificates(
 def compare_range(
     state: Mapping[str, AnyArray], truth: Recomputed, history: History, declared: tuple[float, float] | None
 ) -> list[Message]:
-    """The range of numeric labels against the options or, of a complete history, the examples of the warm-up."""
+    """The range of numeric labels against the options or, of a complete history, the examples of the last root."""
     ends = state["label_range"]
     if declared is None:
-        if not history.complete or np.any(state["warmup_left"] > 0):
+        if not history.complete:
             return []
         declared = _range_of(history, truth)
-    if np.array_equal(ends, declared):
+    if np.array_equal(ends, declared, equal_nan=True):
         return []
     return [message("audits.value", name="label_range", found=ends.tolist(), expected=list(declared))]
 
 
 def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
-    """Range of the labels live when the warm-up ended (with its last insertion or after the stream), and rounded."""
-    end = FOREVER - 1
-    if len(history.inserted) >= history.warmup:
-        end = 2 * int(np.sort(history.inserted)[history.warmup - 1]) + 1
-    there = (truth.born <= end) & (truth.died > end)
+    """Range of the labels that were live when the root was built, rounded; NaN of none."""
+    built = truth.tree.built[0]
+    there = (truth.born <= built) & (truth.died > built)
     y = history.y[there if truth.weight is None else there & (truth.weight > 0)]
     if len(y) == 0:
-        return 0.0, 1.0
+        return math.nan, math.nan
     low, high = float(y.min()), float(y.max())
     if low == high:
         low, high = (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)

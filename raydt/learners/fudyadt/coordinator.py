@@ -17,7 +17,6 @@ from raydt.arrays.blocks import SparseRows, as_slice, equal_rows
 from raydt.arrays.elementary import Arrays, Floats, Int32s, Ints, Slots
 from raydt.arrays.kernel import Repeated
 from raydt.batches.rows_on_shards import RowBlock
-from raydt.errors import InputError
 from raydt.examples.digest import Part
 from raydt.examples.owned_rows import OwnedColumns
 from raydt.examples.updates import (
@@ -40,7 +39,6 @@ from raydt.learners.fudyadt.dynamic_tree import BatchSteps, FuDyADTTree, ListedT
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import TreeRows
 from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
-from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, LeafCounts, chosen_smoothing, count_rows, route, smooth_rows
 from raydt.trees.counted_tree import HITS, WARMUP_LEFT, LabelRange
 from raydt.trees.packed_trees import NumberPredictor, TreePredictor
@@ -73,8 +71,6 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
-        if self.live.tree.reg[WARMUP_LEFT] == 0 and self._labels is not None and not self._labels.known:
-            raise InputError(message("learners.unknown_range"))
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
@@ -92,16 +88,17 @@ class FuDyADTCoordinator(TreeCoordinator):
         limit_rows = (self.live.plan.local_work_limit - 1) // max(1, len(self.features))
         most_rows = min(self.live.loop_rows, limit_rows)
         while step < n:
-            live = self.live
+            live, begin = self.live, step
             rest = live.rules, live.scratch(live.loop_rows), log, most_rows
             step, node = advance(live.tree, live.examples, live.cached, given, step, *rest)
+            if self._labels is not None:  # the next ones may have another range
+                means[begin : step + 1] = self._labels.numbers(means[begin : step + 1])
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
-                    live.end_warmup(int(steps["stamp"][step]) // 2 + 1)
+                    live.balance(int(steps["stamp"][step]) // 2 + 1)
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
-        numbers = None if self._labels is None else self._labels.numbers(means)
-        enter_steps(result, steps, position, steps["kind"] != REMOVE, numbers)
+        enter_steps(result, steps, position, steps["kind"] != REMOVE, None if self._labels is None else means)
         return logged(log)
 
     def _put(self, batch: UpdateBatch, added: Ints, slots: Slots, rows: Ints) -> Exchange[None]:
@@ -194,7 +191,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     def _end_warmup(self) -> Exchange[Log]:
         """Build the model of the warm-up; the log has the build."""
         self.live.tree.reg[WARMUP_LEFT] = 0
-        self.live.end_warmup(self._seq)
+        self.live.balance(self._seq)
         log = new_log(1)
         yield from self.live.rebuild(0, 2 * self._seq - 1, log)
         return logged(log)

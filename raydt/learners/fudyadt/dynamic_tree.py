@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,7 @@ from raydt.trees.counted_tree import (
     HIT,
     MOST_EXAMPLES,
     NODE,
+    OUTSIDE,
     REBUILDS,
     REBUILT_ROWS,
     STATISTICS,
@@ -65,6 +66,7 @@ from raydt.trees.counted_tree import (
     CountedTree,
     LabelRange,
     TreeRules,
+    add_numbers,
     climb,
     count_example,
     mass_ceilings,
@@ -73,7 +75,6 @@ from raydt.trees.counted_tree import (
     rows_at,
     start_node,
     stays_leaf,
-    sums_of,
     with_room,
 )
 from raydt.trees.counted_tree import LARGEST_SUM as MOST_WEIGHT
@@ -177,7 +178,12 @@ def advance(
             if reg[WARMUP_LEFT] > 0:
                 continue
             return i, np.int64(0)
+        if k == OUTSIDE:  # the caller takes another range, in which the tree is built from all rows
+            count_example(tree, np.int64(0), np.int64(0), by, rules)
+            return i, np.int64(0)
         node = climb(tree, leaf, k, by, birth, rules)
+        if numeric and node == 0:
+            return i, node
         if numeric:
             pass  # no class is in the majority
         elif kind == REMOVE or tree.counts[leaf, k] >= tree.counts[leaf, tree.nodes[leaf].label]:
@@ -317,27 +323,30 @@ class FuDyADTTree(LiveTree):
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
 
-    def count_in_units(self, slots: Int32s) -> None:
-        """Bring numeric labels of new examples into units."""
-        if self.label_range is not None:
-            self.units[slots] = self.label_range.units(self.store.y[slots])
+    def count_in_units(self, slots: Any) -> None:
+        """Bring numeric labels of new examples into units; after the warm-up some may wait for another range."""
+        if self.label_range is None:
+            return
+        y = self.store.y[slots]
+        units = self.label_range.units(y)
+        if self._options.label_range is None and self.tree.reg[WARMUP_LEFT] == 0:
+            units[~((self.label_range.low <= y) & (y <= self.label_range.high))] = OUTSIDE
+        self.units[slots] = units
 
     def _count_masses(self) -> None:
         self.rules = self._options.weighed(self.rules)
 
-    def end_warmup(self, seq: int) -> None:
-        """Take the range of numeric labels and balanced weights from the one leaf, before update ``seq``."""
-        self.balance(seq)
-        if self.label_range is None or self.label_range.known:
-            return
-        slots = self.rows_of(0)
-        self._take_range(LabelRange.seen(self.store.y[slots]))
-        if self.weighted:
-            self.tree.sums[0] = sums_of(self.units[slots], self.weights[slots])
-            return
-        units = self.units[slots].astype(np.int64)
-        self.tree.sums[0] = units.sum(), (units * units).sum()
-        self.tree.statistics["pairs"][:1] = mass_ceilings(self.tree.counts[:1, 0], self.tree.sums[:1])
+    def _find_range(self, rows: AnyArray) -> None:
+        """Take the range of the labels in ``rows``, which are all, and count these again at the root."""
+        labels = [self.store.y[slots] for slots in _in_parts(rows)]
+        ends = [end(y) for y in labels for end in (np.min, np.max) if len(y)]
+        self._take_range(LabelRange.seen(np.array(ends)))
+        self.tree.sums[0] = 0
+        for slots in _in_parts(rows):
+            add_numbers(self.tree.sums, np.int64(0), self.units, self.weights, slots)
+        if not self.weighted:
+            self.tree.statistics["pairs"][:1] = mass_ceilings(self.tree.counts[:1, 0], self.tree.sums[:1])
+        self.count_in_units(slice(0, self.store.used))
 
     def _take_range(self, label_range: LabelRange) -> None:
         """Count the labels of all slots in units of a range."""
@@ -376,15 +385,14 @@ class FuDyADTTree(LiveTree):
         if here:
             room = most_nodes(n, depth, self.rules) + spare_nodes(n, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
-        stays = bool(stays_leaf(self.tree, node, self.rules))
         rows: Any = self._taken(node, n) if here else self._marked(node)
+        if node == 0 and self.label_range is not None and self._options.label_range is None:
+            self._find_range(rows)
         before = int(self.tree.reg[NODES])
-        if stays:
+        if stays_leaf(self.tree, node, self.rules):
             place = RESET
             start_node(self.tree, node, stamp, self.rules)
-            for begin in range(0, len(rows), FETCHED_ROWS):
-                some = rows[begin : begin + FETCHED_ROWS]
-                slots = some if here else slots_of(some) + np.int32(8 * begin)
+            for slots in _in_parts(rows):
                 self.members["leaf"][slots] = node
                 link_members(self.tree, self.members, slots)
         elif here:
@@ -492,6 +500,13 @@ class FuDyADTTree(LiveTree):
             room += spare_nodes(stop - begin, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
             self._build(node, X, rows[begin:stop], slots[begin:stop], stamp)
+
+
+def _in_parts(rows: AnyArray) -> Iterator[Int32s]:
+    """Yield some slots after others, of slots or of a bit for each."""
+    for begin in range(0, len(rows), FETCHED_ROWS):
+        some = rows[begin : begin + FETCHED_ROWS]
+        yield slots_of(some) + np.int32(8 * begin) if rows.dtype == np.uint8 else some
 
 
 # Batches of many FuDyADT trees by one compiled call, which stops where a tree needs room for a rebuild.

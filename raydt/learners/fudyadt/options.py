@@ -58,7 +58,7 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
     label_range: tuple[float, float] | None = Field(
         None,
         description="smallest and largest numeric label; a label outside counts as the nearer of them; null takes "
-        "both from the warm-up",
+        "both from the live labels whenever the whole tree is built, as it is for a label outside",
     )
 
     @model_validator(mode="before")
