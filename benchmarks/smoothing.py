@@ -2,6 +2,7 @@
 
     python benchmarks/smoothing.py streams [--rows 10000] [--only NAME ...]    # the product, river's Hoeffding tree
     python benchmarks/smoothing.py rules [--rows 10000] [--only NAME ...]      # other rules on the same trees
+    python benchmarks/smoothing.py numbers [--rows 3000] [--only NAME ...]     # numeric labels; river's tree and forest
 
 Tables are streams in the order of their files, over the last 1,000 rows and over all; 100 rows are the warm-up. *Weak*
 streams are made of them: the labels of 30 % or 70 % of the rows, or of all, are exchanged among these rows, and labels
@@ -9,19 +10,25 @@ are drawn by a coin. Each row is predicted just before it is learned. ``rules`` 
 tree and simulates other choices, with the same fading: the deepest node of at least m rows (1, 2, 4, ..., 1024, root),
 or of depth at most d, by the m or d that has been right most often; and, bottom up, the node's own majority wherever
 it has been right more often than what is chosen below it, by counts of each node, which a rebuild forgets.
+
+``numbers`` predicts a column of a table from the others: R2 by the mean of all labels so far, by FuDyADT and by river's
+regressors. The window follows the stream, and 500 rows are the warm-up.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from harness import arguments, parquet, print_machine, progress, read, replayed, session, show
 from numba import njit
+from river import forest as river_forests
 from river import tree as river_trees
 
 from raydt.examples.updates import DELETE_VALUE, INSERT, UpdateBatch
@@ -36,6 +43,19 @@ TABLES = (
     *("covtype_class3_vs_4", "bananas", "phishing", "purchase_train", "image_segments", "optdigits_train"),
 )
 NOISY = ("electricity", "adult_train", "letter", "poker_lsn", "wine_quality_white", "heart_train", "posture")
+NUMBERS = {
+    "kddcup99_10pct": ("dst_bytes", "src_bytes", "count"),
+    "beijing_pm25": ("TEMP", "Iws"),
+    "electricity": ("nswprice", "transfer"),
+    "abalone": ("y",),
+    "wine_quality_white": ("y",),
+    "givemesomecredit": ("DebtRatio", "age"),
+    "adult_train": ("hours-per-week", "capital-gain", "fnlwgt"),
+    "weather_noaa": ("feat_1",),
+    "noshow": ("days_ahead",),
+    "heart_train": ("f4",),
+    "covtype_head10k": ("Elevation",),
+}
 SIZES, DEPTHS = (*(2**i for i in range(11)), 2**40), tuple(range(20, -1, -1))
 
 
@@ -99,16 +119,58 @@ def compare(asked: Any) -> None:
 
 def hoeffding(rows: Any) -> tuple[float, float]:
     """Accuracy and processor seconds of river's Hoeffding tree with its defaults."""
-    features = rows.drop_columns("y")
-    nominal = [field.name for field in features.schema if pa.types.is_dictionary(field.type)]
+    nominal = [field.name for field in rows.drop_columns("y").schema if pa.types.is_dictionary(field.type)]
     model = river_trees.HoeffdingTreeClassifier(nominal_attributes=nominal or None)
-    right = 0
+    labels = rows["y"].to_pylist()
+    said, used = followed(model, rows.drop_columns("y"), labels)
+    right = sum(a == b for a, b in zip(said[WARMUP:], labels[WARMUP:], strict=True))
+    return right / (len(labels) - WARMUP), used
+
+
+def followed(model: Any, features: Any, labels: list[Any]) -> tuple[list[Any], float]:
+    """Return what a river model predicts for each row just before it learns it, and processor seconds."""
     examples = [{name: x for name, x in row.items() if x is not None and x == x} for row in features.to_pylist()]
-    began = time.process_time()
-    for i, (x, y) in enumerate(zip(examples, rows["y"].to_pylist(), strict=True)):
-        right += i >= WARMUP and model.predict_one(x) == y
+    said, began = list[Any](), time.process_time()
+    for x, y in zip(examples, labels, strict=True):
+        said.append(model.predict_one(x))
         model.learn_one(x, y)
-    return right / (len(examples) - WARMUP), time.process_time() - began
+    return said, time.process_time() - began
+
+
+def numbers(asked: Any) -> None:
+    """R2 of predictions before learning, and processor seconds, of numeric labels."""
+    names, warmup = ["mean so far", "smoothing 0", "default", "river HT", "river ARF"], 500
+    body, spent = list[list[str]](), np.zeros(len(names))
+    for name, label in [(file, column) for file in asked.only for column in NUMBERS[file]]:
+        rows = read(name).slice(0, asked.rows)
+        rows = rows.drop_columns([field.name for field in rows.schema if pa.types.is_timestamp(field.type)])
+        rows = rows.filter(pc.is_valid(rows[label]))
+        y = rows[label].to_numpy().astype(np.float64)
+        errors, used = [np.mean((y[1:] - np.cumsum(y)[:-1] / np.arange(1, len(y)))[warmup - 1 :] ** 2)], [0.0]
+        with tempfile.TemporaryDirectory() as folder:
+            pq.write_table(rows, f"{folder}/rows.parquet")
+            for smoothing in (0.0, SMOOTHING):
+                learner = {"kind": "fudyadt", "criterion": "squared_error", "smoothing": smoothing}
+                stream = {"model": "adaptive_window", "warmup": warmup}
+                found, seconds = replayed(learner, parquet("rows", Path(folder), label=label), stream)
+                errors.append(found["metrics"]["mse"])
+                used.append(seconds)
+        features, nominal = rows.drop_columns(label), list[str]()
+        for i, field in enumerate(features.schema):  # a leaf of river's has a linear model, which takes numbers
+            if pa.types.is_dictionary(field.type):
+                codes = features[field.name].combine_chunks().indices
+                features, nominal = features.set_column(i, field.name, codes), [*nominal, field.name]
+        kinds = river_trees.HoeffdingTreeRegressor, partial(river_forests.ARFRegressor, seed=7)
+        for kind in kinds:
+            said, seconds = followed(kind(nominal_attributes=nominal or None), features, y.tolist())
+            errors.append(np.mean((y - np.array(said, dtype=np.float64))[warmup:] ** 2))
+            used.append(seconds)
+        values = [1 - error / np.var(y[warmup:]) for error in errors]
+        progress(name, label, *values)
+        body.append([f"{name} {label}", *(f"{value:.3f}" for value in values)])
+        spent += used
+    show("R2 of numeric labels", ["Stream", *names], body)
+    print("\nprocessor seconds of all streams:", dict(zip(names, spent.round(1).tolist(), strict=True)))
 
 
 @njit
@@ -206,6 +268,13 @@ def rules(asked: Any) -> None:
 
 
 if __name__ == "__main__":
-    given = arguments(__doc__, part_={"choices": ("streams", "rules")}, rows=10_000, only=list(TABLES))
+    parts: dict[str, tuple[Callable[[Any], None], int, Iterable[str]]] = {
+        "streams": (compare, 10_000, TABLES),
+        "rules": (rules, 10_000, TABLES),
+        "numbers": (numbers, 3_000, NUMBERS),
+    }
+    given = arguments(__doc__, part_={"choices": tuple(parts)}, rows=0, only=[""])
+    work, most, tables = parts[given.part]
+    given.rows, given.only = given.rows or most, [name for name in given.only if name] or list(tables)
     print_machine("river")
-    (compare if given.part == "streams" else rules)(given)
+    work(given)

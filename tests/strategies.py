@@ -219,6 +219,8 @@ def fudyadt_options(*, certificate: bool | None = None, numbers: bool = False) -
     limits = {
         "max_depth": st.sampled_from((None, None, None, None, 0, 1, 2, 3, 10)),
         "min_samples_split": st.sampled_from((2, 2, 2, 3, 5)),
+        # Depths are small, and so is the part of it that counts there.
+        "smoothing": st.sampled_from((0.0, 3.0, 300.0, 300.0, 1e4)),
     }
     published = {
         "epsilon": st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0, 2.0)),
@@ -229,8 +231,6 @@ def fudyadt_options(*, certificate: bool | None = None, numbers: bool = False) -
         "alpha": st.sampled_from((0.001, 0.01, 0.1, 0.3) if numbers else (0.01, 0.1, 0.1, 0.3, 1.0)),
         "beta": st.sampled_from((0.002, 0.01, 0.05, 0.2) if numbers else (0.02, 0.05, 0.1, 0.2, 0.2, 1.0)),
     }
-    if not numbers:  # depths are small, and so is the part of it that counts there
-        limits["smoothing"] = st.sampled_from((0.0, 3.0, 300.0, 300.0, 1e4))
     schedules = {False: st.fixed_dictionaries(published | limits), True: st.fixed_dictionaries(certified | limits)}
     return st.one_of(*schedules.values()) if certificate is None else schedules[certificate]
 

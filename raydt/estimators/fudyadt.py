@@ -61,13 +61,14 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     Notes
     -----
     ``alpha`` and ``beta`` are in units of the range of the labels squared, in which no variance is above 0.25. A
-    prediction is the mean of the labels in a leaf. Labels count in units of a power of two, at most the range /
-    32768. If deletions have emptied a leaf, it predicts the mean of the nearest node above it that has examples.
+    prediction is the mean of the labels in a leaf, drawn towards those of the nodes above it (``smoothing``). Labels
+    count in units of a power of two, at most the range / 32768. If deletions have emptied a leaf, it predicts as the
+    nearest node above it that has examples.
 
     Examples
     --------
     >>> from raydt import FullyDynamicTreeRegressor
-    >>> tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [1.0, 1.0, 5.0, 7.0])
+    >>> tree = FullyDynamicTreeRegressor(smoothing=0).fit([[0.0], [1.0], [2.0], [3.0]], [1.0, 1.0, 5.0, 7.0])
     >>> receipt = tree.forget(tree.row_ids_[3:])
     >>> receipt.active, tree.predict([[0.5], [2.5]]).tolist(), tree.audit().feasibility
     (3, [1.0, 5.0], 'proven')
@@ -83,6 +84,7 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     label_range: tuple[float, float] | None = None
     max_depth: int | None = 20
     min_samples_split: int = 2
+    smoothing: float = 30.0
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
     n_jobs: int | None = None

@@ -5,6 +5,7 @@ The arrays are saved, hashed, audited and used to predict; the hashes follow wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from raydt.trees.counted_tree import (
     HITS,
     LARGEST_MASS,
     LARGEST_SUM,
+    MOST_SAVED,
     MOST_UNITS,
     MULTIPLES,
     TO_LEFT,
@@ -33,6 +35,7 @@ from raydt.trees.counted_tree import (
     CountedTree,
     TreeRules,
     mass_ceilings,
+    mean_at,
     new_tree,
     with_room,
 )
@@ -47,7 +50,9 @@ from raydt.trees.records import (
     majority,
     preorder,
     refine,
+    refined,
     total,
+    weight_above,
 )
 from raydt.trees.state_schema import (
     EXAMPLES,
@@ -79,8 +84,10 @@ TREE = (
 #: The sides of missing numbers, in a tree that has decided one.
 SIDES = "missing"
 SIDE_ARRAYS = (Array(SIDES, np.int8, ("nodes",), UNDECIDED, TO_RIGHT + 1),)
-#: Faded counts of right predictions by each multiple of ``smoothing``, once a stream has counted one.
+#: Faded counts of right predictions by each multiple of ``smoothing``, once a stream has counted one; of numbers, of
+#: what was saved.
 CHOICE = Array("hits", np.int64, (len(MULTIPLES),), 0, (HIT << FADING + 16) + 1)
+CHOICE_OF_NUMBERS = CHOICE._replace(low=-2 * MOST_SAVED, below=2 * MOST_SAVED)
 #: Those of a tree whose rebuilds follow certificates, besides.
 CERTIFICATE = (
     Array("m0", np.float64, ("nodes",), 0, LARGEST_MASS),
@@ -304,10 +311,13 @@ def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: A
 
 
 def chosen_smoothing(smoothing: float, hits: AnyInts | None) -> float:
-    """Return the multiple of ``smoothing`` that ``hits`` count most often: on a tie the given, else the smallest."""
-    if hits is None or smoothing == 0 or hits[GIVEN] == hits.max():
+    """Return the multiple of ``smoothing`` of most ``hits``: on a tie the given, else the smallest.
+
+    If none has saved anything against the mean of all examples, infinity, which predicts that.
+    """
+    if hits is None or smoothing == 0 or hits[GIVEN] == hits.max() >= 0:
         return smoothing
-    return smoothing * MULTIPLES[int(hits.argmax())]
+    return smoothing * MULTIPLES[int(hits.argmax())] if hits.max() >= 0 else math.inf
 
 
 @inner_kernel
@@ -349,6 +359,43 @@ def predict_smoothed(
         if learned >= 0:
             hits[m] += (gain if guess == learned else 0) - (hits[m] >> FADING)
     return label, level
+
+
+@inner_kernel
+def predict_mean(
+    tree: Any, categorical: Any, X: Any, row: int, smoothing: float, means: Any, q: float, weight: float
+) -> float:
+    """Mean label of one row of ``X`` in units, -1 of no examples; ``weight`` (0: none) counts who is near its label q.
+
+    ``means``, shape (multiples - 1, 1), is scratch: of multiple 0 the leaf predicts. O(depth).
+    """
+    root = mean_at(tree, np.int64(0))
+    if root < 0.0:
+        return root
+    for m in range(len(means)):
+        means[m, 0] = root
+    node = np.int64(0)
+    while tree.nodes[node].feature >= 0:
+        j = tree.nodes[node].feature
+        left = passes_left(tree, node, X[row, j], categorical[j])
+        node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
+        n, seen = np.float64(tree.counts[node, 0]), np.float64(tree.sums[node, 0])
+        for m in range(len(means)):
+            above = weight_above(np.int64(tree.nodes[node].depth), smoothing * MULTIPLES[m + 1])
+            means[m, 0] = refined(seen, n, above, means[m, 0])
+    hits, best, leaf = tree.reg[HITS:], GIVEN, mean_at(tree, node)
+    for m in range(len(hits)):
+        if hits[m] > hits[best]:
+            best = m
+    mean: float = leaf if best == 0 else means[best - 1, 0]
+    if hits[best] < 0:
+        mean = root
+    if weight > 0.0:
+        of_root = (q - root) * (q - root) * weight
+        for m in range(len(hits)):
+            error = q - (leaf if m == 0 else means[m - 1, 0])
+            hits[m] += np.int64(of_root - error * error * weight) - (hits[m] >> FADING)
+    return mean
 
 
 # Hashes of trees that follow what changed: of one fully dynamic tree, and of many trees.

@@ -64,8 +64,8 @@ MOST_EXAMPLES = 2**24
 LARGEST_MASS = 2.0**56
 #: Of a power of two: a range below its inverse is none, and no end of one lies beyond it.
 LARGEST_EXPONENT = 900
-#: Stands for the units of a label that waits for another range.
-OUTSIDE = -1
+#: Stand for the units of a label that waits for another range, as it lies below or above.
+BELOW, ABOVE = -1, MOST_UNITS + 1
 
 
 class LabelRange(NamedTuple):
@@ -112,6 +112,14 @@ class LabelRange(NamedTuple):
         near = np.clip(y, self.low, self.high)
         units: Int32s = np.floor((near - self.low) / self.unit + 0.5).astype(np.int32)
         return units
+
+    def converted(self, saved: Ints, before: LabelRange) -> list[int]:
+        """Squares in units of another range, rounded down and limited (``MOST_SAVED``); 0 if one is not known."""
+        if not (self.known and before.known):
+            return [0] * len(saved)
+        bits = 2 * (math.frexp(before.unit)[1] - math.frexp(self.unit)[1])
+        exact = [some << bits if bits >= 0 else some >> -bits for some in saved.tolist()]
+        return [min(max(some, -MOST_SAVED), MOST_SAVED) for some in exact]
 
     def numbers(self, mean: Floats) -> Floats:
         """Predictions, shape (n,), of means in units; of a negative one, where there is no example, 0."""
@@ -339,11 +347,12 @@ def weigh(tree: Any, rules: Any) -> None:
 #: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
 #: that a warm-up still waits for.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
-#: Multiples of ``smoothing`` among which a stream of classes chooses, and the position of the given one.
+#: Multiples of ``smoothing`` among which a stream chooses, and the position of the given one.
 MULTIPLES, GIVEN = (0.0, 0.1, 1.0, 10.0, 100.0), 2
 #: The last registers, one for each multiple: its faded count of right predictions. One of weight 1 counts ``HIT``, and
-#: each prediction takes the share 2**-FADING from every count: 1024 predictions is the memory.
-HITS, HIT, FADING = 7, 1 << 20, 10
+#: each prediction takes the share 2**-FADING from every count: 1024 predictions is the memory. Of numeric labels, the
+#: squared errors in units that it has saved against the mean of all examples, whose sum stays below ``MOST_SAVED``.
+HITS, HIT, FADING, MOST_SAVED = 7, 1 << 20, 10, 1 << 60
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62
 #: Side of a missing number at a split: that of more examples now, as none has been there since BUILD; left; right.
@@ -412,7 +421,7 @@ class TreeRules(NamedTuple):
     #: With weights, whether a node is rebuilt once its size has passed ``min_samples_split``: a fraction of a row may
     #: do that before more than epsilon s has changed; a whole one may not, where epsilon is below 1 / (k + 1).
     by_size: bool = False
-    smoothing: float = 0.0  #: Weight of a parent's shares (``refine``) in units; 0: a leaf predicts its own majority.
+    smoothing: float = 0.0  #: Weight of a parent's shares or mean (``refine``) in units; 0: a leaf predicts by its own.
 
 
 def new_tree(capacity: int, classes: int) -> CountedTree:

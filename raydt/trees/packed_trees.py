@@ -22,7 +22,7 @@ from raydt.examples.updates import Features, Targets
 from raydt.parallel import ranges, run
 from raydt.trees.canonical_arrays import RANGE, SIDES, SUMS, missing_left
 from raydt.trees.counted_tree import LabelRange
-from raydt.trees.records import smoothed_shares
+from raydt.trees.records import refined, smoothed_shares, weight_above
 from raydt.trees.shapley import StoredTrees, TreeSum, one_category_left, passes, tests_of
 from raydt.trees.state_schema import unit_of
 
@@ -271,11 +271,11 @@ class TreePredictor:
 
 
 class NumberPredictor(TreePredictor):
-    """Predictions of a tree of numeric labels: the mean of a leaf or, if it is empty, of the nearest node above it."""
+    """Predictions of a tree of numeric labels: (smoothed) means of its leaves."""
 
-    def __init__(self, features: Features, model: Arrays) -> None:
-        super().__init__(features, model)
-        self.numbers = node_numbers(model)  #: Shape (nodes,): prediction of each node.
+    def __init__(self, features: Features, model: Arrays, smoothing: float = 0.0) -> None:
+        super().__init__(features, model, smoothing)
+        self.numbers = node_numbers(model, smoothing)  #: Shape (nodes,): prediction of each node.
         self._sums = model[SUMS]
 
     def predict(self, X: Floats, sparse: SparseRows | None = None) -> Targets:
@@ -292,13 +292,26 @@ class NumberPredictor(TreePredictor):
         return self._gained(np.divide(total * total, n, out=np.zeros(len(n)), where=n > 0))
 
 
-def node_numbers(model: Arrays) -> Floats:
-    """Mean label of each node or, if it is empty, of the nearest node above it; 0 without any."""
-    n, left, right = model["counts"][:, 0], model["left"], model["right"]
+@kernel
+def _refine_means(left: Any, right: Any, n: Any, total: Any, smoothing: float, depth: Any, mean: Any) -> None:
+    for node in range(len(left)):  # children come after their parents
+        if left[node] >= 0:
+            for child in (np.int64(left[node]), np.int64(right[node])):
+                depth[child] = depth[node] + 1
+                m = weight_above(depth[child], smoothing)
+                if m > 0.0:
+                    mean[child] = refined(total[child], n[child], m, mean[node])
+                elif n[child] == 0.0:
+                    mean[child] = mean[node]
+
+
+def node_numbers(model: Arrays, smoothing: float = 0.0) -> Floats:
+    """Mean label of each node, an m-estimate towards its parent's; 0 without examples.
+
+    With ``smoothing`` of 0 its own mean or, if it is empty, that of the nearest node above it.
+    """
+    n, total = model["counts"][:, 0].astype(np.float64), model[SUMS][:, 0].astype(np.float64)
     mean = np.full(len(n), -1.0)
-    np.divide(model[SUMS][:, 0].astype(np.float64), n.astype(np.float64), out=mean, where=n > 0)
-    for node in np.flatnonzero(left >= 0).tolist():  # children come after their parents
-        for child in (left[node], right[node]):
-            if not n[child]:
-                mean[child] = mean[node]
+    np.divide(total, n, out=mean, where=n > 0)
+    _refine_means(model["left"], model["right"], n, total, smoothing, np.zeros(len(n), dtype=np.int64), mean)
     return LabelRange.of(*model[RANGE].tolist()).numbers(mean)

@@ -320,6 +320,21 @@ def preorder(tree: NodeTree) -> tuple[Int32s, Int32s, int]:
     return order, position, deepest
 
 
+@inlined_kernel
+def weight_above(depth: int, smoothing: float) -> float:
+    """The m of :func:`refine` at a depth."""
+    d = np.float64(depth)
+    m: float = smoothing * (d * d * d) / 1000.0
+    return m
+
+
+@inlined_kernel
+def refined(seen: float, n: float, m: float, above: float) -> float:
+    """An m-estimate of the mean of ``n`` values that add up to ``seen``, towards ``above``; that if m is infinite."""
+    mean: float = (seen + m * above) / (n + m) if m < np.inf else above
+    return mean
+
+
 @inner_kernel
 def refine(counts: Any, node: int, depth: int, smoothing: float, shares: Any, above: int, below: int) -> None:
     """Estimate a node's shares, row ``below`` of ``shares``, from its class counts and its parent's row ``above``.
@@ -331,12 +346,10 @@ def refine(counts: Any, node: int, depth: int, smoothing: float, shares: Any, ab
 
     Source: Cestnik, Estimating probabilities: a crucial task in machine learning, ECAI 1990, with constant m.
     """
-    d = np.float64(depth)
-    m = smoothing * (d * d * d) / 1000.0
-    n = np.float64(total(counts, node)) + m
+    m, n = weight_above(depth, smoothing), np.float64(total(counts, node))
     for k in range(shares.shape[1]):
         seen = counts[node, k] if k < counts.shape[1] else 0
-        shares[below, k] = (np.float64(seen) + m * shares[above, k]) / n if m < np.inf else shares[above, k]
+        shares[below, k] = refined(np.float64(seen), n, m, shares[above, k])
 
 
 @kernel

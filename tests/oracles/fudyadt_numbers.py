@@ -2,7 +2,7 @@
 
 Labels are counted in units of their range, the range is that of the options or of the examples that the root was built
 from, and an empty leaf predicts what the nearest node above it does. Each label comes with the weight of its example.
-Only plain Python here; float64 decides in :func:`score`, :func:`mass` and :meth:`NumberTwin.units`.
+Only plain Python here; float64 decides in :func:`score`, :func:`mass` and the methods ``units`` and ``mean``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracles.fudyadt import CopiesTwin, Example, FudyadtTwin, Node, Number, arguments
+from tests.oracles.fudyadt import MULTIPLES, CopiesTwin, Example, FudyadtTwin, Node, Number, arguments
 from tests.oracles.fudyadt import canonical as canonical_of_classes
 
 #: Labels in units, each with its weight.
@@ -113,7 +113,9 @@ class NumberTwin(FudyadtTwin):
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
         if depth == 0 and not self.declared:
+            unit = self.unit
             self.take_range_of(examples)
+            self.hits = [self.converted(saved, unit) for saved in self.hits]
         return super().build(examples, depth, time)
 
     def update(self, example: Example, insert: bool, time: int) -> None:
@@ -129,11 +131,42 @@ class NumberTwin(FudyadtTwin):
         return self.no_prediction if self.warmup_left else self.predict(x)
 
     def predict(self, x: Sequence[float]) -> float:
-        for v in reversed(self.path(x)):
+        mean = self.mean(x, self.chosen())
+        return 0.0 if mean < 0 else self.low + self.unit * mean
+
+    def chosen(self) -> float:
+        """As of classes; infinity, which is the mean of all examples, if no multiple has saved anything against it."""
+        return super().chosen() if max(self.hits) >= 0 else math.inf
+
+    def mean(self, x: Sequence[float], multiple: float) -> float:
+        """Mean label at the leaf of x in units, each node's an m-estimate towards its parent's; -1 of no examples."""
+        mean = -1.0
+        for depth, v in enumerate(self.path(x)):
             labels = self.counts(list(self.below(v)))
-            if labels:
-                return self.low + self.unit * float(Fraction(total(labels)) / size(labels))
-        return 0.0
+            m = self.smoothing * multiple * depth**3 / 1000 if self.smoothing else 0.0
+            if depth == 0 or m == 0:
+                mean = float(Fraction(total(labels)) / size(labels)) if labels else mean
+            elif m < math.inf:
+                mean = (float(total(labels)) + m * mean) / (float(size(labels)) + m)
+        return mean
+
+    def tell(self, example: Example) -> None:
+        """Count what each multiple saves of the squared error of the mean of all examples, as of one copy."""
+        if not (self.smoothing and self.copies(example) and self.epsilon and any(self.below(self.root))):
+            return
+        q, w = float(self.units(example.y)), float(example.w)
+        if not self.declared and not self.low <= example.y <= self.high:
+            q = -1.0 if example.y < self.low else 65537.0
+        root = q - self.mean(example.x, math.inf)
+        for i, multiple in enumerate(MULTIPLES):
+            error = q - self.mean(example.x, multiple)
+            self.hits[i] += int(root * root * w - error * error * w) - self.hits[i] // 1024
+
+    def converted(self, saved: int, unit: float) -> int:
+        """Squares that were counted in another unit, rounded down; at most 2^60, and 0 if there is none."""
+        if math.isnan(unit) or not self.top:
+            return 0
+        return min(max(math.floor(saved * (Fraction(unit) / Fraction(self.unit)) ** 2), -(2**60)), 2**60)
 
     def counts_of(self, nodes: list[Node]) -> np.ndarray:
         return self.in_units([self.size(self.below(v)) for v in nodes]).reshape(-1, 1)
@@ -167,7 +200,7 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
 
 
 #: Options of the learner with numbers.
-DEFAULTS = {"alpha": 0.005, "beta": 0.01}
+DEFAULTS = {"alpha": 0.005, "beta": 0.01, "smoothing": 30.0}
 
 
 def number_twin(

@@ -189,26 +189,54 @@ def test_as_good_as_a_tree_of_the_same_depth() -> None:
 
 
 def test_labels_beyond_the_range_count_as_its_ends() -> None:
-    tree = FullyDynamicTreeRegressor(label_range=(0.0, 8.0)).fit([[0.0], [1.0]], [-100.0, 100.0])
+    tree = FullyDynamicTreeRegressor(label_range=(0.0, 8.0), smoothing=0).fit([[0.0], [1.0]], [-100.0, 100.0])
     assert tree.predict([[0.0], [1.0]]).tolist() == [0.0, 8.0]
     tree.partial_fit([[2.0]], [9.0])
     assert tree.forget_examples([[2.0]], [9.0]).active == 2  # by value they are what they were
 
 
 def test_a_range_that_is_not_declared_follows_the_labels() -> None:
-    tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0]], [1.0, 5.0])
+    tree = FullyDynamicTreeRegressor(smoothing=0).fit([[0.0], [1.0]], [1.0, 5.0])
     for n, y in enumerate((7.0, -40.0, 1e6)):
         tree.partial_fit([[2.0 + n]], [y])
-        assert tree.predict([[2.0 + n]]).tolist() == [pytest.approx(y, abs=1.0)]
-    assert tree.session_.statistics()["rebuilds"] == 4  # as each of the three lies outside
-    tree.forget(tree.row_ids_)
-    tree.forget_examples([[4.0]], [1e6])  # the root is built again, of labels from -40 to 7
-    assert tree.session_.model()["label_range"].tolist() == [-40.0, 8.0]
+        assert tree.predict([[2.0 + n]]).tolist() == [pytest.approx(y, rel=1e-3)]
+    assert tree.session_.statistics()["rebuilds"] == 4  # each of the three lies outside
+    assert tree.audit().ok
+
+
+def test_a_label_that_was_deleted_leaves_nothing_in_the_range_of_exact_trees() -> None:
+    tree = FullyDynamicTreeRegressor(epsilon=0.0).fit([[0.0], [1.0]], [1.0, 5.0])
+    assert tree.partial_fit([[2.0]], [1e6]).forget(tree.row_ids_).active == 2
+    assert tree.session_.model()["label_range"].tolist() == [1.0, 5.0]
+    tree.forget([0, 1])
+    assert np.isnan(tree.session_.model()["label_range"]).all()
+    assert tree.predict([[0.0]]).tolist() == [0.0]
+    assert tree.partial_fit([[2.0]], [3.0]).predict([[0.0]]).tolist() == [3.0]
+    assert tree.audit().ok
+
+
+def test_a_stream_of_numbers_needs_no_warmup() -> None:
+    X, y = numbers(200)
+    tree, whole = FullyDynamicTreeRegressor(epsilon=0.0), FullyDynamicTreeRegressor(epsilon=0.0)
+    for begin in range(0, 200, 50):
+        tree.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    assert tree.predict(X).tolist() == whole.fit(X, y).predict(X).tolist()
+
+
+def test_a_stream_of_noise_is_hardly_worse_than_its_mean() -> None:
+    draws, errors = np.random.default_rng(4), {30.0: 0.0, 0.0: 0.0}
+    X, y = draws.random((1000, 3)), draws.normal(size=1000)
+    for smoothing in errors:
+        tree = FullyDynamicTreeRegressor(smoothing=smoothing).fit(X[:300], y[:300])
+        for i in range(300, 1000):
+            errors[smoothing] += (tree.predict(X[i : i + 1])[0] - y[i]) ** 2 / 700
+            tree.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert errors[30.0] < 1.03 * np.var(y[300:]) < errors[0.0]
 
 
 def test_an_empty_leaf_predicts_what_the_nearest_node_above_does() -> None:
     X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 7.0, 8.0]
-    tree = FullyDynamicTreeRegressor(epsilon=5.0, alpha=0.0, beta=0.0, max_depth=1).fit(X, y)
+    tree = FullyDynamicTreeRegressor(epsilon=5.0, alpha=0.0, beta=0.0, max_depth=1, smoothing=0).fit(X, y)
     tree.forget(tree.row_ids_[2:])
     assert tree.session_.statistics()["leaves"] == 2
     assert tree.predict([[0.0], [3.0]]).tolist() == [0.5, 0.5]

@@ -24,6 +24,7 @@ from raydt.messages import message
 from raydt.trees.canonical_arrays import (
     CERTIFICATE,
     CHOICE,
+    CHOICE_OF_NUMBERS,
     RANGE,
     check_number_sums,
     check_tree,
@@ -115,7 +116,8 @@ class FuDyADT(Learner):
             raise ValueError(message("states.published", array="m0"))
         arrays = tree_arrays(model) + (CERTIFICATE if certified else ())
         weights = UNIT_ARRAY.name in model
-        arrays += number_arrays(weights) if options.numeric else (CHOICE,) if CHOICE.name in model else ()
+        arrays += number_arrays(weights) if options.numeric else ()
+        arrays += (CHOICE_OF_NUMBERS if options.numeric else CHOICE,) if CHOICE.name in model else ()
         arrays += (
             state_arrays(options.numeric, weights) + weight_arrays(model, balanced="class_weight" in model)
             if state
@@ -147,11 +149,9 @@ class FuDyADT(Learner):
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
-        if options.numeric:
-            return NumberPredictor(features, model)
-        return TreePredictor(
-            features, model, chosen_smoothing(options.smoothing * unit_of(model), model.get(CHOICE.name))
-        )
+        predictor = NumberPredictor if options.numeric else TreePredictor
+        smoothing = chosen_smoothing(options.smoothing * unit_of(model), model.get(CHOICE.name))
+        return predictor(features, model, smoothing)
 
     def cases(self) -> Sequence[Case]:
         """Rebuilds by the shards and by the coordinator; classes and numbers; missing values; both schedules."""

@@ -224,11 +224,11 @@ class FuDyADTCoordinator(TreeCoordinator):
         """Predictions of the tree. O(nodes)."""
         if self._labels is None:
             return TreePredictor(self.features, self.model(), self.smoothing)
-        return NumberPredictor(self.features, self.model())
+        return NumberPredictor(self.features, self.model(), self.smoothing)
 
     @property
     def smoothing(self) -> float:
-        """The weight of a parent's shares in units, by the multiple that has been right most often."""
+        """The weight of a parent's shares or mean in units, by the multiple that has been best lately."""
         return chosen_smoothing(self.live.rules.smoothing, self.live.tree.reg[HITS:])
 
     def predict_proba(self, X: Floats, n_classes: int, sparse: SparseRows | None = None) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -274,8 +275,11 @@ class FuDyADTDescription(RebuildingDescription):
                 figures.append(Fact("updates to a rebuild from the root", left, f"at most, of {budget}"))
         if CHOICE.name in run.model:
             chosen = chosen_smoothing(number(run.options, "smoothing") or 0.0, run.model[CHOICE.name])
-            words = "none: a leaf's majority" if chosen == 0 else figure(chosen)
-            figures.append(Fact("smoothing of predictions", words, "it would have been right most often lately"))
+            words, why = "none: a leaf's majority", "it would have been right most often lately"
+            if SUMS in run.model:
+                words, why = "none: a leaf's mean", "it would have had the least squared errors lately"
+            words = {0.0: words, math.inf: "all: the mean of all examples"}.get(chosen) or figure(chosen)
+            figures.append(Fact("smoothing of predictions", words, why))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."
         if margin is not None and margin.certified:
             rule = "As soon as counts cannot prove any more that a split is within beta of the best, it is rebuilt."

@@ -52,12 +52,15 @@ from raydt.learners.tree_coordinator import (
 )
 from raydt.messages import message
 from raydt.parallel import work_seconds
-from raydt.trees.canonical_arrays import RANGE, predict_smoothed, route
+from raydt.trees.canonical_arrays import RANGE, predict_mean, predict_smoothed, route
 from raydt.trees.counted_tree import (
+    ABOVE,
+    BELOW,
     HIT,
+    HITS,
     MOST_EXAMPLES,
+    MOST_UNITS,
     NODE,
-    OUTSIDE,
     REBUILDS,
     REBUILT_ROWS,
     STATISTICS,
@@ -144,9 +147,16 @@ def advance(
             by, birth = -weight, 2 * born + 1
         else:
             leaf = route(tree, cached.categorical, batch.X, steps[i].row, kind == ADD and weight > 0)
-            if numeric and reg[WARMUP_LEFT] == 0:
-                batch.means[i] = mean_at(tree, leaf)
-            if kind == LOOK or reg[WARMUP_LEFT] == 0:
+            if numeric:
+                if reg[WARMUP_LEFT] == 0 and rules.smoothing > 0.0:
+                    label, told = 0.0, 0.0
+                    if kind == ADD and rules.epsilon > 0.0:
+                        label, told = np.float64(y[slot]), np.float64(weight) / np.float64(rules.unit)
+                    at = cached.categorical, batch.X, steps[i].row
+                    batch.means[i] = predict_mean(tree, *at, rules.smoothing, scratch.shares, label, told)
+                elif reg[WARMUP_LEFT] == 0:
+                    batch.means[i] = mean_at(tree, leaf)
+            elif kind == LOOK or reg[WARMUP_LEFT] == 0:
                 if rules.smoothing > 0.0:
                     learned = np.int64(y[slot]) if kind == ADD and weight > 0 and rules.epsilon > 0.0 else np.int64(-1)
                     at = cached.categorical, batch.X, steps[i].row
@@ -155,8 +165,7 @@ def advance(
                     steps[i].prediction, steps[i].level = found
                 else:
                     steps[i].prediction = tree.nodes[leaf].label
-                    if not numeric:
-                        steps[i].level = level_at(tree.counts, leaf)
+                    steps[i].level = level_at(tree.counts, leaf)
             if kind == LOOK:
                 continue
             if weight > 0:
@@ -178,7 +187,7 @@ def advance(
             if reg[WARMUP_LEFT] > 0:
                 continue
             return i, np.int64(0)
-        if k == OUTSIDE:  # the caller takes another range, in which the tree is built from all rows
+        if numeric and not 0 <= k <= MOST_UNITS:  # the caller takes another range, and builds the whole tree
             count_example(tree, np.int64(0), np.int64(0), by, rules)
             return i, np.int64(0)
         node = climb(tree, leaf, k, by, birth, rules)
@@ -330,7 +339,8 @@ class FuDyADTTree(LiveTree):
         y = self.store.y[slots]
         units = self.label_range.units(y)
         if self._options.label_range is None and self.tree.reg[WARMUP_LEFT] == 0:
-            units[~((self.label_range.low <= y) & (y <= self.label_range.high))] = OUTSIDE
+            units[~(y >= self.label_range.low)] = BELOW
+            units[y > self.label_range.high] = ABOVE
         self.units[slots] = units
 
     def _count_masses(self) -> None:
@@ -338,9 +348,11 @@ class FuDyADTTree(LiveTree):
 
     def _find_range(self, rows: AnyArray) -> None:
         """Take the range of the labels in ``rows``, which are all, and count these again at the root."""
-        labels = [self.store.y[slots] for slots in _in_parts(rows)]
-        ends = [end(y) for y in labels for end in (np.min, np.max) if len(y)]
-        self._take_range(LabelRange.seen(np.array(ends)))
+        ends = [end(self.store.y[slots]) for slots in _in_parts(rows) if len(slots) for end in (np.min, np.max)]
+        before, found = self.label_range, LabelRange.seen(np.array(ends))
+        assert before is not None
+        self._take_range(found)
+        self.tree.reg[HITS:] = found.converted(self.tree.reg[HITS:], before)
         self.tree.sums[0] = 0
         for slots in _in_parts(rows):
             add_numbers(self.tree.sums, np.int64(0), self.units, self.weights, slots)

@@ -40,9 +40,10 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
         30.0,
         ge=0,
         le=1e6,
-        description="weight of the parent's probabilities in those of a node: as many examples as this at depth 10, "
-        "growing with the cube of the depth. A stream takes 0, 0.1, 1, 10 or 100 times as much, whichever has "
-        "been right most often lately; 0: always the leaf's own",
+        description="weight of the parent's probabilities, or mean label, in those of a node: as many examples as this "
+        "at depth 10, growing with the cube of the depth. A stream takes 0, 0.1, 1, 10 or 100 times as much, whichever "
+        "has been right most often lately; of numbers, whichever had the least squared errors, the mean of all "
+        "examples among them; 0: always the leaf's own",
     )
     schedule: Literal["auto", "certificate", "published"] = Field(
         "auto",
@@ -123,7 +124,7 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
     @property
     def smooths(self) -> bool:
         """True if a stream chooses how much it smooths."""
-        return self.smoothing > 0 and not self.numeric
+        return self.smoothing > 0
 
     def declared_range(self) -> LabelRange | None:
         """The range of numeric labels, as far as the options say; None with classes."""
