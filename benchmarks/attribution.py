@@ -1,7 +1,7 @@
 """Leave-one-out models and intervals of exact forests, beside training each model again.
 
     python benchmarks/attribution.py [leave-one-out] [threads] [intervals] [history] [shapley] [mislabelled] [mapie]
-        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000]
+        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000] [--seeds 5]
 
 ``leave-one-out`` computes all leave-one-out models of Adult with the predictions of 1,000 validation rows; some of them
 are compared with training without the row, and all trainings extrapolated from a few. ``threads`` has one and two
@@ -13,7 +13,8 @@ training without the row.
 The others want pyDVL, cleanlab and MAPIE, of which pyDVL takes an older NumPy than raydt does: an environment with
 ``pip install -e . scikit-learn pyDVL cleanlab mapie "pyarrow<22"``. ``shapley`` has the samplers of pyDVL for the
 utility of raydt: the accuracy of the forest trained on a subset. ``mislabelled`` finds flipped labels of five real
-sets. ``mapie`` has jackknife+ and CV+ of three real sets beside MAPIE with the same forest, and with scikit-learn's.
+sets, and wrong numbers of three. ``mapie`` has jackknife+ and CV+ of three real sets beside MAPIE with the same forest,
+and with scikit-learn's.
 """
 
 import time
@@ -29,8 +30,7 @@ from raydt import (
     FullyDynamicTreeClassifier,
     OnlineGradientBoostingClassifier,
 )
-from raydt.attribution import JackknifePlusRegressor, data_values, leave_one_out
-from raydt.attribution.cross_validation import folds, held_out
+from raydt.attribution import JackknifePlusRegressor, data_values, label_quality, leave_one_out
 from raydt.parallel import limited
 
 VALIDATION = 1000
@@ -297,9 +297,28 @@ def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
     )
 
 
-def mislabelled(examples: int, trees: int, samples: int = 3) -> None:
-    """One label in ten is another one; the validation rows are right."""
+def with_wrong_labels(name: str, examples: int, seed: int) -> tuple[Any, ...]:
+    """Features, labels of which one in ten is wrong, which are, validation rows, and categories of a real set."""
+    dropped = list(SETS.get(name, ()))
+    frame = read(name).to_pandas().drop(columns=dropped).sample(frac=1.0, random_state=seed)[: examples + VALIDATION]
+    labels = frame.pop("y").to_numpy()
+    if name not in SETS:
+        labels = np.unique(labels.astype(str), return_inverse=True)[1]
+    every, places = as_numbers(frame)
+    draws, y = np.random.default_rng(seed), labels[:examples].copy()
+    wrong = draws.choice(examples, examples // 10, replace=False)
+    if name in SETS:  # the label of another row
+        y[wrong] = draws.permutation(labels[:examples])[: len(wrong)]
+    else:
+        classes = labels.max() + 1
+        y[wrong] = (y[wrong] + draws.integers(1, classes, len(wrong))) % classes
+    return every[:examples], y, y != labels[:examples], every[examples:], labels[examples:], places
+
+
+def mislabelled(examples: int, trees: int, seeds: int, samples: int = 3) -> None:
+    """One label in ten is another one; the validation rows are right. Means over seeds; values have the first only."""
     from cleanlab.rank import get_label_quality_scores
+    from cleanlab.regression.rank import get_label_quality_scores as of_numbers
     from pydvl.valuation import Dataset, KNNShapleyValuation
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.metrics import roc_auc_score
@@ -307,53 +326,87 @@ def mislabelled(examples: int, trees: int, samples: int = 3) -> None:
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.preprocessing import StandardScaler
 
-    names = ["leave-one-out", "Shapley", "cleanlab, scikit-learn's forest", "cleanlab, leave-one-out", "KNN-Shapley"]
-    areas, spent = [], np.zeros(len(names))
+    areas: dict[str, dict[str, list[float]]] = {}
+    spent: dict[str, float] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
+
+    def area(who: str, name: str, wrong: Any, scores: Any, seconds: float = 0.0) -> None:
+        areas.setdefault(who, {}).setdefault(name, []).append(float(roc_auc_score(wrong, -scores)))
+        spent[who] = spent.get(who, 0.0) + seconds
+
+    def variants(who: str, name: str, y: Any, wrong: Any, shares: Any) -> None:
+        for method in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
+            area(f"{who}: {method}", name, wrong, get_label_quality_scores(y, shares, method=method))
+        for method in ("self_confidence", "normalized_margin"):
+            scores = get_label_quality_scores(y, shares, method=method, adjust_pred_probs=True)
+            area(f"{who}: {method}, by class", name, wrong, scores)
+
     for name in OF_CLASSES:
-        frame = read(name).to_pandas().sample(frac=1.0, random_state=0)[: examples + VALIDATION]
-        labels, codes = np.unique(frame.pop("y").astype(str).to_numpy(), return_inverse=True)
-        every, places = as_numbers(frame)
-        X, X_val, truth, y_val = every[:examples], every[examples:], codes[:examples], codes[examples:]
-        draws, y = np.random.default_rng(0), truth.copy()
-        wrong = draws.choice(examples, examples // 10, replace=False)
-        y[wrong] = (y[wrong] + draws.integers(1, len(labels), len(wrong))) % len(labels)
-        options = {"n_estimators": trees, "categorical_features": places, "n_jobs": 1}
-        model = ExactForestClassifier(**options).fit(X, y)
-        scale = StandardScaler().fit(X)
-        neighbours = KNNShapleyValuation(
-            KNeighborsClassifier(5), Dataset(scale.transform(X_val), y_val), progress=False
-        )
-
-        def by_cleanlab(exact: bool) -> Any:
-            if exact:
-                from sklearn.model_selection import LeaveOneOut
-
-                shares = held_out(model, folds(model, LeaveOneOut()))[1]  # noqa: B023
-            else:
-                peer = RandomForestClassifier(trees, n_jobs=1, random_state=0)
-                shares = cross_val_predict(peer, X, y, method="predict_proba")  # noqa: B023
-            return get_label_quality_scores(y, shares)  # noqa: B023
-
-        def by_neighbours() -> Any:
-            return neighbours.fit(Dataset(scale.transform(X), y)).result.values  # noqa: B023
-
-        line = []
-        for place, values in enumerate((
-            lambda: leave_one_out(model, X_val, y_val, scoring="neg_log_loss").values,  # noqa: B023
-            lambda: data_values(model, X_val, y_val, samples=samples).values,  # noqa: B023
-            lambda: by_cleanlab(False),
-            lambda: by_cleanlab(True),
-            by_neighbours,
-        )):  # fmt: skip
-            took, found = timed(values)
-            spent[place] += took
-            line.append(float(roc_auc_score(np.isin(np.arange(examples), wrong), -found)))
-        areas.append(line)
-    lines = [[name, *(f"{area:.3f}" for area in line)] for name, line in zip(OF_CLASSES, areas, strict=True)]
-    lines.append(["mean", *(f"{area:.3f}" for area in np.mean(areas, axis=0))])
-    lines.append(["s of processor time", *(f"{one:.1f}" for one in spent)])
+        for seed in range(seeds):
+            X, y, wrong, X_val, y_val, places = with_wrong_labels(name, examples, seed)
+            options = {"n_estimators": trees, "categorical_features": places, "n_jobs": 1}
+            took, model = timed(lambda: ExactForestClassifier(**options).fit(X, y))  # noqa: B023
+            seconds, quality = timed(lambda: label_quality(model))  # noqa: B023
+            area("label_quality", name, wrong, quality.quality, seconds + took)
+            suspect = quality.suspect
+            found.setdefault(name, []).append((suspect[wrong].mean(), wrong[suspect].mean()))
+            peer = RandomForestClassifier(trees, n_jobs=1, random_state=0, oob_score=True)
+            plain = RandomForestClassifier(trees, n_jobs=1, random_state=0)
+            took, shares = timed(lambda: cross_val_predict(plain, X, y, method="predict_proba"))  # noqa: B023
+            area("cleanlab, scikit-learn's forest, 5 folds", name, wrong, get_label_quality_scores(y, shares), took)
+            variants("scikit-learn's forest, 5 folds", name, y, wrong, shares)
+            variants("leave-one-out of raydt", name, y, wrong, quality.shares)
+            bag = np.nan_to_num(peer.fit(X, y).oob_decision_function_)
+            area("scikit-learn's forest, out of bag: self_confidence", name, wrong, bag[np.arange(len(y)), y])
+            for cv in (5, 10):
+                area(f"raydt, {cv} folds: self_confidence", name, wrong, label_quality(model, cv).quality)
+            if seed:
+                continue
+            scale = StandardScaler().fit(X)
+            values = {
+                "leave-one-out value (log loss)": lambda: leave_one_out(
+                    model, X_val, y_val, scoring="neg_log_loss"  # noqa: B023
+                ).values,
+                f"Shapley value (accuracy, {samples} pairs)": lambda: data_values(
+                    model, X_val, y_val, samples=samples  # noqa: B023
+                ).values,
+                "KNN-Shapley of pyDVL": lambda: KNNShapleyValuation(
+                    KNeighborsClassifier(5), Dataset(scale.transform(X_val), y_val), progress=False  # noqa: B023
+                ).fit(Dataset(scale.transform(X), y)).result.values,  # noqa: B023
+            }  # fmt: skip
+            for who, call in values.items():
+                took, scores = timed(call)
+                area(who, name, wrong, scores, took)
+    head = ["", *OF_CLASSES, "mean", "s"]
+    lines = [
+        [who, *(f"{np.mean(by[name]):.3f}" for name in OF_CLASSES),
+         f"{np.mean([np.mean(one) for one in by.values()]):.4f}",
+         f"{spent[who] / len(by[OF_CLASSES[0]]):.1f}" if spent[who] else ""]
+        for who, by in areas.items()
+    ]  # fmt: skip
+    both = np.mean([np.mean(one, axis=0) for one in found.values()], axis=0)
     show(
-        f"Flipped labels among {examples:,}: area under the curve; {trees} trees, {samples} pairs", ["", *names], lines
+        f"Flipped labels among {examples:,}, {seeds} seeds: area under the curve; {trees} trees",
+        head,
+        lines,
+        f"Of the flipped labels {both[0]:.1%} are suspect, and of the suspect ones {both[1]:.1%} are flipped.",
+    )
+    areas.clear()
+    for name in SETS:
+        for seed in range(seeds):
+            X, y, wrong, _, _, places = with_wrong_labels(name, examples, seed)
+            own = ExactForestRegressor(n_estimators=trees, categorical_features=places, n_jobs=1).fit(X, y)
+            area("label_quality", name, wrong, label_quality(own).quality)
+            predicted = cross_val_predict(RandomForestRegressor(trees, n_jobs=1, random_state=0), X, y)
+            for method in ("residual", "outre"):
+                area(f"cleanlab, {method}", name, wrong, of_numbers(y, predicted, method=method))
+    show(
+        f"Numeric labels of other rows among {examples:,}, {seeds} seeds: area under the curve; {trees} trees",
+        ["", *SETS, "mean"],
+        [
+            [who, *(f"{np.mean(one):.3f}" for one in by.values()), f"{np.mean([*by.values()]):.4f}"]
+            for who, by in areas.items()
+        ],
     )
 
 
@@ -405,6 +458,7 @@ if __name__ == "__main__":
         trainings=5,
         examples=1000,
         players=1000,
+        seeds=5,
     )
     print_machine("scikit-learn", "pyDVL", "cleanlab", "mapie")
     if "leave-one-out" in given.tables:
@@ -418,6 +472,6 @@ if __name__ == "__main__":
     if "shapley" in given.tables:
         shapley(given.players, given.trees)
     if "mislabelled" in given.tables:
-        mislabelled(given.examples, given.trees)
+        mislabelled(given.examples, given.trees, given.seeds)
     if "mapie" in given.tables:
         mapie(given.examples)

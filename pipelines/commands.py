@@ -477,8 +477,9 @@ def value(state: str, validation: str, out: str, as_json: bool, **options: Any) 
     """Write how much each training row adds to the score of a model on the labelled rows of VALIDATION.
 
     The model is that of a state: a run, its checkpoints/ or one of them, or what update wrote. It stays as it is. The
-    value of a row is the score with all rows, less the score without this row: below 0, the row harms. A page beside
-    the output shows the ends of the list. An interrupted command that is given again goes on where it stopped.
+    value of a row is the score with all rows, less the score without this row: below 0, the row harms. The quality of a
+    label is what the model without the row thinks of it. A page beside the output shows the labels that may be wrong
+    and the ends of the list. An interrupted command that is given again goes on where it stopped.
 
     \b
     Example:  raydt value runs/first valid.parquet --scoring neg_log_loss --out values.parquet
@@ -488,7 +489,9 @@ def value(state: str, validation: str, out: str, as_json: bool, **options: Any) 
 
     found = value_rows(state, validation, out, **options)
     named = counted(found["rows"], options["by"] if options["by"] in ("row", "subject") else "group")
-    shown = {"score": figure(found["score"]), "harmful": count(found["harmful"])}
+    shown = {"score": figure(found["score"]), "harmful": count(found["harmful"]), "suspect": ""}
+    if "suspect" in found:
+        shown["suspect"] = message("attribution.suspected", suspect=counted(found["suspect"], "label"))
     text = message("attribution.valued", named=named, **shown, out=found["out"], page=found["page"])
     print_result(found, text, as_json)
     return 0

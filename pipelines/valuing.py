@@ -30,6 +30,7 @@ from pipelines.saved_runs import (
 from pipelines.updating.changes import StateNames, find_rows, open_rows, sound_rows
 from raydt.arrays.blocks import concatenated
 from raydt.arrays.elementary import AnyArray, Floats
+from raydt.attribution.cross_validation import Folds, LabelQuality, held_out, quality_of
 from raydt.attribution.leave_one_out import (
     ExampleGroups,
     LeaveOneOut,
@@ -75,10 +76,12 @@ def value_rows(
     """Write how much each row, or group of rows, of a state adds to the score on the labelled rows of a file.
 
     ``by`` is ``row``, ``subject``, or a feature of the model: the rows with one value of the feature are a group then.
-    ``out`` is a Parquet file with ``id``, ``subject`` or ``group``, ``value`` and, of rows, ``label``; a page with the
-    ends of the list is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below
-    0), ``out``, ``page`` and ``resumed``: how many values an interrupted command with the same state, file and options
-    had found. Such a command leaves them in ``.NAME.unfinished`` beside ``out``, and other commands begin anew.
+    ``out`` is a Parquet file with ``id``, ``subject`` or ``group``, ``value`` and, of rows, ``label``, ``predicted``,
+    ``quality`` and ``suspect`` (:func:`raydt.attribution.label_quality`); a page with the ends of the list, and the
+    suspect labels, is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below
+    0), ``suspect`` (of rows, how many labels), ``out``, ``page`` and ``resumed``: how many values an interrupted
+    command with the same state, file and options had found. Such a command leaves them in ``.NAME.unfinished`` beside
+    ``out``, and other commands begin anew.
 
     InputError for a missing column, a value that cannot be used, or an output that cannot be written; ConfigError for
     a scorer that is none, an output over an input, or one that another process writes. There is no table then.
@@ -112,17 +115,21 @@ def value_rows(
     classes = [] if _regression(saved) else source.classes or saved.classes
     rows = {"sparse": concatenated(sparse)} if sparse else {}
     arrays = [X, y, *(part for one in rows.values() for part in (one.indptr, one.indices))]
-    options = repr((raydt.__version__, by, scoring, classes, X.shape)).encode()
+    width = 2 + len(model._classes) if by == "row" else 1
+    options = repr((raydt.__version__, by, scoring, classes, X.shape, width)).encode()
     unfinished = _UnfinishedValues(target, place.read(MANIFEST), options, *(part.tobytes() for part in arrays))
     new = [target] if len(unfinished.read()) else [target, page]  # one interrupted at its end has written the page
     with writing_alone(target, "the values", new=[] if overwrite else new):
-        found, resumed = _values(model, groups, X, rows, y, classes, scoring, unfinished)
-        table, labels = _table(found, by), []
+        found, held, resumed = _values(model, groups, X, rows, y, classes, scoring, unfinished, width)
+        table, labels, quality = _table(found, by), [], None
         if by == "row":
             labels = _labels(model, found)
-            table = table.append_column("label", pa.array(labels))
+            quality = quality_of(model, groups.slots, held[:, 0].astype(model._store().y.dtype), held[:, 1:])
+            columns = {"label": labels, "predicted": quality.predicted.tolist()}
+            for name, column in (columns | {"quality": quality.quality, "suspect": quality.suspect}).items():
+                table = table.append_column(name, pa.array(column))
         shown = found.ids.tolist() if may_quote(state) else None
-        text = _page(found, shown, labels, by, str(state), str(validation), scoring)
+        text = _page(found, shown, labels, quality, by, str(state), str(validation), scoring)
         with written(target, "the values"):
             Folder(target.parent).publish(page.name, text.encode())
             Folder(target.parent).publish(target.name, _parquet(table))
@@ -132,6 +139,7 @@ def value_rows(
         "score": found.score,
         "standard": str(found.standard),
         "harmful": int((found.values < 0).sum()),
+        **({} if quality is None else {"suspect": int(quality.suspect.sum())}),
         "out": str(target),
         "page": str(page),
         "resumed": resumed,
@@ -166,7 +174,7 @@ def _groups(model: Any, saved: SavedModel, by: str) -> ExampleGroups:
 
 
 class _UnfinishedValues:
-    """Values of the first groups of a command that has not ended, in a file beside its output.
+    """What is known of the first groups of a command that has not ended, in a file beside its output.
 
     Its first bytes are a hash of what the values are of and of the values: those of another command, or damaged ones,
     are none.
@@ -203,22 +211,27 @@ def _values(
     classes: list[Any],
     scoring: str | None,
     unfinished: _UnfinishedValues,
-) -> tuple[LeaveOneOut, int]:
-    """Return the values, and how many of these were there; a piece of some seconds is written when it is found."""
+    width: int,
+) -> tuple[LeaveOneOut, Floats, int]:
+    """Return the values, of rows what is predicted without each and its shares, and how many of these were there.
+
+    A piece of some seconds is written when it is found: ``width`` numbers of each group.
+    """
     known = ModelPredictions(model, X, sparse)
     truth, given = y, y
     if classes:  # those of the model, and labels that none of its rows has
         truth, given = np.where(y < len(model.classes_), y, -1), np.array(classes)[y]
     score = ValidationScore(model, scoring, X, given, truth, known.predicted, known.shares)
-    values, size = unfinished.read(), 1
-    resumed = len(values)
-    while len(values) < len(groups.ids):
+    done, size = unfinished.read().reshape(-1, width), 1
+    resumed = len(done)
+    while len(done) < len(groups.ids):
         started = time.monotonic()
-        piece = of_groups(known, groups.part(len(values), len(values) + size), score)
-        values = np.concatenate([values, piece.values])
-        unfinished.write(values)
+        some = groups.part(len(done), len(done) + size)
+        found = [of_groups(known, some, score).values, *(held_out(model, Folds(some, some)) if width > 1 else ())]
+        done = np.concatenate([done, np.column_stack(found)])
+        unfinished.write(done)
         size = size * 2 if time.monotonic() - started < _INTERVAL / 2 else max(1, size // 2)
-    return LeaveOneOut(groups.ids, values, score.value, known.standard), resumed
+    return LeaveOneOut(groups.ids, done[:, 0].copy(), score.value, known.standard), done[:, 1:], resumed
 
 
 def _table(found: LeaveOneOut, by: str) -> pa.Table:
@@ -241,9 +254,16 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 def _page(
-    found: LeaveOneOut, ids: list[Any] | None, labels: list[Any], by: str, state: str, data: str, scoring: str | None
+    found: LeaveOneOut,
+    ids: list[Any] | None,
+    labels: list[Any],
+    quality: LabelQuality | None,
+    by: str,
+    state: str,
+    data: str,
+    scoring: str | None,
 ) -> str:
-    """Return the page: the most harmful and the most useful rows, and sums by label; without ids, only the sums."""
+    """Return the page: the most harmful and useful rows, suspect labels, and sums by label; without ids, only these."""
     from pipelines.report.page import document  # drawing is imported where something is drawn
 
     harmful, useful = (found.values < 0).sum(), (found.values > 0).sum()
@@ -256,24 +276,38 @@ def _page(
         Text(f"{message('attribution.standard', standard=found.standard)}.", "quiet"),
     ]
     order = np.argsort(found.values, kind="stable")
-    heading = (_word(by).capitalize(), *(("Label",) if labels else ()), "Value")
-    words = (1, 2) if labels else (1,)
+    beside: dict[str, Any] = {"Label": labels} if labels else {}
 
-    def ends(places: Any, title: str, key: str) -> Section:
+    def ends(places: Any, title: str, key: str, words: dict[str, Any] = beside, **numbers: Floats) -> Section:
+        """Return a table of some rows: columns of ``words``, and of ``numbers``."""
         if ids is None:
             return Section(title, [Text(f"{message('attribution.withheld')}.", "none")], key)
         rows = [
-            Row((str(ids[place]), *((str(labels[place]),) if labels else ()), figure(float(found.values[place]))))
+            Row((
+                str(ids[place]),
+                *(str(one[place]) for one in words.values()),
+                *(figure(float(one[place])) for one in numbers.values()),
+            ))
             for place in places.tolist()
-        ]
+        ]  # fmt: skip
         empty: Block = Text(f"{message('attribution.none_such')}.", "none")
-        return Section(title, [Table(rows, columns=heading, words=words) if rows else empty], key)
+        heading = (_word(by).capitalize(), *words, *numbers)
+        return Section(
+            title, [Table(rows, columns=heading, words=tuple(range(1, len(words) + 2))) if rows else empty], key
+        )
 
     low, high = order[found.values[order] < 0][:_SHOWN], order[::-1][found.values[order[::-1]] > 0][:_SHOWN]
     sections = [
-        ends(low, "Without these the score is better", "harmful"),
-        ends(high, "Without these the score is worse", "useful"),
+        ends(low, "Without these the score is better", "harmful", Value=found.values),
+        ends(high, "Without these the score is worse", "useful", Value=found.values),
     ]
+    if quality is not None:
+        places = np.flatnonzero(quality.suspect)
+        places = places[np.argsort(quality.quality[places], kind="stable")][:_SHOWN]
+        both = {**beside, "Predicted": quality.predicted}
+        sections.insert(0, ends(places, "Mislabelled candidates", "suspect", both, Quality=quality.quality))
+        said = message("attribution.suspects", suspect=counted(quality.suspect.sum(), "label"))
+        head.append(Text(f"{said}."))
     if labels and ids is not None and len(set(labels)) <= _SHOWN:
         rows = []
         for label in dict.fromkeys(labels):

@@ -6,7 +6,7 @@ needs no training.
 
 from __future__ import annotations
 
-from raydt.attribution.cross_validation import cross_val_score_by_deletion
+from raydt.attribution.cross_validation import LabelQuality, cross_val_score_by_deletion, label_quality
 from raydt.attribution.jackknife import JackknifePlusRegressor
 from raydt.attribution.leave_one_out import LeaveOneOut, leave_one_out
 from raydt.attribution.values import DataValues, Influence, data_values, influence
@@ -15,9 +15,11 @@ __all__ = [
     "DataValues",
     "Influence",
     "JackknifePlusRegressor",
+    "LabelQuality",
     "LeaveOneOut",
     "cross_val_score_by_deletion",
     "data_values",
     "influence",
+    "label_quality",
     "leave_one_out",
 ]

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from raydt.arrays.elementary import Floats
-from raydt.attribution.cross_validation import Folds, folds, held_out
-from raydt.attribution.leave_one_out import ExampleGroups, ModelPredictions, groups_of, require_estimator
+from raydt.attribution.cross_validation import Folds, held_out, partition
+from raydt.attribution.leave_one_out import ExampleGroups, ModelPredictions, require_estimator
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import Parametrised
 from raydt.estimators.base import Estimator, Regressor
@@ -146,13 +146,7 @@ class JackknifePlusRegressor(Parametrised):
         """
         kept = model._known.get("errors")
         if kept is None or kept[0] is not self.cv:
-            if not model._store().live:
-                raise InputError(message("attribution.no_examples"))
-            every = groups_of(model, None, None)
-            found = Folds(every, every) if self.cv is None else folds(model, self.cv)
-            pairs = found.held.pairs()
-            if sorted(slot for _, slot in pairs) != np.sort(every.slots).tolist() or pairs != found.gone.pairs():
-                raise ConfigError(message("attribution.no_partition", cv=self.cv))
+            found = partition(model, self.cv)
             errors = np.abs(model._store().y[found.held.slots] - held_out(model, found)[0])
             model._known["errors"] = kept = self.cv, found, errors
         return kept[1:]

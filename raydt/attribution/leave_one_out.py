@@ -167,6 +167,11 @@ def require_estimator(model: Any) -> None:
     model._require_examples()
 
 
+def standard_of(model: Estimator) -> str:
+    """Say what the model without an example is."""
+    return message("attribution.equal" if model.session_.coordinator.knows_rows else "attribution.forgotten")
+
+
 def groups_of(model: Estimator, ids: Any, subjects: Any) -> ExampleGroups:
     """Return the examples, or all examples of each subject, that a call names; all examples if it names none."""
     if ids is not None and subjects is not None:
@@ -202,7 +207,7 @@ class ModelPredictions:
         else:
             self.predicted, self.shares = self._by_model()
         #: What the model without an example is.
-        self.standard = message("attribution.equal" if self._known is not None else "attribution.forgotten")
+        self.standard = standard_of(model)
 
     def shown(self, predicted: Targets) -> AnyArray:
         """Return predictions as ``predict`` gives them."""

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, load_model
-from raydt.attribution import JackknifePlusRegressor, cross_val_score_by_deletion, leave_one_out
+from raydt.attribution import JackknifePlusRegressor, cross_val_score_by_deletion, label_quality, leave_one_out
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.messages import message_of
 from tests.crews import NUMBERS, crew
@@ -416,6 +416,79 @@ def test_scores_of_folds_are_those_of_scikit_learn(seed: int) -> None:
         expected = cross_val_score(kind(**table.options), X, y, cv=cv, groups=whose, scoring=scoring, params=beside)
     assert np.array_equal(found, expected, equal_nan=True), cv
     assert model.digest() == before
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+def suspects(y: list[int], shares: list[list[float]]) -> list[bool]:
+    """The labels that confident learning takes for wrong, in plain loops."""
+    least = {}
+    for label in set(y):
+        own = [row[label] for row, own_label in zip(shares, y, strict=True) if own_label == label]
+        least[label] = sum(own) / len(own)
+    found = []
+    for row, own_label in zip(shares, y, strict=True):
+        likely = [(-row[label], label) for label in least if row[label] >= least[label]]
+        found.append(bool(likely) and min(likely)[1] != own_label)
+    return found
+
+
+@examples(600, least=20, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([None, "subjects", "folds"]))
+def test_the_quality_of_a_label_is_by_training_without_its_row(seed: int, groups: str | None) -> None:
+    """Or without all rows of its subject, or of its fold."""
+    table = Table(np.random.default_rng(seed))
+    model, live, before = table.model, table.live, table.model.digest()
+    fold = np.arange(len(live))
+    if groups == "subjects":
+        fold = table.subjects[live]
+    elif groups == "folds":
+        fold = np.sort(table.draws.integers(0, 3, len(live)))
+    if groups == "folds":
+        cv = [(np.flatnonzero(fold != one), np.flatnonzero(fold == one)) for one in np.unique(fold)[::-1]]
+        found = label_quality(model, cv)
+    else:
+        with crew(int(table.draws.choice(NUMBERS))):
+            found = label_quality(model, groups=groups)
+    assert model.digest() == before
+    order = model.live_ids_.tolist()
+    assert found.ids.tolist() == order
+    fold, y = fold[np.searchsorted(live, order)] if groups == "subjects" else fold, table.y[order]
+    codes = None if table.numeric else [model.classes_.tolist().index(one) for one in y.tolist()]
+    for place, one in enumerate(order):
+        with model.without(np.array(order)[fold == fold[place]]):
+            assert found.predicted[place] == model.predict(table.X[[one]])[0]
+            if codes is not None:
+                share = model.predict_proba(table.X[[one]])[0]
+                assert found.shares[place].tolist() == share.tolist()
+                assert found.quality[place] == share[codes[place]]
+    if codes is None:
+        far = np.abs(y - found.predicted)
+        middle = sorted(far.tolist())
+        median = (middle[len(far) // 2] + middle[(len(far) - 1) // 2]) / 2
+        assert found.suspect.tolist() == [r > 3 * 1.4826 * median for r in far.tolist()]
+        assert found.quality.tolist() == pytest.approx([median / (median + r) if r else 1.0 for r in far.tolist()])
+    else:
+        assert found.suspect.tolist() == suspects(codes, found.shares.tolist())
+
+
+def test_wrong_labels_have_a_low_quality() -> None:
+    draws = np.random.default_rng(4)
+    X = draws.normal(size=(200, 3))
+    right = (X[:, 0] > 0).astype(int)
+    wrong = draws.choice(200, 20, replace=False)
+    y = right.copy()
+    y[wrong] = 1 - y[wrong]
+    found = label_quality(ExactForestClassifier(n_estimators=30).fit(X, y))
+    assert np.isin(np.argsort(found.quality)[:20], wrong).sum() >= 16
+    assert found.standard.id == "attribution.equal"  # type: ignore[attr-defined]
+    model = ExactForestRegressor(n_estimators=30).fit(X, np.where(np.isin(np.arange(200), wrong), 9.0, X[:, 0]))
+    assert set(np.flatnonzero(label_quality(model).suspect).tolist()) >= set(wrong.tolist())
+    with refused("attribution.cv", ConfigError):
+        label_quality(model, groups=[0, 1])
+    with refused("attribution.no_partition", ConfigError):
+        label_quality(model, [([0, 1], [2, 3])])
 
 
 # -- intervals --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pipelines.report.page import is_page
 from pipelines.saved_runs import find_state
 from pipelines.valuing import value_rows
 from raydt import load_model
-from raydt.attribution import leave_one_out
+from raydt.attribution import label_quality, leave_one_out
 from raydt.errors import ConfigError, InputError
 from tests.refusals import refused
 from tests.storage_faults import DeathError, Fault, FaultyStorage
@@ -97,6 +97,15 @@ def test_values_of_a_run_are_those_of_its_estimator(folder: Path, tmp_path: Path
         train = pq.read_table(folder / f"{name}.parquet")
         labels = dict(zip(train["key"].to_pylist(), train["y"].to_pylist(), strict=True))
         assert written["label"].to_pylist() == [labels[one] for one in written["id"].to_pylist()]
+        quality = label_quality(model)
+        assert written["predicted"].to_pylist() == quality.predicted.tolist()
+        assert written["quality"].to_pylist() == quality.quality.tolist()
+        assert written["suspect"].to_pylist() == quality.suspect.tolist()
+        assert found["suspect"] == quality.suspect.sum()
+        if name != "numbers":
+            worst = quality.ids[np.where(quality.suspect, quality.quality, 2.0).argmin()]
+            table_of_page = Path(found["page"]).read_text().split("Mislabelled candidates")[-1]
+            assert f">{worst}<" in table_of_page[: table_of_page.index("</table>")]
     assert is_page(Path(found["page"]))
     most = str(expected.ids[np.abs(expected.values).argmax()])
     assert f">{most}<" in Path(found["page"]).read_text()
