@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -69,14 +70,23 @@ class RowsOnShards:
     """The coordinator's half: who has what."""
 
     def __init__(self, features: Features, shards: int) -> None:
-        self._features = features
-        self._groups = features.assign(shards)
-        #: Columns of ``X`` that each shard owns.
-        self.columns = [features.columns_of(groups) for groups in self._groups]
-        self._shard_of_groups = np.repeat(np.arange(shards), [len(groups) for groups in self._groups])
-        self._shard_of_columns = np.zeros(len(features.names), dtype=np.int64)
+        self._features, self._groups = features, features.assign(shards)
+
+    @cached_property  # most of very many models never ask
+    def columns(self) -> list[Ints]:
+        """Columns of ``X`` that each shard owns."""
+        return [self._features.columns_of(groups) for groups in self._groups]
+
+    @cached_property
+    def _shard_of_groups(self) -> Ints:
+        return np.repeat(np.arange(len(self._groups)), [len(groups) for groups in self._groups])
+
+    @cached_property
+    def _shard_of_columns(self) -> Ints:
+        shards = np.zeros(len(self._features.names), dtype=np.int64)
         for shard, columns in enumerate(self.columns):
-            self._shard_of_columns[columns] = shard
+            shards[columns] = shard
+        return shards
 
     def owners(self, features: Ints) -> Ints:
         """The shard that has each of some features, by number. O(features asked for)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,6 +92,9 @@ Log = dict[str, AnyArray]
 
 #: Which operations carry a row of features, indexed by operation code.
 CARRIES_ROW = np.array([True, False, True, True, True])
+#: Which operations insert an example, and which delete one, indexed by operation code.
+ADDS_EXAMPLE, ENDS_EXAMPLE = np.zeros((2, len(CARRIES_ROW)), dtype=np.bool_)
+ADDS_EXAMPLE[[INSERT, UPDATE]] = ENDS_EXAMPLE[[DELETE, DELETE_VALUE, UPDATE]] = True
 #: Which operations name an example, indexed by operation code; a query may.
 WITH_ID = np.array([True, True, False, False, True])
 
@@ -473,8 +477,12 @@ class Features:
 
     def group_columns(self, group: int) -> Ints:
         """Columns of ``X`` in one group: a contiguous range, sizes differing by at most one."""
+        return self._columns_by_group[group]
+
+    @cached_property
+    def _columns_by_group(self) -> list[Ints]:
         d, g = len(self.names), self.groups
-        return np.arange(group * d // g, (group + 1) * d // g)
+        return [np.arange(group * d // g, (group + 1) * d // g) for group in range(g)]
 
     def columns_of(self, groups: Ints) -> Ints:
         """Columns of ``X`` in several groups, in the order of the groups."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from raydt.arrays.elementary import AnyArray, Ints
+from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEARNER, MAJORITY, NO_CHANGE, SCORED, dense_ranks, ranks_in, sparse_ranks
@@ -36,6 +37,8 @@ from raydt.streams.row_stream import RowStreamOptions
 # Invariant: a model that is used in every round, or a little less often, is never among them. Nothing but memory and
 # time depends on it.
 
+#: Keys whose batches are recorded together: not all of a block have whole tables of ranks at once.
+_RECORDED = 256
 #: Rounds without a use, blocks of rows or calls, after which a model is idle.
 ROUNDS = 16
 
@@ -256,19 +259,33 @@ class Members:
         """Apply one batch of each of some keys, together where that is faster."""
         skip = self.job.stream.on_error == "skip"
         results = apply_all([member.session for member, _ in ready], [batch for _, batch in ready], skip)
-        errors = []
-        for (member, batch), result in zip(ready, results, strict=True):
+        errors: list[UpdateError] = []
+        for begin in range(0, len(ready), _RECORDED):
+            some = slice(begin, begin + _RECORDED)
+            self._record(ready[some], results[some], observer, errors)
+        if errors:
+            raise errors[0]
+
+    def _record(
+        self,
+        ready: Sequence[tuple[Member, UpdateBatch]],
+        results: Sequence[BatchResult],
+        observer: Observer | None,
+        errors: list[UpdateError],
+    ) -> None:
+        """Record answered batches of some keys, and list the errors of updates that were refused for good."""
+        for (member, _), result in zip(ready, results, strict=True):
             member.seconds += result.seconds
-            member.tally.record(batch, result, member.seconds)
+        answered = zip(ready, results, strict=True)
+        Tally.record_all([(member.tally, batch, result, member.seconds) for (member, batch), result in answered])
+        for (member, batch), result in zip(ready, results, strict=True):
             if observer is not None:
                 observer.records.record(member, batch, result)
             if self._collects and len(ends := result.log.get("seq", ())):
                 self._taken.append((member.key, _row_of(member, batch, int(np.max(ends)))))
-            member.rest()  # not all members of a block have whole tables at once
+            member.rest()
             if result.applied < len(batch):
                 errors.append(member.tally.update_error(batch, result.refused[-1]))
-        if errors:
-            raise errors[0]
 
     def finish(self, observer: Observer | None = None) -> set[int]:
         """Complete what waits for more updates, once the source has ended; return groups that got a row of metrics.

@@ -44,6 +44,8 @@ from raydt.sources.file_source import StoredSource
 
 #: Between the names of nested values.
 _SEPARATOR = "/"
+#: Most values, of which it takes long to ask whether they are a Mapping.
+_PLAIN = (int, float, str, list, type(None))
 
 #: Places of keys and their arrays, by path, type and number of dimensions.
 _Found = defaultdict[tuple[str, str, int], list[tuple[int, AnyArray]]]
@@ -63,23 +65,24 @@ def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
     whole: Arrays = {"json": np.frombuffer(text.encode(), dtype=np.uint8)}
     for (path, dtype, dimensions), parts in found.items():
         name = f"{path}#{dtype[1:]}#{dimensions}"
-        whole[name] = np.concatenate([part for _, part in parts], axis=None)
-        whole[f"{name}#shape"] = np.array([part.shape for _, part in parts], dtype=np.int64).reshape(len(parts), -1)
-        whole[f"{name}#key"] = np.array([place for place, _ in parts], dtype=np.int64)
+        places, arrays = zip(*parts, strict=True)
+        shapes = [length for part in arrays for length in part.shape] if dimensions != 1 else list(map(len, arrays))
+        whole[name] = np.concatenate(arrays, axis=None if dimensions != 1 else 0)
+        whole[f"{name}#shape"] = np.array(shapes, dtype=np.int64).reshape(len(parts), -1)
+        whole[f"{name}#key"] = np.array(places, dtype=np.int64)
     return whole
 
 
-def _taken_apart(value: Any, path: str, place: int, found: _Found) -> Any:
-    """Return the JSON value without its arrays, which are noted with the place of their key."""
-    if not isinstance(value, dict | Mapping):  # most are dictionaries, which is asked faster
-        return value
-    rest = {}
+def _taken_apart(value: Mapping[str, Any], path: str, place: int, found: _Found) -> dict[str, Any]:
+    """Return the JSON value without its arrays, which are noted by name, behind a path, with the place of their key."""
+    rest: dict[str, Any] = {}
     for name, one in value.items():
-        below = f"{path}{_SEPARATOR}{name}" if path else name
         if isinstance(one, np.ndarray):
-            found[below, one.dtype.str, one.ndim].append((place, one))
+            found[f"{path}{name}", one.dtype.str, one.ndim].append((place, one))
+        elif isinstance(one, dict) or (not isinstance(one, _PLAIN) and isinstance(one, Mapping)):
+            rest[name] = _taken_apart(one, f"{path}{name}{_SEPARATOR}", place, found)
         else:
-            rest[name] = _taken_apart(one, below, place, found)
+            rest[name] = one
     return rest
 
 

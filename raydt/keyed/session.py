@@ -5,11 +5,13 @@ Batches are rows of any keys (:class:`raydt.keyed.stream.KeyedBatch`), and a res
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -168,6 +170,13 @@ def _named(member: Member, codes: Targets, place: int) -> Any:
 _SUMS = ("active", "nodes", "leaves", "rebuilds", "rebuilt_rows")
 
 
+_totals_of = attrgetter(*TOTALS)
+
+
+#: What a key adds to the sums over all keys (1), or takes from them (-1): its group, totals, statistics, depth, scores.
+_Figures = tuple[int, int, tuple[int, ...], list[int], int, AnyArray]
+
+
 class KeyFailedError(RaydtError):
     """A key refused an update or a row, and other keys went on: the run goes back to its last checkpoint."""
 
@@ -224,6 +233,18 @@ def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
     return whole
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Context, or decorator, without automatic garbage collection: what a block of many keys makes mostly lives on."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class KeyedSession:
     """The models of all keys, or of those of some groups."""
 
@@ -232,24 +253,29 @@ class KeyedSession:
         self._job, self.records = job, NewTableRows(job.every, predicting=job.predicting, own=traits.figures)
         self._sums = (*_SUMS, *traits.counts)
         self.members = Members(job)
-        self._totals: Counter[str] = Counter()
-        self._scores: AnyArray = np.zeros(0)
-        self._statistics: Counter[str] = Counter()
-        self._depths: Counter[int] = Counter()  # keys by depth
+        self._clear()
         self._seconds = 0.0
         self._frozen = 0  # keys whose objects are out of the garbage collector's sight
         self._digests: dict[int, str] = {}  # of groups that have not changed since
         self._dirty: set[int] = set()  # groups whose digests are not known
         self._unsaved: set[int] = set()  # groups that have changed since the last snapshot
 
+    def _clear(self) -> None:
+        self._totals = np.zeros(len(TOTALS), dtype=np.int64)
+        self._scores: AnyArray = np.zeros(0)
+        self._statistics = np.zeros(len(self._sums), dtype=np.int64)
+        self._depths: Counter[int] = Counter()  # keys by depth
+        self._noted: list[_Figures] = []  # of keys whose figures change, until they are entered into the sums
+
+    @uncollected()
     def apply(self, batch: KeyedBatch) -> KeyedResult:
         """Apply the rows of a batch, each by the model of its key."""
         began = work_seconds()
         digests = self.digests_of_groups() if batch.digest else None
-        before = Counter(self._totals)
+        before = self.totals()
         self._learn(self._job.shared.split(batch.rows, batch.due))
         result = self.result(len(batch))
-        result.inserts, result.deletes = (self._totals[name] - before[name] for name in ("inserts", "deletes"))
+        result.inserts, result.deletes = (result.totals[name] - before[name] for name in ("inserts", "deletes"))
         result.refused_rows, result.taken = self.records.take_refused(), self.members.take_taken()
         result.refused, result.digests = batch.refusals(result.refused_rows), digests
         result.digest = None if digests is None else digest_of_groups(digests)
@@ -284,23 +310,33 @@ class KeyedSession:
 
     def before(self, member: Member) -> None:
         """Take a key's figures out of the sums, before they change."""
-        self._count(member, -1)
+        self._note(member, -1)
 
     def after(self, member: Member) -> None:
         """Enter a key's figures into the sums again."""
-        self._count(member, 1)
+        self._note(member, 1)
 
-    def _count(self, member: Member, sign: int) -> None:
+    def _note(self, member: Member, sign: int) -> None:
         tally = member.tally
-        for name in TOTALS:
-            self._totals[name] += sign * getattr(tally, name)
-        for name in self._sums:
-            self._statistics[name] += sign * tally.statistics.get(name, 0)
-        self._depths[tally.statistics.get("depth", 0)] += sign
-        sums = tally.prequential.sums()
+        known = tally.statistics
+        figures = [known.get(name, 0) for name in self._sums]
+        scores = tally.prequential.sums()
+        self._noted.append((sign, member.group, _totals_of(tally), figures, known.get("depth", 0), scores))
+
+    def _count(self) -> None:
+        """Enter what was noted into the sums: of all keys at once, since there may be very many."""
+        noted, self._noted = self._noted, []
+        if not noted:
+            return
+        sign, groups, totals, figures, depths, sums = zip(*noted, strict=True)
+        signs, scores = np.array(sign), np.array(sums)
+        self._totals += signs @ np.array(totals, dtype=np.int64)
+        self._statistics += signs @ np.array(figures, dtype=np.int64)
+        for depth, by in zip(depths, sign, strict=True):
+            self._depths[depth] += by
         if not len(self._scores):
-            self._scores = np.zeros((GROUPS, len(sums)), dtype=sums.dtype)
-        self._scores[member.group] += sign * sums
+            self._scores = np.zeros((GROUPS, scores.shape[1]), dtype=scores.dtype)
+        np.add.at(self._scores, list(groups), signs[:, None] * scores)
 
     # -- the interface of a session -----------------------------------------------------------------------------
 
@@ -316,10 +352,12 @@ class KeyedSession:
         """None: a batch is applied when it is asked for."""
         return 0
 
+    @uncollected()
     def finish(self) -> Any:
         """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
         self._unsaved.update(self.members.finish(self))
         self._note_changes()
+        self._count()
         for group, held in enumerate(map(self.members.of_group, range(GROUPS))):
             if held:  # in one order: what floats were on the way depends on the blocks in which rows came
                 sums = [held[key].tally.prequential.sums() for key in sorted(held, key=bytes_of)]
@@ -328,9 +366,15 @@ class KeyedSession:
 
     def result(self, rows: int = 0) -> KeyedResult:
         """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
-        totals = {name: self._totals[name] for name in TOTALS}  # also before there is a key
+        totals = self.totals()
         return KeyedResult(rows, totals, self._scores.copy(), self.records.take(), self.statistics())
 
+    def totals(self) -> dict[str, int]:
+        """Return :data:`TOTALS`, summed up over all keys."""
+        self._count()
+        return dict(zip(TOTALS, self._totals.tolist(), strict=True))
+
+    @uncollected()
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
         return digest_of_groups(self.digests_of_groups())
@@ -343,10 +387,12 @@ class KeyedSession:
 
     def statistics(self) -> dict[str, int]:
         """Statistics, summed up over all keys."""
-        counts = {name: self._statistics[name] for name in self._sums}
+        self._count()
+        counts = dict(zip(self._sums, self._statistics.tolist(), strict=True))
         depth = max((depth for depth, keys in self._depths.items() if keys), default=0)
         return {**counts, "depth": depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
 
+    @uncollected()
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot: packed, the groups that have changed since the last one, or are not stored (``segments``)."""
         parts: Parts = {}
@@ -362,6 +408,7 @@ class KeyedSession:
         """Return the number of keys of each group, shape (256,)."""
         return self.members.keys_of_groups()
 
+    @uncollected()
     def model(self) -> dict[str, Arrays]:
         """Return the components of a model folder: of each group that has keys, what predicting needs."""
         held = {group: self.members.of_group(group) for group in range(GROUPS)}
@@ -383,8 +430,8 @@ class KeyedSession:
             held = keys_of(arrays, group, place)
             with fitting_keys(group, place):
                 self.members.restore(held)
-        self._totals, self._statistics, self._depths = Counter(), Counter(), Counter()
-        self._scores, self._digests = np.zeros(0), {}
+        self._clear()
+        self._digests = {}
         for member in self.members.by_key.values():
             self.after(member)
         self._dirty, self._unsaved = set(groups), set()

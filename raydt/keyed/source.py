@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import SparseRows
-from raydt.arrays.elementary import Bools, Ints
+from raydt.arrays.elementary import Ints
 from raydt.encoding.columns import Dictionary, TimeColumn, number_of
 from raydt.encoding.labels import IGNORED
 from raydt.errors import ConfigError, InputError
@@ -463,9 +463,10 @@ class SharedSource:
             begin, end = int(begins[i]), int(ends[i])
             code = int(codes[begin])
             part = sorted_rows[begin:end]
-            first = bisect_left(bad, begin, key=lambda one: one[0])
-            last = bisect_left(bad, end, key=lambda one: one[0])
-            part.bad.update((at - begin, error) for at, error in bad[first:last])
+            if bad:
+                first = bisect_left(bad, begin, key=lambda one: one[0])
+                last = bisect_left(bad, end, key=lambda one: one[0])
+                part.bad.update((at - begin, error) for at, error in bad[first:last])
             yield Part(None if code < 0 else keys[code], part, None if due is None else due[due.key == code])
         if due is not None and len(due):
             for code in np.setdiff1d(due.key, rows.key).tolist():
@@ -553,11 +554,13 @@ class KeySource:
         number = np.arange(start, start + n, dtype=np.int64)
         self._block = rows.row
         good = np.ones(n, dtype=np.bool_) if rows.op is None else CARRIES_ROW[np.where(rows.op == IGNORED, 1, rows.op)]
-        good[list(rows.bad)] = False
-        if self._labels is not None:
-            self._give_labels(self._labels, rows, good)
+        if rows.bad:
+            good[list(rows.bad)] = False
         at = np.flatnonzero(good)
         where = (at + start).tolist()
+        if self._labels is not None and self._give_labels(self._labels, rows, at, where):
+            at = at[~np.isin(at, list(rows.bad))]
+            where = (at + start).tolist()
         for j in shared.categorical:
             name = self.features.names[j]
             codes = self._categories[name].encode(rows.X[at, j].astype(np.int64).tolist(), where, shared.values(name))
@@ -570,16 +573,22 @@ class KeySource:
         self._read += n
         self._waiting.append(replace(rows, row=number, id=ids, sparse=sparse, key=None))
 
-    def _give_labels(self, labels: _Codes, rows: Rows, good: Bools) -> None:
-        """Enter the key's own class codes; a row of one class more than the learner takes becomes bad."""
-        at, most = np.flatnonzero(good), self._shared.most
-        own = labels.encode(rows.y[at].tolist(), (at + self._read).tolist(), self._shared.source.label_values)
-        for place in [place for place, code in zip(at.tolist(), own, strict=True) if code >= most]:
-            file, row = self._shared.source.where(int(rows.row[place]))
-            label = quoted(self._shared.source.label_values[int(rows.y[place])])
-            rows.bad[place] = InputError(message("keyed.more_classes", label=label, most=most), file=file, row=row)
-            good[place] = False
+    def _give_labels(self, labels: _Codes, rows: Rows, at: Ints, where: list[int]) -> bool:
+        """Enter the key's own class codes ``at`` some rows, whose numbers within the key are given.
+
+        A row of one class more than the learner takes becomes bad; returns whether there was one.
+        """
+        most, given = self._shared.most, rows.y[at]
+        own = labels.encode(given.tolist(), where, self._shared.source.label_values)
         rows.y[at] = own
+        if max(own, default=-1) < most:
+            return False
+        beyond = [place for place, code in zip(at.tolist(), own, strict=True) if code >= most]
+        for place, code in zip(beyond, given[np.isin(at, beyond)].tolist(), strict=True):
+            file, row = self._shared.source.where(int(rows.row[place]))
+            label = quoted(self._shared.source.label_values[code])
+            rows.bad[place] = InputError(message("keyed.more_classes", label=label, most=most), file=file, row=row)
+        return True
 
     def _give_tokens(self, sparse: SparseRows, start: int) -> SparseRows:
         """Return sparse rows with the key's own numbers of tokens."""

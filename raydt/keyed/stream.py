@@ -29,8 +29,11 @@ from raydt.streams.row_stream import END
 #: Rows of a block for each update that a message may have: a key gets the more rows of its own at once.
 ROWS = 16
 #: A block of a source that ends has more rows than that where a key would get fewer than so many, up to so many feature
-#: values: to visit a key costs as much as to learn some rows.
-ROWS_OF_KEY, MOST_CELLS = 8, 1 << 22
+#: values: to visit a key costs as much as to learn twenty rows.
+ROWS_OF_KEY, MOST_CELLS = 8, 1 << 24
+#: Where blocks may be large anyway, a key gets one for so many of their rows, up to the second number: to ask for small
+#: ones is to ask for checkpoints often.
+ROWS_FOR_ONE, MOST_OF_KEY = 1 << 11, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,18 +211,20 @@ class KeyedStream:
         if self.table is not None:
             chunk = self._reach(self._row)
             return None if chunk is None else chunk.part(self._row - chunk.start, self._row - chunk.start + size)
-        room, cells = max(size, ROWS_OF_KEY * len(self.source.keys)), 0
+        cells, row, each = 0, self._row, min(MOST_OF_KEY, size // ROWS_FOR_ONE)
+        end = row + max(size, ROWS_OF_KEY * len(self.source.keys))
         parts: list[Rows] = []
         if self._error is not None:
             raise self._error
         try:
-            while room and (chunk := self._reach(row := self._row + sum(map(len, parts)))) is not None:
-                part = chunk.part(row - chunk.start, row - chunk.start + room)
+            while cells < MOST_CELLS and row < end and (chunk := self._reach(row)) is not None:
+                end = max(end, self._row + each * len(self.source.keys))  # also those met meanwhile
+                part = chunk.part(row - chunk.start, end - chunk.start)
                 if parts and part.columns().keys() != parts[0].columns().keys():
                     break
                 parts.append(part)
                 cells += part.X.size + (0 if part.sparse is None else len(part.sparse.indices))
-                room = room - len(part) if cells < MOST_CELLS else 0
+                row += len(part)
         except InputError as error:  # the file breaks off: what was read before it is still good
             if not parts:
                 raise

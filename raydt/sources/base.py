@@ -179,7 +179,7 @@ class Rows:
         return len(self.row)
 
     def __getitem__(self, index: Any) -> Rows:
-        return Rows(**{name: column[index] for name, column in self.columns().items()})
+        return Rows(**{name: column[index] for name in _COLUMNS if (column := getattr(self, name)) is not None})
 
     def part(self, begin: int, end: int) -> Rows:
         """Return consecutive rows, by position, with the bad ones among them."""
@@ -199,8 +199,7 @@ class Rows:
 
     def columns(self) -> dict[str, Any]:
         """Return the arrays and sparse rows that are there, by name."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "bad"}
-        return {name: column for name, column in given.items() if column is not None}
+        return {name: column for name in _COLUMNS if (column := getattr(self, name)) is not None}
 
     @staticmethod
     def joined(parts: list[Rows]) -> Rows:
@@ -214,6 +213,9 @@ class Rows:
         begins = accumulate(map(len, parts), initial=0)
         bad = {begin + at: error for begin, part in zip(begins, parts, strict=False) for at, error in part.bad.items()}
         return Rows(**whole, bad=bad)
+
+
+_COLUMNS = tuple(one.name for one in fields(Rows) if one.name != "bad")
 
 
 class Source(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,10 +21,12 @@ from raydt.evaluation.classification import Delayed, Prequential, ScoredRows
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.examples.row_owners import are_in
 from raydt.examples.updates import (
+    ADDS_EXAMPLE,
     CARRIES_ROW,
     DELETE,
     DELETE_VALUE,
     DUPLICATE_ID,
+    ENDS_EXAMPLE,
     INSERT,
     NUMBERS,
     QUERY,
@@ -36,7 +39,6 @@ from raydt.examples.updates import (
     Refusal,
     Targets,
     UpdateBatch,
-    classes_in,
     filled,
     no_targets,
     there,
@@ -509,11 +511,6 @@ def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int,
 
 Mask = Bools
 
-_INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
-_INSERTS[[INSERT, UPDATE]] = True
-_DELETES = np.zeros(len(CARRIES_ROW), dtype=bool)
-_DELETES[[DELETE, DELETE_VALUE, UPDATE]] = True
-
 _COUNTS = ("updates", "inserts", "deletes", "predictions", "refused", "skipped", "replaced", "queries", "next_id")
 
 #: Statistics of a session, which begin at 0 with each; the others are of the model, and go on with it.
@@ -563,25 +560,55 @@ class Tally:
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
         """Take an answered batch, or its front, into account, after so many ``seconds`` of processing."""
+        self.record_all([(self, batch, result, seconds)])
+
+    @staticmethod
+    def record_all(answered: Sequence[tuple[Tally, UpdateBatch, BatchResult, float]]) -> None:
+        """Take answered batches of different streams of one kind into account, as :meth:`record` of their tallies.
+
+        What is asked of each update is asked of all at once: of very many streams each has a few.
+        """
+        applied = [result.applied for _, _, result, _ in answered]
+        edges = np.append(0, np.cumsum(applied))
+        op = np.concatenate([batch.op[: result.applied] for _, batch, result, _ in answered])
+        ids = np.concatenate([batch.id[: result.applied] for _, batch, result, _ in answered])
+        prediction = np.concatenate([result.predictions[: result.applied] for _, _, result, _ in answered])
+        truth = np.concatenate([truths(batch, result.applied) for _, batch, result, _ in answered])
+        inserted, deleted, queried = ADDS_EXAMPLE[op], ENDS_EXAMPLE[op], op == QUERY
+        for (_, _, result, _), begin in zip(answered, edges.tolist(), strict=False):
+            if result.refused:
+                bad = [begin + refusal.position for refusal in result.refused if refusal.position < result.applied]
+                inserted[bad] = deleted[bad] = queried[bad] = False
+        at = np.flatnonzero(inserted if answered[0][0]._delayed is None else inserted | queried)
+        ends = np.searchsorted(at, edges)
+        scored = ids[at], queried[at], truth[at], prediction[at]
+        places = at - np.repeat(edges[:-1], np.diff(ends))
+        counts = (
+            np.maximum(_classes_between(truth, edges), _classes_between(prediction, edges)),
+            _largest(np.where(inserted, ids, -1), edges) + 1,
+            *(_count_between(of, edges) for of in (inserted, deleted, inserted & deleted, queried, there(prediction))),
+        )
+        each = zip(answered, pairwise(ends.tolist()), zip(*(of.tolist() for of in counts), strict=True), strict=True)
+        for (tally, batch, result, seconds), (begin, end), counted in each:
+            tally._score(batch, result, places[begin:end], *(column[begin:end] for column in scored))
+            tally._count(batch, result, counted)
+            tally.statistics, tally.seconds = tally.totals(result.statistics), seconds
+
+    def _count(self, batch: UpdateBatch, result: BatchResult, numbers: tuple[int, ...]) -> None:
+        """Count the updates of an answered batch: classes, the next id, and so many of each kind."""
         n = result.applied
+        classes, next_id, inserts, deletes, replaced, queries, predictions = numbers
         self.early_warmup = self.early_warmup or batch.early_warmup(self._stream.planned_warmup)
-        op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
-        self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
-        inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
         if result.refused:
-            positions = [refusal.position for refusal in result.refused if refusal.position < n]
-            inserted[positions] = deleted[positions] = queried[positions] = False
             self.refused += sum(refusal.position < n for refusal in batch.faults(result.refused))
-        self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
-        self._score(batch, result, truth, inserted, queried)
+        self.n_classes, self.next_id = max(self.n_classes, classes), max(self.next_id, next_id)
         self._clock(batch, n)
         self.updates = batch.start + n
-        self.inserts += int(np.count_nonzero(inserted))
-        self.deletes += int(np.count_nonzero(deleted))
-        self.replaced += int(np.count_nonzero(inserted & deleted))
-        self.queries += int(np.count_nonzero(queried))
-        self.predictions += int(np.count_nonzero(there(prediction)))
-        self.statistics, self.seconds = self.totals(result.statistics), seconds
+        self.inserts += inserts
+        self.deletes += deletes
+        self.replaced += replaced
+        self.queries += queries
+        self.predictions += predictions
 
     def _clock(self, batch: UpdateBatch, n: int) -> None:
         """Note the latest event time of the first ``n`` updates."""
@@ -592,19 +619,18 @@ class Tally:
                 self.first_time = int(times[0]) if self.first_time is None else self.first_time
                 self.time = max(int(times.max()), int(times[0]) if self.time is None else self.time)
 
-    def _score(self, batch: UpdateBatch, result: BatchResult, truth: Targets, inserted: Mask, queried: Mask) -> None:
-        rows = inserted if self._delayed is None else inserted | queried
-        at = np.flatnonzero(rows)
-        prediction, seq = result.predictions[at], at + batch.start
-        levels = None if result.levels is None else result.levels[at]
-        weight = None
+    def _score(
+        self, batch: UpdateBatch, result: BatchResult, at: Ints, ids: Ints, queried: Mask, truth: Any, prediction: Any
+    ) -> None:
+        """Score the rows at some places of a batch."""
+        seq, levels, weight = at + batch.start, None if result.levels is None else result.levels[at], None
         if self._weighted and batch.weight is not None:
             row = np.cumsum(CARRIES_ROW[batch.op]) - 1
             weight = batch.weight[row[at]]
         if self._delayed is None:
-            self.prequential.update(truth[at], prediction, levels, seq, weight)
+            self.prequential.update(truth, prediction, levels, seq, weight)
         else:
-            self._delayed.update(ScoredRows(batch.id[at], queried[at], truth[at], prediction, levels, seq, weight))
+            self._delayed.update(ScoredRows(ids, queried, truth, prediction, levels, seq, weight))
 
     def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
         """Statistics of the present session, with the traffic of those before it added."""
@@ -678,9 +704,29 @@ class Tally:
         return known(self.prequential.baselines())
 
 
+def _largest(values: Ints, edges: Ints) -> Ints:
+    """Return the largest value between every two edges, -1 where there is none."""
+    found, some = np.full(len(edges) - 1, -1, dtype=np.int64), np.flatnonzero(np.diff(edges))
+    if len(some):
+        found[some] = np.maximum.reduceat(values, edges[some])
+    return found
+
+
+def _classes_between(targets: Targets, edges: Ints) -> Ints:
+    """Return :func:`classes_in` of the targets between every two edges."""
+    return _largest(targets, edges) + 1 if targets.dtype != NUMBERS else np.zeros(len(edges) - 1, dtype=np.int64)
+
+
+def _count_between(mask: Mask, edges: Ints) -> Ints:
+    """Return how many are True between every two edges."""
+    return np.diff(np.append(0, np.cumsum(mask))[edges])
+
+
 def truths(batch: UpdateBatch, n: int) -> Targets:
     """Targets of the first ``n`` updates; none where one carries no row."""
     carries = CARRIES_ROW[batch.op[:n]]
+    if carries.all():
+        return batch.y[:n]
     truth = no_targets(n, batch.y.dtype)
     truth[carries] = batch.y[: np.count_nonzero(carries)]
     return truth

@@ -173,10 +173,13 @@ class RowReader:
         self._divided = False  # whether the first rows may come without features
         self._read_to = start
         self._error: InputError | None = None
-        d, width = len(source.features.names), source.features.sparse
-        self._none = Rows(
+
+    def _none(self) -> Rows:
+        source = self._source
+        width = source.features.sparse
+        return Rows(
             _NO_ROWS,
-            np.empty((0, d)),
+            np.empty((0, len(source.features.names))),
             no_targets(0, source.target_dtype),
             _NO_ROWS,
             sparse=SparseRows.empty(width) if width else None,
@@ -264,11 +267,11 @@ class RowReader:
     def peek(self, k: int) -> Rows:
         """The next ``k`` rows, which must be available, without handing them out. Views where they lie in one chunk."""
         if not k:
-            return self._none
+            return self._none()
         parts = []
         begin = self._used
         for chunk in self._chunks:
-            parts.append(chunk[begin : begin + k])
+            parts.append(chunk[begin : begin + k] if begin or k < len(chunk) else chunk)
             k -= len(parts[-1])
             begin = 0
             if not k:

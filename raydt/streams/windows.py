@@ -423,10 +423,11 @@ class IncrementalStream(RowStream):
     """Update t inserts the t-th good row."""
 
     def _next(self, size: int) -> UpdateBatch | None:
-        rows = self._take(self._reader.available(size))
-        if not len(rows):
+        n = self._reader.available(size)
+        if not n:
             self._reader.finish()
             return None
+        rows = self._take(n)
         return self._batch(np.full(len(rows), INSERT, dtype=np.int8), rows.id, rows, rows.row)
 
 

@@ -496,6 +496,15 @@ def test_blocks_grow_with_the_keys_and_have_all_rows_once(tmp_path: Path, monkey
         assert tuple(bad) == BAD_STREAM
 
 
+def test_keys_get_more_rows_of_large_blocks_also_those_that_are_new(tmp_path: Path) -> None:
+    key = np.arange(40_000) % 3_000
+    table = pa.table({"x": np.zeros(len(key)), "y": key % 2, "key": key})
+    source: Any = open_source(ArrowFiles(path=str(written(tmp_path / "rows.arrow", table)), label="y", key="key"))
+    source._chunk_rows = 10_000
+    size = 10 * stream.ROWS_FOR_ONE
+    assert [len(block) for block in KeyedStream(source, skip_bad=True).batches(size)] == [30_000, 10_000]
+
+
 def test_the_garbage_collector_passes_over_models_until_their_session_is_closed(tmp_path: Path) -> None:
     blocks = opened(tmp_path, skip_bad=True)
     learner, before = learners()["fudyadt"], gc.get_freeze_count()

@@ -39,7 +39,7 @@ from raydt.examples.updates import (
 )
 from raydt.exchange.messages import Barrier
 from raydt.parallel import limited, threads
-from raydt.streams.base import Skipped
+from raydt.streams.base import Skipped, Tally
 
 # -- replay recorder -------------------------------------------------------------------------------------------------
 # What a run records: against a loop over single updates, and whatever way the stream was cut.
@@ -139,6 +139,32 @@ def test_tables_equal_a_loop_over_updates(tmp_path):
     parts = (inserts - recorder.replaced, deletes - recorder.replaced, recorder.replaced, recorder.queries, 3)
     assert sum(parts) == recorder.updates == 95
     assert min(parts) > 0
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_streams_recorded_together_are_as_recorded_alone(delayed):
+    rng = np.random.default_rng(2)
+    stream = FakeStream()
+    stream.delayed = delayed
+    together, alone = [Tally(stream) for _ in range(6)], [Tally(stream) for _ in range(6)]
+    for turn in range(4):
+        answered = []
+        for k, n in enumerate((9, 1, 30, 4, 200, 12)):
+            op, truth, prediction = updates(n, seed=10 * turn + k)
+            y = truth[CARRIES_ROW[op]] % (1 + k)  # some have fewer classes
+            ids, start = rng.integers(0, 50, n), together[k].updates
+            batch = UpdateBatch(start, op, ids, np.zeros((len(y), 1)), y, 1 + k, np.arange(n))
+            applied = int(rng.integers(0, n + 1))  # also nothing
+            refused = [Refusal(at, UNKNOWN_ID) for at in sorted(set(rng.integers(0, n, 2).tolist()))]
+            prediction[[refusal.position for refusal in refused]] = -1
+            result = BatchResult(applied, prediction, refused, statistics={"nodes": turn})
+            result.give_levels(np.arange(n), rng.integers(0, 9, n)) if k else None
+            answered.append((batch, result, float(turn)))
+        Tally.record_all([(tally, *one) for tally, one in zip(together, answered, strict=True)])
+        for tally, one in zip(alone, answered, strict=True):
+            tally.record(*one)
+        for one, other in zip(together, alone, strict=True):
+            np.testing.assert_equal(one.state(), other.state())
 
 
 def test_predictions_carry_labels_and_queries_without_a_label_have_none(tmp_path):
